@@ -525,7 +525,7 @@ def config(as_json: bool, action: str, words: tuple[str, ...]) -> int:
 def init(project: Path | None, stack: str, **given: str | int | None) -> int:
     """Write the first stack of a folder.
 
-    Asks five questions, or reads the answers from options.
+    Asks a few questions, or reads the answers from options.
 
     \b
     Examples:

@@ -19,15 +19,16 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from commands.bucket import FOLDER_SCHEME, Bucket
-from commands.follow import INTERRUPTED_STATUS, follow
+from commands.follow import INTERRUPTED_STATUS, TAIL_LINES, follow
 from commands.interrupts import CommandError
 from commands.monitor.cluster import Cluster, StackOutputs, Unreachable
 from commands.monitor.job_state import JobState
-from commands.monitor.pod_state import PodState, seconds_between
+from commands.monitor.logs import Progress
+from commands.monitor.pod_state import PodState, latest_by_place, seconds_between
 from commands.monitor.screen import Detail, Screen, format_seconds, state_after, summary
 from commands.pulumi_output import is_verbose
 from infra.make_command import make_command
-from settings.text import wrap_line
+from settings.text import wrap, wrap_line
 from stack.config import StackConfig
 from workloads.trainer_flags import FLAGS, value_of
 
@@ -136,8 +137,21 @@ def report_finished(
     scripts = {job.name for job in config.jobs if job.script is not None}
     for name, job in finished.items():
         record, bucket = outputs["run_records"][name], str(outputs["bucket_url"])
-        print(*finished_lines(job, pods, record, bucket, is_script=name in scripts), sep="\n")
+        own = [pod for pod in pods if pod.owner == job.uid]
+        lines = finished_lines(job, own, record, bucket, is_script=name in scripts, progress=_progress(cluster, own))
+        print(wrap("\n".join(lines), sys.stdout))
     return {name: job.state for name, job in finished.items()}
+
+
+def _progress(cluster: Cluster, pods: Iterable[PodState]) -> Progress:
+    """Return the progress in the last lines of the first host, if its pod still exists."""
+    progress = Progress()
+    for pod in latest_by_place(pods):
+        if pod.index == 0 and pod.has_log:
+            with suppress(Unreachable):
+                for line in cluster.log(pod, TAIL_LINES):
+                    progress.read(line)
+    return progress
 
 
 def _make_up() -> str:
@@ -145,22 +159,29 @@ def _make_up() -> str:
 
 
 def finished_lines(
-    job: JobState, pods: Sequence[PodState], record: Mapping[str, Any], bucket: str, *, is_script: bool
+    job: JobState,
+    pods: Sequence[PodState],
+    record: Mapping[str, Any],
+    bucket: str,
+    *,
+    is_script: bool,
+    progress: Progress | None = None,
 ) -> list[str]:
     """Return a job's result, the location of its output, and the next steps; `record` is its run record."""
-    first, *more = summary(job, [pod for pod in pods if pod.owner == job.uid], None, {})
+    first, *more = summary(job, list(pods), progress, {})
     folder, checkpoints = f"{bucket}/{record['bucket_prefix']}", f"{bucket}/{record['checkpoints']}"
     logs = make_command("logs", JOB=job.name)
-    steps = _trainer_steps(job)
+    steps, files, copied = _trainer_steps(job), "run record and metrics", "checkpoints and metrics"
     if is_script:
+        files, copied = "run record", "results"
         again = make_command("rerun", JOB=job.name)
         steps = [f"to run it again: {again}, or change its script or settings, then {_make_up()}"]
     return [
         f"{first}; it ended at {job.finished}, before this command",
         *more,
         "  its settings have not changed since, so it was not started again",
-        f"  run record and metrics: {folder}; checkpoints: {checkpoints}",
-        f"  {logs} shows its log; {fetch_command(job.name)} copies its checkpoints and metrics",
+        f"  {files}: {folder}; checkpoints: {checkpoints}",
+        f"  {logs} shows its log; {fetch_command(job.name)} copies its {copied}",
         *(f"  {step}" for step in steps),
     ]
 
@@ -209,7 +230,7 @@ def fetch_command(job: str) -> str:
 
 
 def complete_record(record: Mapping[str, Any], state: JobState) -> dict[str, Any]:
-    """Return the record with the job's result, hours, chip-hours and hosts' cost in US dollars."""
+    """Return the record with the job's state, hours, chip-hours and hosts' cost in US dollars."""
     hours = None
     if state.started and state.finished:
         hours = (datetime.fromisoformat(state.finished) - datetime.fromisoformat(state.started)).total_seconds() / 3600

@@ -1,4 +1,4 @@
-"""Settings of a stack: write the first ones from five answers, show them with their defaults, and store a value."""
+"""Settings of a stack: write the first ones from a few answers, show them with their defaults, and store a value."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from commands.stack import ensure_stack, settings_without_salt
 from infra.make_command import DEFAULT_STACK, make_command
 from settings.problems import ConfigError
 from settings.text import counted, wrap
-from stack.config import load_file
+from stack.config import load_file, parse
 
 STACK_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?")
 RECIPE = "digits"
@@ -75,6 +75,12 @@ class MissingKey(CommandError):
     status = ExitStatus.USAGE
 
 
+class InvalidSetting(CommandError):
+    """The value would make valid settings invalid."""
+
+    status = ExitStatus.USAGE
+
+
 NEGATIVE_NUMBER = re.compile(r"-[\d.]")
 """Beginning of a negative number."""
 
@@ -124,13 +130,12 @@ def collect(given: Mapping[str, str | int | None], folder: Path, ask: Ask) -> An
     At a terminal, ask again after a wrong answer. Raises InitError for a wrong option, or without a terminal.
     """
 
-    def answer(
-        name: str, question: str, default: str, is_valid: Callable[[str], bool] = bool, problem: str = ""
-    ) -> str:
+    def answer(name: str, question: str, default: str, problem_of: Callable[[str], str]) -> str:
         value = given.get(name)
         while True:
             text = str(value) if value is not None else ask(question, default)
-            if is_valid(text):
+            problem = problem_of(text)
+            if not problem:
                 return text
             error = f"--{name} {text}: {problem}" if text else f"--{name} is missing; {problem}"
             if value is not None or not sys.stdin.isatty():
@@ -141,31 +146,56 @@ def collect(given: Mapping[str, str | int | None], folder: Path, ask: Ask) -> An
         "platform",
         f"Platform ({', '.join(PLATFORMS)})",
         next(iter(PLATFORMS)),
-        PLATFORMS.__contains__,
-        f"must be one of {', '.join(PLATFORMS)}",
+        lambda text: "" if text in PLATFORMS else f"must be one of {', '.join(PLATFORMS)}",
     )
-    program = answer("program", "Script to run, or a recipe (digits, imagenet, language)", find_script(folder))
+    program = answer(
+        "program", "Script to run, or a recipe (digits, imagenet, language)", find_script(folder), program_problem
+    )
     hosts = answer(
         "hosts",
         "Hosts of the job",
         "2",
-        lambda text: text.isdigit() and int(text) > 0,
-        "must be a number of at least 1",
+        lambda text: "" if text.isdigit() and int(text) > 0 else "must be a number of at least 1",
     )
     first = PLATFORMS[platform]
     if not first.pools:
         return Answers(platform=platform, program=program, hosts=int(hosts))
-    account = answer("account", first.account, "", problem=f"write the {first.account_key} of platform {platform}")
+    account = answer(
+        "account",
+        first.account,
+        "",
+        lambda text: "" if text else f"write the {first.account_key} of platform {platform}",
+    )
     listed = sorted(first.pools)
     accelerator = answer(
         "accelerator",
         f"Accelerator ({', '.join(listed)})",
         DEFAULT_ACCELERATOR,
-        listed.__contains__,
-        f"`init` writes pools of {', '.join(listed)}; write one of them, and change the pool in the file afterwards "
-        "(docs/config.md)",
+        lambda text: (
+            ""
+            if text in listed
+            else f"`init` writes pools of {', '.join(listed)}; write one of them, and change the pool in the file "
+            "afterwards (docs/config.md)"
+        ),
     )
     return Answers(platform=platform, program=program, hosts=int(hosts), account=account, accelerator=accelerator)
+
+
+def program_problem(program: str) -> str:
+    """Return the problem of a script or recipe; empty for none."""
+    script = "a script such as ./train.py"
+    if not program:
+        return f"write a recipe, or {script}"
+    found = settings(Answers(platform="local", program=program, hosts=1), "")["config"]
+    try:
+        parse({key.partition(":")[2]: value for key, value in found.items()})
+    except ConfigError as error:
+        for each in error.problems:
+            if each.path == ("jobs", 0, "script"):
+                return each.message
+            if each.path == ("jobs", 0, "recipe"):
+                return f"{each.message}, or {script}"
+    return ""
 
 
 def settings(answers: Answers, name: str) -> dict[str, Any]:
@@ -260,8 +290,8 @@ def show(*, as_json: bool) -> int:
 def pulumi_config(words: Sequence[str]) -> int:
     """Run `pulumi config` for the stack, at this terminal. Return its exit status.
 
-    Report settings that are now invalid to stderr. They stay, because another change may make them valid. Raises
-    MissingKey if `words` have no key.
+    Raises MissingKey if `words` have no key, and InvalidSetting if `set` would make valid settings invalid. A user may
+    change several keys in turn: after `rm`, or if the settings were invalid before, only print the problems.
     """
     stack = os.environ.get("STACK", DEFAULT_STACK)
     negative = next((index for index, word in enumerate(words) if NEGATIVE_NUMBER.match(word)), len(words))
@@ -269,16 +299,23 @@ def pulumi_config(words: Sequence[str]) -> int:
         example = "'trainyard:jobs[0].hosts'" + (" 4" if words[0] == "set" else "")
         raise MissingKey(f"the key is missing; write one, as in `trainyard config {words[0]} --path {example}`")
     ensure_stack(stack)
+    file = PROJECT / f"Pulumi.{stack}.yaml"
+    before = file.read_bytes() if words[0] == "set" and file.is_file() and not check(file) else None
     # Pulumi would read a negative number as an option.
     command = ["pulumi", "config", *words[:negative], "--stack", stack, "--", *words[negative:]]
     sys.stdout.flush()
     with settings_without_salt():
         status = subprocess.run(command, cwd=program_folder(), env=stack_environment(), check=False).returncode
-    file = PROJECT / f"Pulumi.{stack}.yaml"
-    if status == 0 and words[:1] in (["set"], ["rm"]):
+    if status == 0 and words[0] in ("set", "rm"):
         try:
             load_file(file)
-        except ConfigError as error:
+        except ValueError as error:
+            if before is not None:
+                file.write_bytes(before)
+                advice = f"to change several keys in turn, remove one first (`config rm`), or edit {file.name}"
+                raise InvalidSetting(f"{error}\n{file.name} is unchanged; {advice}") from error
+            if not isinstance(error, ConfigError):
+                raise
             _print_problems(file, error)
     return status
 

@@ -141,7 +141,7 @@ def test_report_finished_of_a_job_that_ended_before_up_prints_no_log(
     cluster: Cluster, apply: Apply, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    apply(job("over", "echo 'train step=1'; exit 3"))
+    apply(job("over", "echo 'train step=1 loss=2.5'; exit 3"))
     wait_for("the job has ended", lambda: cluster.jobs(["over"])["over"].is_over)
     record = {"bucket_prefix": "over", "checkpoints": "checkpoints/over"}
     outputs = {"bucket_url": "file:///bucket", "run_records": {"over": record}}
@@ -150,6 +150,7 @@ def test_report_finished_of_a_job_that_ended_before_up_prints_no_log(
     assert report_finished(cluster, config, outputs, ["over"], "9999") == {"over": "failed"}
     text = capsys.readouterr().out
     assert text.startswith("over: failed after ")
+    assert "; loss 2.5; " in text
     assert "before this command" in text
     assert "exit code 3: the script's own code" in text
     assert "train step=1" not in text

@@ -18,11 +18,12 @@ from commands.bucket import BucketError
 from commands.confirmation import NotConfirmed, confirm
 from commands.follow import Follower
 from commands.interrupts import ExitStatus
-from commands.job_results import finished_lines, report_stopped
+from commands.job_results import finished_lines, report_finished, report_stopped
 from commands.jobs import JobError, _show_end, rerun_question, stopped_lines
 from commands.monitor.cluster import Cluster, NotFound
 from commands.monitor.job_state import JobState
 from commands.monitor.logs import parse_event
+from commands.monitor.pod_state import PodState
 from commands.monitor.screen import Screen
 from infra.local.settings import ClusterSettings
 from infra.make_command import COMMAND_VARIABLE, make_command
@@ -436,8 +437,28 @@ def test_finished_lines_have_the_next_commands(state: str, is_script: bool, expe
     over = replace(JOB, state=state, finished="2026-11-26T10:00:00Z")
     lines = finished_lines(over, [], RECORD, "file:///b", is_script=is_script)
     text = "\n".join(lines)
-    assert "`make fetch JOB=digits` copies its checkpoints and metrics" in text
+    assert f"`make fetch JOB=digits` copies its {'results' if is_script else 'checkpoints and metrics'}" in text
+    assert ("metrics" in text) is not is_script
     assert all(each in text for each in expected)
+
+
+def test_report_finished_shows_the_result_in_lines_of_the_terminals_width(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    over = replace(JOB, state="complete", started="2026-11-26T09:00:00Z", finished="2026-11-26T10:00:00Z")
+    pod = replace(FIRST, owner=over.uid, state="succeeded", node="node-0")
+    pods: list[PodState] = [replace(pod, uid="other", index=1), pod]
+    line = "done epochs=2 test_accuracy=98.10 best_accuracy=98.30"
+    cluster: Any = SimpleNamespace(
+        jobs=lambda _names: {"digits": over}, pods=lambda _names: pods, log=lambda read, _tail: [line] * (read is pod)
+    )
+    out = Terminal()
+    monkeypatch.setattr("sys.stdout", out)
+    monkeypatch.setenv("COLUMNS", "80")
+    outputs = {"bucket_url": "file:///b", "run_records": {"digits": RECORD}}
+    assert report_finished(cluster, config_of({}), outputs, ["digits"], "9999") == {"digits": "complete"}
+    assert "test accuracy 98.10 % (best 98.30 %)" in " ".join(out.lines)
+    assert max(map(len, out.lines)) <= 80
 
 
 @pytest.mark.parametrize(

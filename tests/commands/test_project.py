@@ -254,6 +254,7 @@ def test_init_adds_the_requirements_file_of_a_script(project: Path, monkeypatch:
     ("given", "message"),
     [
         ({"platform": "azure"}, "--platform azure: must be one of local, gke, eks"),
+        ({"platform": "local", "program": "digit"}, "--program digit: is unknown; write one of digits"),
         ({"platform": "local", "program": "digits", "hosts": 0}, "--hosts 0: must be a number of at least 1"),
         ({"platform": "gke", "program": "digits", "hosts": 1}, "--account is missing; write the project"),
         (
@@ -271,19 +272,27 @@ def test_init_rejects_wrong_answers(given: dict[str, Any], message: str, tmp_pat
 def test_init_at_a_terminal_asks_again_after_a_wrong_answer(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv(PROJECT_VARIABLE, str(tmp_path))
+    for name in ("src", "src.py"):
+        (tmp_path / name).mkdir()
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
-    typed = iter(["azure", "gke", "digits", "0", "2", "", "my-project-1", "b200", "nvidia-l4"])
+    typed = iter(
+        ["azure", "gke", "digit", "./src", "./src.py", "digits", "0", "2", "", "my-project-1", "b200", "nvidia-l4"]
+    )
     answers = collect({}, tmp_path, lambda _question, _default: next(typed))
     assert (answers.platform, answers.hosts, answers.account) == ("gke", 2, "my-project-1")
     assert answers.accelerator == "nvidia-l4"
     errors = capsys.readouterr().err.splitlines()
-    assert [error.split()[0] for error in errors] == ["--platform", "--hosts", "--account", "--accelerator"]
+    names = ["--platform", *["--program"] * 3, "--hosts", "--account", "--accelerator"]
+    assert [error.split()[0] for error in errors] == names
+    assert errors[1].startswith("--program digit: is unknown; write one of digits, imagenet, language, or a script")
+    assert errors[3].startswith(f"--program ./src.py: is not a file of {tmp_path}")
 
 
 def test_init_of_an_invalid_stack_leaves_no_file(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PROJECT_VARIABLE, str(project))
-    with pytest.raises(InitError, match=r"(?s)Pulumi\.first\.yaml is not written.*digit.*write one of digits"):
-        init(project, "first", {"program": "digit"})
+    with pytest.raises(InitError, match=r"(?s)Pulumi\.first\.yaml is not written.*platform\.project"):
+        init(project, "first", {"platform": "gke", "program": "digits", "account": "My Project"})
     assert not (project / "Pulumi.first.yaml").exists()
 
 

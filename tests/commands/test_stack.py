@@ -176,7 +176,7 @@ def test_pulumi_locked_by_another_machine_names_owner(project: Path) -> None:
         stack.pulumi("refresh", "--yes", "--stack", "one")
 
 
-def test_config_set_of_an_unknown_key_stores_it_and_names_the_problem(
+def test_config_set_refuses_an_invalid_value_only_of_valid_settings(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(stack_settings, "PROJECT", project)
@@ -187,15 +187,20 @@ def test_config_set_of_an_unknown_key_stores_it_and_names_the_problem(
     settings = project / "Pulumi.mine.yaml"
     jobs = "  trainyard:jobs:\n  - {name: digits, recipe: digits, hosts: 1}\n"
     settings.write_text(f"config:\n  trainyard:platform: {{kind: local}}\n{jobs}", encoding="utf-8")
-    assert stack_settings.pulumi_config(["set", "--path", "trainyard:jobs[0].hots", "3"]) == 0
-    assert "hots" in settings.read_text(encoding="utf-8")
-    problems = capsys.readouterr().err
-    assert problems.startswith("Pulumi.mine.yaml: 1 problem\n")
-    assert "jobs[0].hots" in problems
-    assert stack_settings.pulumi_config(["rm", "--path", "trainyard:jobs[0].hots"]) == 0
-    assert capsys.readouterr().err == ""
+    before = settings.read_text(encoding="utf-8")
+    for key, value in (("hots", "3"), ("hosts", "-3")):
+        with pytest.raises(stack_settings.InvalidSetting, match=rf"(?s)jobs\[0\]\.{key}.*is unchanged") as raised:
+            stack_settings.pulumi_config(["set", "--path", f"trainyard:jobs[0].{key}", value])
+        assert raised.value.status == 2
+        assert settings.read_text(encoding="utf-8") == before
+    assert stack_settings.pulumi_config(["rm", "--path", "trainyard:jobs[0].recipe"]) == 0
+    assert capsys.readouterr().err.startswith("Pulumi.mine.yaml: 1 problem\n")
     assert stack_settings.pulumi_config(["set", "--path", "trainyard:jobs[0].hosts", "-3"]) == 0
     assert "hosts: -3" in settings.read_text(encoding="utf-8")
+    assert "jobs[0].hosts" in capsys.readouterr().err
+    assert stack_settings.pulumi_config(["set", "--path", "trainyard:jobs[0].hosts", "2"]) == 0
+    assert stack_settings.pulumi_config(["set", "--path", "trainyard:jobs[0].recipe", "digits"]) == 0
+    assert capsys.readouterr().err.startswith("Pulumi.mine.yaml: 1 problem\n")
 
 
 @pytest.mark.parametrize(
