@@ -42,7 +42,7 @@ def cluster(tmp_path: Path) -> Iterator[ClusterSettings]:
         control_plane.start(tmp_path, "cluster", is_gke=True)
         yield settings
     finally:
-        control_plane.stop(settings)
+        lifecycle.stop(settings)
 
 
 def programs_named(name: str, settings: ClusterSettings) -> list[int]:
