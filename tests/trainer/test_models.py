@@ -24,8 +24,9 @@ from trainer.models import build_model
     ],
 )
 def test_models_accept_the_image_size_and_give_one_score_per_class(arch: str, size: int) -> None:
-    model = build_model(ImagenetConfig(arch=arch, image_size=size), classes=3, channels=3).train()
-    assert model(torch.rand(2, 3, size, size)).shape == (2, 3)
+    with torch.device("meta"):
+        model = build_model(ImagenetConfig(arch=arch, image_size=size), classes=3, channels=3).train()
+        assert model(torch.rand(2, 3, size, size)).shape == (2, 3)
 
 
 @pytest.mark.parametrize(
