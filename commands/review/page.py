@@ -12,6 +12,7 @@ from markdown_it import MarkdownIt
 
 from commands.html import document
 from commands.review.plan import BUCKETS, POOLS, Step, name_in_cloud, value_at
+from settings.text import counted
 from stack.config import StackConfig
 from stack.placement import pools_of_jobs
 
@@ -57,7 +58,7 @@ def drawing(config: StackConfig, steps: Iterable[Step]) -> list[str]:
     places = {pool: place for place, pool in enumerate(pools)}
     for number, (job, pool) in enumerate(pools_of_jobs(config.cloud, config.jobs).items()):
         hosts = next(each.hosts for each in config.jobs if each.name == job)
-        lines.append(f'  job{number}(["job {_text(job)}: {hosts} host{"s" * (hosts != 1)}"])')
+        lines.append(f'  job{number}(["job {_text(job)}: {counted(hosts, "host")}"])')
         # One pool of the settings can become several in the cloud. Their names begin with the pool's name.
         lines += [f"  job{number} --> pool{place}" for name, place in places.items() if is_part(name, pool)]
         lines += [f"  job{number} -- files --> bucket{place}" for place in range(len(buckets))]
@@ -147,7 +148,7 @@ def _html_drawing(config: StackConfig, steps: Sequence[Step]) -> Iterable[str]:
     pools = pools_of_jobs(config.cloud, config.jobs)
     for step in of_type(steps, POOLS):
         jobs = [job for job in config.jobs if is_part(name_in_cloud(step), pools.get(job.name))]
-        hosts = "".join(f'<span class="job">{escape(job.name)}: {_hosts(job.hosts)}</span>' for job in jobs)
+        hosts = "".join(f'<span class="job">{escape(job.name)}: {counted(job.hosts, "host")}</span>' for job in jobs)
         yield _box("pool", step, f"<small>{escape(nodes_of(step))}</small>{hosts}")
     yield '</div></div><div class="side">'
     yield from (_box("images", each) for each in of_type(steps, REGISTRIES))
@@ -157,7 +158,3 @@ def _html_drawing(config: StackConfig, steps: Sequence[Step]) -> Iterable[str]:
 
 def _box(kind: str, step: Step, content: str = "") -> str:
     return f'<div class="box {step.action}">{kind} {escape(name_of(step))}{content}</div>'
-
-
-def _hosts(count: int) -> str:
-    return f"{count} host{'s' * (count != 1)}"

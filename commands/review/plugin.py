@@ -24,7 +24,7 @@ from infra.make_command import make_command
 from setup.plugin_process import CHANNEL_OPTIONS
 from setup.pulumi_cli import RELEASE_URL, has_cli
 from setup.releases import DownloadError, Downloads
-from simulation.cloud.values import from_wire, reveal, to_wire
+from simulation.cloud.values import from_wire, to_wire
 
 START_SECONDS, CALL_SECONDS, INSTALL_SECONDS = 120, 120, 900
 CLOSED_PROXY = "http://127.0.0.1:9"
@@ -118,26 +118,24 @@ class Plugin:
         variables = {f"{package}:config:{key}": value for key, value in texts.items()}
         self._call(
             "Configure",
-            provider_pb2.ConfigureRequest(
-                variables=variables, args=to_wire(every, keep_secrets=False), sends_old_inputs=True
-            ),
+            provider_pb2.ConfigureRequest(variables=variables, args=to_wire(every), sends_old_inputs=True),
         )
 
     def check(self, record: Record, news: Properties) -> tuple[Properties, list[str]]:
         """Return the completed inputs and their problems."""
         request = provider_pb2.CheckRequest(
-            urn=urn_of(record), news=to_wire(news, keep_secrets=False), randomSeed=bytes(32), **_names(record)
+            urn=urn_of(record), news=to_wire(news), randomSeed=bytes(32), **_names(record)
         )
         found = self._call("Check", request)
         wrong = [f"{each.property}: {each.reason}" if each.property else each.reason for each in found.failures]
-        return reveal(from_wire(found.inputs)), wrong
+        return from_wire(found.inputs), wrong
 
     def planned(self, record: Record, inputs: Properties) -> Properties:
         """Return the state that a creation would produce. Values that the cloud computes are unknown."""
         request = provider_pb2.CreateRequest(
-            urn=urn_of(record), properties=to_wire(inputs, keep_secrets=False), preview=True, **_names(record)
+            urn=urn_of(record), properties=to_wire(inputs), preview=True, **_names(record)
         )
-        found: Properties = reveal(from_wire(self._call("Create", request).properties))
+        found: Properties = from_wire(self._call("Create", request).properties)
         return found
 
     def diff(self, record: Record, state: Properties, olds: Properties, news: Properties) -> provider_pb2.DiffResponse:
@@ -145,9 +143,9 @@ class Plugin:
         request = provider_pb2.DiffRequest(
             id=str(record.outputs["id"]),
             urn=urn_of(record),
-            olds=to_wire(state, keep_secrets=False),
-            old_inputs=to_wire(olds, keep_secrets=False),
-            news=to_wire(news, keep_secrets=False),
+            olds=to_wire(state),
+            old_inputs=to_wire(olds),
+            news=to_wire(news),
             ignoreChanges=record.ignore_changes,
             **_names(record),
         )
@@ -159,9 +157,9 @@ class Plugin:
         """Return the plugin's plan for a change of the provider's own settings."""
         request = provider_pb2.DiffRequest(
             urn=urn_of(record),
-            olds=to_wire(olds, keep_secrets=False),
-            old_inputs=to_wire(olds, keep_secrets=False),
-            news=to_wire(news, keep_secrets=False),
+            olds=to_wire(olds),
+            old_inputs=to_wire(olds),
+            news=to_wire(news),
         )
         found = self._call("DiffConfig", request)
         assert isinstance(found, provider_pb2.DiffResponse)

@@ -322,21 +322,12 @@ def _cells(found: CostEstimate, *, spot: bool | None = None) -> dict[str, str]:
 def _quota(report: Report) -> list[str]:
     before = None if report.is_complete else report.before
     then = {_key(each): each.amount for each in before.cloud.quota()} if before else {}
-    changed = [each for each in report.after.cloud.quota() if then.get(_key(each)) != each.amount]
-    if not changed:
-        return []
-    return [
-        "",
-        "Quota:",
-        *(
-            f"- {each.location} {each.name}: {_amounts(then.get(_key(each), 0) if before else None, each.amount)}"
-            for each in changed
-        ),
-    ]
-
-
-def _amounts(then: int | None, now: int) -> str:
-    return str(now) if then is None else f"{then} -> {now}"
+    lines = []
+    for each in report.after.cloud.quota():
+        old = then.get(_key(each), 0)
+        if old != each.amount:
+            lines.append(f"- {each.location} {each.name}: {f'{old} -> ' if before else ''}{each.amount}")
+    return ["", "Quota:", *lines] if lines else []
 
 
 def _key(quota: Quota) -> tuple[str, str]:
@@ -345,14 +336,12 @@ def _key(quota: Quota) -> tuple[str, str]:
 
 def _jobs(report: Report) -> list[str]:
     was = {job.name: job for job in report.before.jobs} if report.before and not report.is_complete else {}
-    changed = [job for job in report.after.jobs if was.get(job.name) != job]
-    if not changed:
-        return []
-    return [
-        "",
-        "Worker commands:",
-        *(f"- {job.name}: `{shlex.join(host_command(job, process_layout(job)).argv)}`" for job in changed),
+    lines = [
+        f"- {job.name}: `{shlex.join(host_command(job, process_layout(job)).argv)}`"
+        for job in report.after.jobs
+        if was.get(job.name) != job
     ]
+    return ["", "Worker commands:", *lines] if lines else []
 
 
 def format_change(path: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> str:

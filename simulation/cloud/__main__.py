@@ -26,7 +26,7 @@ from simulation.cloud import checking
 from simulation.cloud.lifecycle import Cloud, Rejected, TimedOut
 from simulation.cloud.model import Properties, Record, read_state, without_internal
 from simulation.cloud.schema import UnknownType
-from simulation.cloud.values import UNKNOWN, from_wire, reveal, to_wire
+from simulation.cloud.values import UNKNOWN, from_wire, to_wire
 
 
 class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
@@ -80,19 +80,19 @@ class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
     def Check(self, request: provider_pb2.CheckRequest, context: grpc.ServicerContext) -> provider_pb2.CheckResponse:
         """Fill in a resource's default inputs, and check them against the schema and the cloud's rules."""
         with _errors_as_status(context):
-            olds, news = reveal(from_wire(request.olds)), reveal(from_wire(request.news))
+            olds, news = from_wire(request.olds), from_wire(request.news)
             inputs = checking.with_defaults(
                 request.type, request.urn, request.randomSeed, olds, news, self._scope, self._tags
             )
             found = checking.problems(request.type, inputs)
         return provider_pb2.CheckResponse(
-            inputs=to_wire(inputs, keep_secrets=False),
+            inputs=to_wire(inputs),
             failures=[provider_pb2.CheckFailure(property=dotted(each.path), reason=each.message) for each in found],
         )
 
     def Diff(self, request: provider_pb2.DiffRequest, context: grpc.ServicerContext) -> provider_pb2.DiffResponse:
         """Report the inputs that change, and the changes that replace the resource."""
-        olds, news = reveal(from_wire(request.old_inputs)), reveal(from_wire(request.news))
+        olds, news = from_wire(request.old_inputs), from_wire(request.news)
         found = checking.changes(request.type, olds, news)
         if found.crash:
             context.abort(grpc.StatusCode.UNAVAILABLE, found.crash)
@@ -108,12 +108,12 @@ class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
 
     def Create(self, request: provider_pb2.CreateRequest, context: grpc.ServicerContext) -> provider_pb2.CreateResponse:
         """Create a resource. A preview returns the inputs without computed outputs."""
-        inputs = reveal(from_wire(request.properties))
+        inputs = from_wire(request.properties)
         if request.preview:
-            return provider_pb2.CreateResponse(properties=to_wire(without_internal(inputs), keep_secrets=False))
+            return provider_pb2.CreateResponse(properties=to_wire(without_internal(inputs)))
         with _errors_as_status(context):
             record = self._cloud.create(request.urn, request.type, inputs, request.timeout)
-        return provider_pb2.CreateResponse(id=record.id, properties=to_wire(record.outputs, keep_secrets=False))
+        return provider_pb2.CreateResponse(id=record.id, properties=to_wire(record.outputs))
 
     def Read(self, request: provider_pb2.ReadRequest, context: grpc.ServicerContext) -> provider_pb2.ReadResponse:
         """Read a resource for a refresh or an import."""
@@ -122,21 +122,21 @@ class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
             return provider_pb2.ReadResponse()
         return provider_pb2.ReadResponse(
             id=record.id,
-            properties=to_wire(record.outputs, keep_secrets=False),
-            inputs=to_wire(record.inputs, keep_secrets=False),
+            properties=to_wire(record.outputs),
+            inputs=to_wire(record.inputs),
         )
 
     def Update(self, request: provider_pb2.UpdateRequest, context: grpc.ServicerContext) -> provider_pb2.UpdateResponse:
         """Update a resource in place."""
-        inputs = reveal(from_wire(request.news))
+        inputs = from_wire(request.news)
         if request.preview:
-            old = reveal(from_wire(request.olds))
-            again = checking.new_outputs(request.type, reveal(from_wire(request.old_inputs)), inputs)
+            old = from_wire(request.olds)
+            again = checking.new_outputs(request.type, from_wire(request.old_inputs), inputs)
             found = {**old, **without_internal(inputs), **dict.fromkeys(again, UNKNOWN)}
-            return provider_pb2.UpdateResponse(properties=to_wire(found, keep_secrets=False))
+            return provider_pb2.UpdateResponse(properties=to_wire(found))
         with _errors_as_status(context):
             record = self._cloud.update(request.urn, request.type, request.id, inputs)
-        return provider_pb2.UpdateResponse(properties=to_wire(record.outputs, keep_secrets=False))
+        return provider_pb2.UpdateResponse(properties=to_wire(record.outputs))
 
     def Delete(self, request: provider_pb2.DeleteRequest, context: grpc.ServicerContext) -> empty_pb2.Empty:
         """Delete a resource."""
@@ -179,8 +179,8 @@ def _abort_with_state(context: grpc.ServicerContext, reason: str, record: Record
     detail.Pack(
         provider_pb2.ErrorResourceInitFailed(
             id=record.id,
-            properties=to_wire(record.outputs, keep_secrets=False),
-            inputs=to_wire(record.inputs, keep_secrets=False),
+            properties=to_wire(record.outputs),
+            inputs=to_wire(record.inputs),
             reasons=[reason],
         )
     )

@@ -72,17 +72,10 @@ def with_defaults(
     inputs = {key: value for key, value in news.items() if value is not None}
     defaults = []
     known = schema.property_names(token)
-    if token.startswith("aws:") and "region" in known and "region" not in inputs and scope.get("region"):
-        inputs["region"] = scope["region"]
-        defaults.append("region")
-    if token.startswith("gcp:"):
-        for key in SCOPE_KEYS:
-            if key in known and key not in inputs and scope.get(key):
-                inputs[key] = scope[key]
-                defaults.append(key)
-        if "location" in known and "location" not in inputs and (location := scope.get("zone") or scope.get("region")):
-            inputs["location"] = location
-            defaults.append("location")
+    for key, value in {**scope, "location": scope.get("zone") or scope.get("region")}.items():
+        if key in known and key not in inputs and value:
+            inputs[key] = value
+            defaults.append(key)
     if tags and "tags" in known:
         inputs["tags"] = {**tags, **(inputs.get("tags") or {})}
     if (autoname := kind.autoname) and (name := autoname.property) in known and name not in inputs:

@@ -18,7 +18,7 @@ from simulation.cloud.values import Unknown
 
 _LABEL = r"[a-z](?:[-a-z0-9]{%d,%d}[a-z0-9])"
 _BUCKET_LABEL = re.compile(r"[a-z0-9_-]{1,63}")
-_CALL = re.compile(r"(?P<name>\w+)(\((?P<arguments>.*)\))?")
+_CALL = re.compile(r"(?P<name>\w+)\((?P<arguments>.*)\)")
 Fact = Mapping[str, Any]
 SchemaError = tuple[str, str, str]
 """Path of the input, error, and the line of the provider's source with this check."""
@@ -36,7 +36,7 @@ def problems(table: FactTable, inputs: Properties) -> list[Problem]:
 def unchecked(table: FactTable, inputs: Properties) -> list[str]:
     """Return the inputs with provider checks that the rehearsal does not simulate."""
     checked = ((path, name) for path, fact in table.inputs.items() for name in _listed(fact.get("check")))
-    return sorted({path for path, name in checked if not is_known(name) and is_set(inputs, path)})
+    return sorted({path for path, name in checked if named_check(name) is None and is_set(inputs, path)})
 
 
 def _block(table: FactTable, values: Properties, prefix: str, where: str) -> Iterator[SchemaError]:
@@ -369,18 +369,18 @@ handwritten in the tables.
 """
 
 
+def named_check(check: str) -> Callable[..., str] | None:
+    """Return the function of a named check, with the arguments in its name; None for an unknown check."""
+    if check in CHECKS:
+        return CHECKS[check]
+    match = _CALL.fullmatch(check)
+    if match is None or match["name"] not in CHECKS:
+        return None
+    low, high = map(int, match["arguments"].split(","))
+    return partial(CHECKS[match["name"]], low=low, high=high)
+
+
 def check_error(check: str, value: Any) -> str:
     """Return the error of a named check; empty for a valid value or an unknown check."""
-    if check in CHECKS:
-        return CHECKS[check](value)
-    match = _CALL.fullmatch(check)
-    name = match["name"] if match else ""
-    if match is None or name not in CHECKS or match["arguments"] is None:
-        return ""
-    return CHECKS[name](value, *(int(each) for each in match["arguments"].split(",")))
-
-
-def is_known(check: str) -> bool:
-    """Return True if this module implements the named check."""
-    match = _CALL.fullmatch(check)
-    return check in CHECKS or bool(match and match["name"] in CHECKS)
+    found = named_check(check)
+    return found(value) if found else ""

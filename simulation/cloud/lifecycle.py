@@ -116,21 +116,20 @@ class Cloud:
         with edit_state(self.folder) as state:
             state.calls += 1
             record = state.resources.get(key(type_, id_))
-            error = f"{id_} does not exist" if record is None else ""
-            if record is not None:
-                kind = kind_of(record.type)
-                error = _broken_rules(state, kind, inputs)
-                if _take_fault(state, "denied", record.type, record.urn):
-                    error = FAULT_MESSAGES["denied"]
-                if not error:
-                    new = new_outputs(kind.type, record.inputs, inputs)
-                    counted = {name: record.outputs[name] + (name in new) for name in counted_outputs(kind.type)}
-                    record.inputs = inputs
-                    record.refers_to = [each.key for each in _references(state, kind, inputs)]
-                    record.outputs = {**_outputs(state, kind, inputs, id_), **counted}
-                    operation = Operation(verb="update", type=record.type, urn=urn, id=id_, seconds=kind.seconds)
-                    state.operations.append(operation)
-        if error or record is None:
+            if record is None:
+                raise Rejected(f"{id_} does not exist")
+            kind = kind_of(record.type)
+            denied = _take_fault(state, "denied", record.type, record.urn)
+            error = FAULT_MESSAGES["denied"] if denied else _broken_rules(state, kind, inputs)
+            if not error:
+                new = new_outputs(kind.type, record.inputs, inputs)
+                counted = {name: record.outputs[name] + (name in new) for name in counted_outputs(kind.type)}
+                record.inputs = inputs
+                record.refers_to = [each.key for each in _references(state, kind, inputs)]
+                record.outputs = {**_outputs(state, kind, inputs, id_), **counted}
+                operation = Operation(verb="update", type=record.type, urn=urn, id=id_, seconds=kind.seconds)
+                state.operations.append(operation)
+        if error:
             raise Rejected(error)
         self._effects.created(record)
         return record
@@ -144,13 +143,13 @@ class Cloud:
         with edit_state(self.folder) as state:
             state.calls += 1
             record = state.resources.get(key(type_, id_))
-            error = ""
-            if record is not None:
-                denied = _take_fault(state, "denied", record.type, record.urn)
-                error = FAULT_MESSAGES["denied"] if denied else _deletion_error(state, record)
-            crashes = _take_fault(state, "crash", record.type if record else type_, urn)
-            leaks = record is not None and _take_fault(state, "leak", record.type, record.urn)
-        if record is None or leaks:
+            if record is None:
+                return
+            denied = _take_fault(state, "denied", record.type, record.urn)
+            error = FAULT_MESSAGES["denied"] if denied else _deletion_error(state, record)
+            crashes = _take_fault(state, "crash", record.type, urn)
+            leaks = _take_fault(state, "leak", record.type, record.urn)
+        if leaks:
             return
         if error:
             raise Rejected(error)
@@ -165,8 +164,8 @@ class Cloud:
             self._crash()
 
 
-def check_fault(fault: str) -> str:
-    """Return the fault if it is valid, else raise ValueError with the valid faults.
+def check_fault(fault: str) -> None:
+    """Raise ValueError with the valid faults unless the fault is valid.
 
     A fault is `KIND:TYPE`, `KIND:TYPE:NAME` or `KIND:NUMBER`, and happens once. TYPE is part of a resource's type. NAME
     is a resource's name, or the part of it before a `-`, such as a pool's name. NUMBER counts the calls that change
@@ -182,7 +181,6 @@ def check_fault(fault: str) -> str:
             f"FAULT={fault}: must be one of {kinds}, denied:NUMBER, crash:NUMBER; write "
             f"{first}:nodepool, or {first}:nodepool:gpus for the pool gpus"
         )
-    return fault
 
 
 def _take_fault(state: CloudState, kind: str, type_: str, urn: str) -> bool:

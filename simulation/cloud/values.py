@@ -1,7 +1,6 @@
-"""Conversion of Pulumi's property values between the wire and Python: JSON values, secrets and unknown values."""
+"""Conversion of Pulumi's property values between the wire and Python: JSON values and unknown values."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from google.protobuf import struct_pb2
@@ -33,15 +32,8 @@ class Unknown:
 UNKNOWN = Unknown()
 
 
-@dataclass(frozen=True)
-class Secret:
-    """A value that Pulumi encrypts in the state and hides on the terminal."""
-
-    value: Any
-
-
 def from_wire(properties: struct_pb2.Struct) -> dict[str, Any]:
-    """Convert a property map from the wire. Keep secrets and unknown values."""
+    """Convert a property map from the wire. Secrets become plain values. Unknown values stay unknown."""
     return {key: _value_from_wire(value) for key, value in properties.fields.items()}
 
 
@@ -61,42 +53,24 @@ def _value_from_wire(value: struct_pb2.Value) -> Any:
 def _object_from_wire(fields: struct_pb2.Struct) -> Any:
     signature = fields.fields[SIGNATURE_KEY].string_value if SIGNATURE_KEY in fields.fields else ""
     if signature == SECRET_SIGNATURE:
-        return Secret(_value_from_wire(fields.fields["value"]))
+        return _value_from_wire(fields.fields["value"])
     if signature == OUTPUT_SIGNATURE:
-        known = _value_from_wire(fields.fields["value"]) if "value" in fields.fields else UNKNOWN
-        return Secret(known) if fields.fields["secret"].bool_value else known
+        return _value_from_wire(fields.fields["value"]) if "value" in fields.fields else UNKNOWN
     return from_wire(fields)
 
 
-def to_wire(properties: Mapping[str, Any], *, keep_secrets: bool) -> struct_pb2.Struct:
-    """Convert a property map for the wire.
-
-    Without `keep_secrets`, secrets become plain values, for an engine that does not accept secrets.
-    """
+def to_wire(properties: Mapping[str, Any]) -> struct_pb2.Struct:
+    """Convert a property map for the wire."""
     fields = struct_pb2.Struct()
-    fields.update({key: _value_to_wire(value, keep_secrets) for key, value in properties.items()})
+    fields.update({key: _value_to_wire(value) for key, value in properties.items()})
     return fields
 
 
-def _value_to_wire(value: Any, keep_secrets: bool) -> Any:
-    if isinstance(value, Secret):
-        inner = _value_to_wire(value.value, keep_secrets)
-        return {SIGNATURE_KEY: SECRET_SIGNATURE, "value": inner} if keep_secrets else inner
+def _value_to_wire(value: Any) -> Any:
     if isinstance(value, Unknown):
         return UNKNOWN_ON_THE_WIRE
     if isinstance(value, dict):
-        return {key: _value_to_wire(element, keep_secrets) for key, element in value.items()}
+        return {key: _value_to_wire(element) for key, element in value.items()}
     if isinstance(value, list):
-        return [_value_to_wire(element, keep_secrets) for element in value]
-    return value
-
-
-def reveal(value: Any) -> Any:
-    """Return a copy without secret wrappers. Unknown values stay unknown."""
-    if isinstance(value, Secret):
-        return reveal(value.value)
-    if isinstance(value, dict):
-        return {key: reveal(element) for key, element in value.items()}
-    if isinstance(value, list):
-        return [reveal(element) for element in value]
+        return [_value_to_wire(element) for element in value]
     return value

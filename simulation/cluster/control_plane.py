@@ -49,8 +49,6 @@ def prepare(folder: Path, settings: ClusterSettings) -> Properties:
     settings.folder.mkdir(mode=0o700, parents=True)
     make_keys(settings)
     keys = folder / "keys"
-    if keys.exists():
-        shutil.rmtree(keys)
     shutil.copytree(settings.keys, keys)
     lifecycle.stop(settings)
     authority = (keys / "ca.crt").read_bytes()

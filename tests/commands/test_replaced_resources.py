@@ -158,20 +158,6 @@ def test_difference_eks_change_has_the_providers_actions(
     assert {name: outcome(each) for name, each in steps("eks", before, after).items()} == expected
 
 
-def test_difference_new_fabric_range_replaces_subnets_and_pool() -> None:
-    after = {**pools(A3), "network": {"accelerators": "10.128.0.0/16"}}
-    found = {name: outcome(each) for name, each in steps("gke", pools(A3), after).items()}
-    assert {name for name, each in found.items() if each == "replace"} >= {f"fabric-gpu-nic-{n}" for n in range(4)}
-    assert found["gpus-nodes"] == "replace"
-    assert CLUSTER not in found
-
-
-def test_difference_fabric_pool_with_one_host_does_not_replace_the_cluster() -> None:
-    found = steps("gke", pools({**A3, "nodes": 2}), pools({**A3, "nodes": 1}))
-    assert found["gpus-nodes"].action == "replace"
-    assert not {CLUSTER, "system-nodes"} & found.keys()
-
-
 def test_difference_new_vpc_range_updates_gateway_and_cluster_and_replaces_the_rest() -> None:
     found = {name: outcome(each) for name, each in steps("eks", {}, {"network": {"vpc": "10.1.0.0/16"}}).items()}
     assert found["network-internet"] == found["cluster-eks"] == "update"

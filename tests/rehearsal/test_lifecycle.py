@@ -147,7 +147,7 @@ def test_fault_with_a_name_hits_only_that_resource(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("fault", ["stockout:nodepool:gpus", "timeout:nodegroup:a-1", "denied:7", "crash:cluster", ""])
 def test_check_fault_accepts_types_names_and_numbers(fault: str) -> None:
-    assert lifecycle.check_fault(fault) == fault
+    lifecycle.check_fault(fault)
 
 
 @pytest.mark.parametrize(
