@@ -21,6 +21,7 @@ from commands.bucket import EARLIER_FOLDER, OUTPUTS, Bucket, fresh_start
 from commands.dashboard.metrics import last_train_event
 from commands.environment import PROJECT
 from commands.follow import TAIL_LINES
+from commands.interrupts import CommandError
 from commands.job_results import complete_record, short_home
 from commands.monitor.cluster import Cluster, StackOutputs, Unreachable, job_named, outputs_with
 from commands.monitor.job_state import JobState
@@ -311,19 +312,30 @@ def log_events(log_of: Callable[[PodState], Iterable[tuple[str, str]]], pods: Se
 
 
 def report(job: str, output: Path | None, *, as_json: bool) -> int:
-    """Write the report of a job, by default next to its run record, or print its numbers."""
+    """Write the report of a job, by default next to its run record.
+
+    With `as_json`, print its numbers, and write the page only to `output`. The page of a stopped job whose log went
+    with its pods does not replace an earlier one.
+    """
     stack = os.environ.get("STACK", DEFAULT_STACK)
     found, bucket = collect(stack, job)
     if as_json:
         print(json.dumps(found.as_json(), indent=2))
-        return 0
+        if output is None:
+            return 0
     # Import late: a report as JSON does not need it.
     from commands.report_page import page
 
     file = output or default_file(bucket, str(found.record["bucket_prefix"]), found.job)
+    if output is None and file.exists() and found.state.state == "suspended" and not found.events:
+        raise CommandError(
+            f"job {job} is stopped: its log went with its pods, and it wrote no metrics; {file} keeps the earlier page"
+        )
     text = page(found)
     with output_file(file, should_make_folder=True) as written:
         written.write_text(text, encoding="utf-8")
+    if as_json:
+        return 0
     advice = "open it in a browser"
     if output is None and bucket.is_cluster_local:
         down = make_command("down", STACK=stack)

@@ -334,7 +334,7 @@ class Dashboard:
             if self._gone.get(source.key) == source.outputs:
                 continue
             watcher = self.watchers[source.key] = StackWatcher(source)
-            self.hub.add(source.key, _title(source))
+            self.hub.add(source.key, source.title)
             threading.Thread(target=self._watch, args=(watcher,), name=source.key, daemon=True).start()
 
     def log(self, key: str, pod: str) -> str:
@@ -390,6 +390,7 @@ def main(*, port: int, only: bool, opens: bool | None) -> int:
         if (has_desktop() if opens is None else opens) and not webbrowser.open(server.url):
             print("  no browser could be started; open the address yourself", flush=True)
         _until_gone(dashboard, stack, only=only)
+        print(GONE, flush=True)
         stop(server, GONE)
     except BaseException:
         stop(server, ENDED)
@@ -420,9 +421,5 @@ def _until_gone(dashboard: Dashboard, stack: str, *, only: bool) -> None:
                 print(f"warning: the page does not show a new stack: {error}", file=sys.stderr, flush=True)
 
 
-def _title(source: Source) -> str:
-    return f"{source.stack} of {source.folder}" if source.folder else source.stack
-
-
 def _listed(found: Sequence[Source]) -> str:
-    return f"stack{'s' if len(found) > 1 else ''} {', '.join(map(_title, found))}"
+    return f"stack{'s' if len(found) > 1 else ''} {', '.join(each.title for each in found)}"

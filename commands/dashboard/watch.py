@@ -77,6 +77,11 @@ class Source:
         """Name that no other stack has."""
         return f"{self.stack}@{self.folder}" if self.folder else self.stack
 
+    @property
+    def title(self) -> str:
+        """Name for users."""
+        return f"{self.stack} of {self.folder}" if self.folder else self.stack
+
 
 def sources(stack: str, *, only: bool, is_first: bool = True) -> list[Source]:
     """Return the stacks that are up: `stack` first, then the project's, then the local ones of other projects.
@@ -279,7 +284,7 @@ class StackWatcher:
     def check(self) -> None:
         """Raise StackGone if the cluster on this machine was removed."""
         if self._local is not None and self._local.is_removed():
-            raise StackGone(f"stack {self.source.stack} is gone: its cluster was removed")
+            raise StackGone(f"stack {self.source.title} is gone: its cluster was removed")
 
     def observe(self) -> Observed:
         """Return the stack's state. Raises Unreachable, or StackGone if it no longer exists."""
@@ -309,7 +314,7 @@ class StackWatcher:
         names = self._outputs.jobs
         jobs, pods = cluster.jobs(names), cluster.pods(names) if names else []
         if all(job.state == "absent" for job in jobs.values()) and cluster.namespace_is_gone():
-            raise StackGone(f"stack {self.source.stack} is gone: its namespace {self._outputs.namespace} was deleted")
+            raise StackGone(f"stack {self.source.title} is gone: its namespace {self._outputs.namespace} was deleted")
         self._pods = {pod.name: pod for pod in pods}
         self._read_slow(cluster, jobs, pods)
         # A recreated job has a feed of its own: `rerun --fresh` puts the curves of the earlier runs aside.

@@ -490,7 +490,7 @@ def explain_exit(code: int, pod: PodState) -> str:
         return "uncaught error; the log says which"
     if pod.runs_script:
         if code == PREEMPTED:
-            return "the host received a stop request (SIGTERM), or the script's own code"
+            return "the host received a stop request (SIGTERM), another host ended, or the script's own code"
         return PROGRAM_CODES.get(code) or _script_code(code, pod)
     known = TRAINER_CODES.get(code) or TRAINER_CODES.get(code - RETRYABLE_OFFSET)
     return known or "not an exit code of the trainer: the last lines of the log say more"

@@ -229,7 +229,7 @@ def test_dashboard_with_an_open_page_ends_when_its_last_stack_is_gone(tmp_path: 
         (tmp_path / "gone").touch()
         assert [name for name in names if name != "problem"] == ["gone", "end"]
         text = process.communicate(timeout=60)[0]
-    assert (process.returncode, text) == (0, "stack dev is gone\n")
+    assert (process.returncode, text) == (0, "stack dev is gone\nthe last stack is gone, so the dashboard has ended\n")
 
 
 @needs_chromium

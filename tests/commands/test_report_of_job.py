@@ -27,6 +27,7 @@ from commands.html import (
     time_label,
     time_ticks,
 )
+from commands.interrupts import CommandError
 from commands.monitor.cluster import Cluster, StackOutputs, Unreachable
 from commands.monitor.job_state import JobState
 from commands.monitor.pod_state import PodState
@@ -84,6 +85,26 @@ def job_report(**changes: Any) -> JobReport:
         "written": "2026-11-26 11:00 UTC",
     }
     return JobReport(**{**values, **changes})
+
+
+def test_report_of_a_stopped_job_without_events_keeps_the_earlier_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = job_report(state=replace(STATE, state="suspended"), events=[])
+    record = {**RECORD, "bucket_prefix": "jobs/digits"}
+    bucket = Bucket(url=f"file://{tmp_path}", is_cluster_local=True)
+    monkeypatch.setattr(report, "collect", lambda *_: (replace(found, record=record), bucket))
+    (tmp_path / "jobs/digits").mkdir(parents=True)
+    assert report.report("digits", None, as_json=False) == 0
+    file = report.default_file(bucket, "jobs/digits", "digits")
+    file.write_text("curves", encoding="utf-8")
+    with pytest.raises(CommandError, match="its log went with its pods"):
+        report.report("digits", None, as_json=False)
+    assert file.read_text(encoding="utf-8") == "curves"
+    capsys.readouterr()
+    assert report.report("digits", tmp_path / "page.html", as_json=True) == 0
+    assert json.loads(capsys.readouterr().out)["job"] == "digits"
+    assert (tmp_path / "page.html").exists()
 
 
 @pytest.mark.parametrize("name", ["rank-0.jsonl", "rank-0/1795687200.000.jsonl"])
