@@ -152,6 +152,8 @@ def run_command(name: str, command: Callable[[], int]) -> int:
         _handle(number)
     try:
         status = command()
+        if status == ExitStatus.INTERRUPTED and _signals:
+            status = 128 + _signals[0]  # A command that handles all of SIGNALS alike does not know which it was.
         if sys.stdout:
             sys.stdout.flush()
     except CommandError as error:

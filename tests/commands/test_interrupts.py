@@ -347,3 +347,23 @@ def test_command_that_fails_on_a_file_or_pipe_prints_no_traceback(error: str, te
         [sys.executable, "-c", FAILING_PROGRAM, error], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (1, "", text)
+
+
+FOLLOWER_PROGRAM = """
+import os, sys
+from commands.interrupts import ExitStatus, run_command
+
+def main():
+    try:
+        os.kill(os.getpid(), int(sys.argv[1]))
+    except KeyboardInterrupt:
+        return ExitStatus.INTERRUPTED
+
+sys.exit(run_command("trainyard logs", main))
+"""
+
+
+@pytest.mark.parametrize(("number", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_command_that_handles_a_signal_itself_ends_with_the_status_of_this_signal(number: int, expected: int) -> None:
+    done = subprocess.run([sys.executable, "-c", FOLLOWER_PROGRAM, str(int(number))], cwd=ROOT, check=False)
+    assert done.returncode == expected
