@@ -332,7 +332,7 @@ class Follower:
         for pod in current:
             earlier = sum(each.place == pod.place for each in pods) - 1 + pod.restarts
             self._report_pod(pod, earlier, now, is_shown=len(current) <= MANY_HOSTS)
-        self._report_quiet_hosts(job, [pod for pod in current if pod.state == "running" and pod.ranks], now)
+        self._report_quiet_hosts(job, current, now)
 
     def _report_stopped(self, job: JobState, pods: Sequence[PodState]) -> None:
         """Report a stopped job, and its checkpoint once its hosts have ended."""
@@ -365,13 +365,15 @@ class Follower:
             self._forget(f"quiet {pod.uid}")
             self._screen.note(f"{pod.job}/{pod.label} prints again")
 
-    def _report_quiet_hosts(self, job: JobState, running: list[PodState], now: float) -> None:
+    def _report_quiet_hosts(self, job: JobState, current: Sequence[PodState], now: float) -> None:
         """Report running hosts that have printed nothing for long.
 
-        Ignore a host that never prints if another host prints: in many scripts only rank 0 prints.
+        Ignore a host that never prints if another host prints or has printed: in many scripts only rank 0 prints.
         """
-        has_printed = any(self._tracked[pod.uid].tail for pod in running)
-        for pod in running:
+        has_printed = any(self._tracked[pod.uid].tail for pod in current)
+        for pod in current:
+            if pod.state != "running" or not pod.ranks:
+                continue
             tracked = self._tracked[pod.uid]
             if tracked.heard is None:
                 tracked.heard = now

@@ -131,6 +131,13 @@ def test_host_that_never_prints_is_not_reported_while_another_prints(followed: F
         assert followed.poll(60) == []
 
 
+def test_host_that_never_prints_is_not_reported_after_the_printing_host_succeeded(followed: Followed) -> None:
+    followed.print(0, "epoch 1")
+    followed.poll()
+    followed.cluster.hosts = [replace(HOSTS[0], state="succeeded", exit_code=0), HOSTS[1]]
+    assert [line for _ in range(4) for line in followed.poll(60) if "no output" in line] == []
+
+
 def test_pause_is_reported_only_beyond_three_times_the_longest_earlier_one(followed: Followed) -> None:
     for _ in range(2):
         followed.print(0, "train step=1")
