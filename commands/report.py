@@ -78,6 +78,8 @@ class JobReport:
     """Time of the last `rerun --fresh`; empty if there was none or the job then had no curves."""
     written: str = ""
     """Time of the report."""
+    until: float | None = None
+    """Time until which the job ran, in seconds since 1970. None for the time of its last event."""
 
     def curve(self, name: str, key: str) -> list[tuple[float, float]]:
         """Return step and value of a key in the events of one name, by step.
@@ -110,6 +112,11 @@ class JobReport:
         created = self.state.created
         return times_of(self.events, self.started, datetime.fromisoformat(created).timestamp() if created else None)
 
+    @cached_property
+    def seconds(self) -> Mapping[str, float]:
+        """Seconds of the job's runs by cause."""
+        return self.times.seconds_by_cause(self.until)
+
     @property
     def earlier_attempts(self) -> int:
         """Number of known attempts before the job's last start."""
@@ -136,7 +143,7 @@ class JobReport:
             "attempts": self.attempts,
             "attempts_since_last_start_only": self.is_partial,
             "fresh_start": self.fresh_start or None,
-            "seconds_by_cause": {cause: round(each, 1) for cause, each in self.times.seconds_by_cause().items()},
+            "seconds_by_cause": {cause: round(each, 1) for cause, each in self.seconds.items()},
             "restart_reasons": [text for _, text in self.troubles],
             "end": list(self.end),
             "newest_checkpoint": self.newest_checkpoint,
@@ -234,6 +241,7 @@ def collect(stack: str, name: str) -> tuple[JobReport, Bucket]:
             newest_checkpoint=newest_checkpoint(bucket, str(record["checkpoints"])),
             fresh_start="" if bucket.problem else fresh_start(bucket.names(f"{folder}/{EARLIER_FOLDER}")),
             written=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+            until=state.known_until(time.time()),
         ),
         bucket,
     )

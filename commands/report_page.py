@@ -199,7 +199,7 @@ def _time_line(report: JobReport) -> str:
         (float(event["time"]), f"{saved_text(event)}, {_moment(event['time'])}") for event in report.life("checkpoint")
     ]
     rows = "".join(f"<tr><th>{place + 1}</th><td>{escape(each.text)}</td></tr>" for place, each in enumerate(attempts))
-    spans = without_short(report.times.spans(), BARS) if attempts else []
+    spans = without_short(report.times.spans(report.until), BARS) if attempts else []
     bars = [
         Bar(
             begun=each.begun,
@@ -227,7 +227,7 @@ def _troubles(report: JobReport) -> str:
 
 def _goodput(report: JobReport) -> str:
     """Return the time of the job's runs by cause as a table."""
-    found = report.times.seconds_by_cause()
+    found = report.seconds
     percent = goodput(found)
     if percent is None:
         return ""

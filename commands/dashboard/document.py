@@ -53,6 +53,7 @@ MAX_SPANS = 400
 """Maximum number of spans of a time line. Shorter spans are not visible."""
 MAX_MOMENTS = 100
 """Maximum number of moments of a job on the page, the newest ones."""
+PEER_FAILED = "ended because another host failed"
 MOMENT_SECONDS = 15.0
 """Seconds within which hosts that fail for the same reason count as one moment."""
 RECENT_SECONDS = 300.0
@@ -203,7 +204,7 @@ def _job(
 
 def _no_charts(job: JobState, hosts: Sequence[PodState]) -> str:
     """Return the text for a job without curves."""
-    if job.is_over and not any(pod.index == 0 for pod in hosts):
+    if (job.is_over or job.state == "suspended") and not any(pod.index == 0 for pod in hosts):
         return (
             "The steps of the job are unknown: the log of rank 0 is gone with its pod, and this machine has no metrics "
             f"of the job. A script that also appends its steps to a file in the bucket keeps them ({SCRIPT_PAGE})."
@@ -252,7 +253,7 @@ def _run(metrics: JobMetrics | None, job: JobState, now: float) -> dict[str, Any
             "since": None,
             "uncertain_gaps": 0,
         }
-    until = None if job.state in ("suspended", "absent") else time_of(job.finished) or now
+    until = job.known_until(now)
     # The times of a script that prints no events are unknown.
     is_known = bool(metrics.times.starts) or job.state in ("pending", "queued")
     seconds = metrics.times.seconds_by_cause(until) if is_known else {}
@@ -349,9 +350,15 @@ def moments(
     """Return time, kind and text of the moments of a job, oldest first."""
     found = [(float(each["time"]), *_event_text(each, current)) for each in events]
     grouped: dict[tuple[str, str], list[tuple[float, PodState]]] = {}
-    for pod in pods:
-        if pod.state == "failed" and (moment := time_of(pod.finished)) is not None:
-            grouped.setdefault((_failure_kind(pod), pod.why), []).append((moment, pod))
+    ends = [(moment, pod) for pod in pods if pod.state == "failed" and (moment := time_of(pod.finished)) is not None]
+    failures = [moment for moment, pod in ends if not _is_preempted(pod)]
+    for moment, pod in ends:
+        kind, why = "failure", pod.why
+        if _is_preempted(pod):
+            # The ranks that a failed peer leaves behind end with the code of a preemption.
+            followed = pod.reason not in DISRUPTIONS and any(abs(moment - each) <= MOMENT_SECONDS for each in failures)
+            kind, why = ("failure", PEER_FAILED) if followed else ("preemption", why)
+        grouped.setdefault((kind, why), []).append((moment, pod))
     for (kind, why), failed in grouped.items():
         found += _failures(kind, why, sorted(failed, key=lambda each: each[0]))
     latest = {pod.uid for pod in current}
@@ -378,8 +385,8 @@ def _failures(kind: str, why: str, failed: Sequence[tuple[float, PodState]]) -> 
             group.append(each)
 
 
-def _failure_kind(pod: PodState) -> str:
-    return "preemption" if pod.reason in DISRUPTIONS or pod.exit_code in PREEMPTED_CODES else "failure"
+def _is_preempted(pod: PodState) -> bool:
+    return pod.reason in DISRUPTIONS or pod.exit_code in PREEMPTED_CODES
 
 
 def _event_text(event: Mapping[str, Any], hosts: Iterable[PodState]) -> tuple[str, str]:

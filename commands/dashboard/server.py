@@ -25,7 +25,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from commands.dashboard.document import document
-from commands.dashboard.watch import Source, StackGone, StackWatcher, sources
+from commands.dashboard.watch import Source, StackGone, StackWatcher, sources, state_folder
 from commands.interrupts import STILL_RUNNING, CommandError, set_closing
 from commands.monitor.cluster import StackNotFound, Unreachable
 from infra.make_command import DEFAULT_STACK, make_command
@@ -308,7 +308,9 @@ REFRESH_SECONDS = 2.0
 LOOK_SECONDS = 0.5
 """Seconds between two looks for the end of the last stack."""
 SCAN_SECONDS = 5.0
-"""Seconds between two looks for new stacks."""
+"""Seconds between two looks for new stacks and jobs."""
+REMOTE_SCAN_SECONDS = 60.0
+"""Seconds between two looks in a remote backend, which Pulumi queries."""
 ENDED = "the dashboard has ended; the stacks and their jobs continue"
 GONE = "the last stack is gone, so the dashboard has ended"
 
@@ -404,21 +406,24 @@ def has_desktop() -> bool:
 
 
 def _until_gone(dashboard: Dashboard, stack: str, *, only: bool) -> None:
-    """Look for new stacks until no watched stack is left."""
-    warned, due = "", time.monotonic() + SCAN_SECONDS
+    """Look for new stacks and jobs until no watched stack is left."""
+    scan_seconds = REMOTE_SCAN_SECONDS if state_folder() is None else SCAN_SECONDS
+    warned, due = "", time.monotonic() + scan_seconds
     while dashboard.watchers:
         time.sleep(LOOK_SECONDS)
         for text in dashboard.removal_messages():
             print(text, flush=True)
         if time.monotonic() < due:
             continue
-        due = time.monotonic() + SCAN_SECONDS
         try:
-            dashboard.update(sources(stack, only=only, is_first=False))
+            dashboard.update(sources(stack, only=only))
+        except StackNotFound:
+            pass  # Its watcher finds out that it is gone.
         except CommandError as error:
             if warned != str(error):
                 warned = str(error)
-                print(f"warning: the page does not show a new stack: {error}", file=sys.stderr, flush=True)
+                print(f"warning: the page may miss new stacks and jobs: {error}", file=sys.stderr, flush=True)
+        due = time.monotonic() + scan_seconds
 
 
 def _listed(found: Sequence[Source]) -> str:

@@ -83,15 +83,18 @@ class Source:
         return f"{self.stack} of {self.folder}" if self.folder else self.stack
 
 
-def sources(stack: str, *, only: bool, is_first: bool = True) -> list[Source]:
+def state_folder() -> Path | None:
+    """Return the folder with the stacks' states; None if a remote backend stores them."""
+    return backend_folder(stack_environment()["PULUMI_BACKEND_URL"], PROJECT)
+
+
+def sources(stack: str, *, only: bool) -> list[Source]:
     """Return the stacks that are up: `stack` first, then the project's, then the local ones of other projects.
 
-    With a backend that is not a folder, only `stack` is known, and only the first call asks Pulumi.
+    With a backend that is not a folder, ask Pulumi, and only for `stack`. Raises StackNotFound if that is not up.
     """
-    folder = backend_folder(stack_environment()["PULUMI_BACKEND_URL"], PROJECT)
+    folder = state_folder()
     if folder is None:
-        if not is_first:
-            return []
         return [Source(stack=stack, outputs=outputs_with(stack, *OUTPUTS))]
     found = list(_in_folder(folder, ""))
     if not only:
@@ -219,6 +222,8 @@ class JobFeed:
             event = event_of_line(stamp, text)
             if event is None or event.get("rank", 0) != 0:
                 continue
+            if event["event"] == "train":
+                self._latest[0] = event
             if not self.has_files:
                 self.take([event])
             elif event["event"] == "restart":

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
 from commands.monitor.pod_state import Object, find_condition, one_line
 from infra.make_command import make_command
@@ -54,6 +55,12 @@ class JobState:
     def is_over(self) -> bool:
         """True if it is complete or failed."""
         return self.state in ("complete", "failed")
+
+    def known_until(self, now: float) -> float | None:
+        """Return the time, in seconds since 1970, until which it ran. Return None if that is its last event."""
+        if self.state in ("suspended", "absent"):
+            return None
+        return datetime.fromisoformat(self.finished).timestamp() if self.finished else now
 
 
 def job_state(job: Object) -> JobState:

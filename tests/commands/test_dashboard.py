@@ -99,6 +99,16 @@ def test_hosts_that_fail_together_are_one_moment() -> None:
     assert found[0][2].startswith("rank 0 and 2 hosts more: exit code 1")
 
 
+def test_host_that_ends_after_the_failure_of_a_peer_is_not_a_preemption() -> None:
+    failed = {"state": "failed", "reason": "Error"}
+    peer = pod(1, uid="a1", exit_code=1, finished=stamp(100), **failed)
+    follower = pod(0, uid="a0", exit_code=75, finished=stamp(104), **failed)
+    later = pod(2, uid="a2", exit_code=75, finished=stamp(300), **failed)
+    found = moments([peer, follower, later], [peer, follower, later], [])
+    assert [(each[0] - BEGUN, each[1]) for each in found] == [(100, "failure"), (104, "failure"), (300, "preemption")]
+    assert found[1][2] == "rank 0: ended because another host failed"
+
+
 def test_goodput_and_spans_by_cause_reach_until_now() -> None:
     job = job_of(document(observed()))
     assert job["goodput"] == pytest.approx(100 * job["seconds"]["training"] / 900, abs=0.1)
@@ -142,6 +152,7 @@ def test_document_says_why_a_host_has_no_pod(state: str, text: str) -> None:
     ("state", "pods", "text"),
     [
         ("failed", [pod(1, runs_script=True)], "the log of rank 0 is gone with its pod"),
+        ("suspended", [pod(1, runs_script=True)], "the log of rank 0 is gone with its pod"),
         ("failed", [pod(0, runs_script=True)], "prints a line such as `train step=12/400 loss=0.35`"),
         ("running", [pod(1, runs_script=True)], "prints a line such as `train step=12/400 loss=0.35`"),
         ("running", [pod(0)], "The job has reported no step."),

@@ -196,7 +196,7 @@ class Watcher:
         raise Unreachable("no answer")
 
 command.StackWatcher = Watcher
-command.sources = lambda stack, only, is_first=True: [Source(stack="dev", outputs={})]
+command.sources = lambda stack, only: [Source(stack="dev", outputs={})]
 command.REFRESH_SECONDS = 0.2
 sys.exit(run_command("make dashboard", lambda: command.main(port=0, only=False, opens=False)))
 """

@@ -369,3 +369,27 @@ def test_feed_of_a_fresh_job_has_only_its_own_events_and_says_so(tmp_path: Path)
     assert job["steps"] == [5, None, None, None]
     assert job["fresh"].startswith("The job started from the beginning at ")
     assert job_of(document(observed()))["fresh"] == ""
+
+
+def test_feed_of_a_completed_script_has_the_last_step_of_its_log(cluster: FakeCluster) -> None:
+    cluster.log_lines = [(stamp(1), "train step=5/10 loss=0.5"), (stamp(2), "train step=10/10 loss=0.25")]
+    feed, first = JobFeed(None), pod(0, state="succeeded")
+    feed.submit(job_started(0), [first])
+    feed.read_log(cluster, first)  # type: ignore[arg-type]  # a fake with logs only
+    assert feed.metrics().latest[0]["loss"] == 0.25
+
+
+def test_sources_of_a_remote_backend_are_the_newest_outputs_of_the_named_stack(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+
+    def ask(stack: str, *_names: str) -> dict[str, Any]:
+        asked.append(stack)
+        return OUTPUTS
+
+    monkeypatch.setattr(watch, "stack_environment", lambda: {"PULUMI_BACKEND_URL": "gs://states"})
+    monkeypatch.setattr(watch, "outputs_with", ask)
+    for count in (1, 2):
+        assert [each.outputs for each in sources("dev", only=False)] == [OUTPUTS]
+        assert asked == ["dev"] * count

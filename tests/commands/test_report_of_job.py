@@ -435,6 +435,17 @@ def test_page_shows_goodput_by_cause_and_the_ranks_by_speed() -> None:
     ]
 
 
+@pytest.mark.parametrize(("finished", "until"), [(stamp(400), 400), ("", 900)])
+def test_report_counts_the_time_until_the_job_ended_as_the_dashboard_does(finished: str, until: int) -> None:
+    events = [each for each in EVENTS if each["event"] != "done"]
+    state = replace(STATE, finished=finished)
+    found = job_report(events=events, state=state, until=state.known_until(BEGUN + 900))
+    assert sum(found.as_json()["seconds_by_cause"].values()) == until
+    shares = [re.findall(r"Goodput: ([0-9.]+) %", page(each))[0] for each in (found, replace(found, until=None))]
+    assert shares[0] == f"{100 * found.seconds['training'] / until:.1f}" != shares[1]
+    assert replace(STATE, state="suspended").known_until(BEGUN) is None
+
+
 def test_page_of_a_run_with_repeated_steps_names_them() -> None:
     again = [event("start", 150), event("train", 160, global_step=50, loss=1.0), event("done", 161)]
     text = page(job_report(events=[*EVENTS[:101], *again]))
