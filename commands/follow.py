@@ -182,6 +182,11 @@ class Follower:
         """Names of the jobs that are stopped."""
         return [name for name, job in self._jobs.items() if job.state == "suspended"]
 
+    @property
+    def ended_jobs(self) -> list[str]:
+        """Names of the jobs that have ended, or whose training has."""
+        return [name for name, job in self._jobs.items() if job.is_over or "done" in self._progress[name].latest]
+
     def _loop(self) -> None:
         next_poll, ended = 0.0, None
         while True:
@@ -223,6 +228,7 @@ class Follower:
             if job.uid and self._jobs.get(name, job).uid not in ("", job.uid):
                 self._screen.note(f"job {name} was replaced: following the new one")
                 self._training[name] = Training(epochs=self._training[name].epochs)
+                self._progress.pop(name, None)
         self._jobs |= {name: job for name, job in jobs.items() if job.uid or not self._was_seen(name)}
         self._streams.update(pods)
         self._pods |= {pod.uid: pod for pod in pods}
@@ -298,6 +304,8 @@ class Follower:
 
     def _live_text(self, job: JobState) -> str:
         training = self._training[job.name]
+        if job.state == "suspended":
+            return state_text(job, None)
         if training.fields and not job.is_over:
             name = job.name if job.state == "running" else f"{job.name} {job.state}"
             return live_line(name, training, self._screen.width - 1)
@@ -329,9 +337,12 @@ class Follower:
             current = [pod for pod in current if not (pod.is_over and pod.exit_code in STOP_CODES)]
         if len(current) > MANY_HOSTS:
             self._report(f"all {job.name}", describe_many(job.name, current))
+        earlier = {pod.uid: sum(each.place == pod.place for each in pods) - 1 + pod.restarts for pod in current}
+        is_job_over = any(pod.ends_job(earlier[pod.uid]) for pod in current)
         for pod in current:
-            earlier = sum(each.place == pod.place for each in pods) - 1 + pod.restarts
-            self._report_pod(pod, earlier, now, is_shown=len(current) <= MANY_HOSTS)
+            is_replaced = not is_job_over or pod.ends_job(earlier[pod.uid])
+            text = describe(pod, earlier[pod.uid], is_job_over=not is_replaced)
+            self._report_pod(pod, text, now, is_shown=len(current) <= MANY_HOSTS)
         self._report_quiet_hosts(job, current, now)
 
     def _report_stopped(self, job: JobState, pods: Sequence[PodState]) -> None:
@@ -399,9 +410,8 @@ class Follower:
             return  # The next poll reports it.
         self._give_up_after(ABSENT_SECONDS, f"absent {job.name}", now, problem, advice)
 
-    def _report_pod(self, pod: PodState, earlier: int, now: float, *, is_shown: bool) -> None:
-        """Report a pod's state. `earlier` is the number of earlier starts of its host."""
-        text = describe(pod, earlier)
+    def _report_pod(self, pod: PodState, text: str, now: float, *, is_shown: bool) -> None:
+        """Report a pod's state, described in `text`."""
         if pod.state in ("pending", "creating") and not pod.reason:
             reason = self._warning(pod.uid, now)
             text += f": {reason}" if reason else ""
@@ -493,8 +503,10 @@ def follow(
         screen.note(error.report(up), "red")
         return 1
     except KeyboardInterrupt:
-        stopped = follower.stopped_jobs if follower else []
-        screen.note(f"stopped following; {still_running_notice(names, stopped)}")
+        stopped, ended = (follower.stopped_jobs, follower.ended_jobs) if follower else ([], [])
+        going_on = [name for name in names if name not in ended]
+        down = f"the jobs have ended; {make_command('status')} shows them, {make_command('down')} removes the stack"
+        screen.note(f"stopped following; {still_running_notice(going_on, stopped) if going_on else down}")
         return INTERRUPTED_STATUS
 
 

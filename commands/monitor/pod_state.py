@@ -117,6 +117,15 @@ class PodState:
     is_deleted: bool = False
     """True if it was deleted, for example by a stop of its job, even if it has not ended yet."""
 
+    def has_no_restart(self, earlier: int) -> bool:
+        """Return True if the Job controller replaces no pod of its host after `earlier` failures."""
+        counted = earlier if self.failures is None else self.failures
+        return self.allowed_failures is not None and counted >= self.allowed_failures
+
+    def ends_job(self, earlier: int) -> bool:
+        """Return True if the job fails because the pod failed, after `earlier` failures of its host."""
+        return self.state == "failed" and not self.is_deleted and (self.fails_job or self.has_no_restart(earlier))
+
     def backoff(self, earlier: int) -> str:
         """Return a sentence with the time at which the Job controller replaces the failed pod, or why it does not.
 
@@ -124,8 +133,7 @@ class PodState:
         """
         if self.is_deleted or not (self.has_backoff and self.state == "failed" and self.finished):
             return ""
-        counted = earlier if self.failures is None else self.failures
-        if self.allowed_failures is not None and counted >= self.allowed_failures:
+        if self.has_no_restart(earlier):
             return "Kubernetes does not replace it: the job has no restart left"
         if self.fails_job:
             return "Kubernetes does not replace it after this exit code"

@@ -25,6 +25,7 @@ from commands.monitor.pod_state import (
     latest_by_place,
     seconds_between,
 )
+from infra.make_command import make_command
 from settings.text import wrap
 
 MANY_RANKS = 4
@@ -39,6 +40,11 @@ HIDDEN_FIELDS = frozenset(
 TRAIN_LINE_SECONDS = 60.0
 """Seconds between two `train` lines of a job on a terminal, where the live line has the current step."""
 SHOWN_LINES = 20
+CHECKPOINT_MISMATCHES = ("checkpoints can be used", "Error(s) in loading state_dict for")
+"""Texts of the trainer (trainer/checkpoints/checkpoint.py) and of PyTorch about a checkpoint of another model.
+
+https://github.com/pytorch/pytorch/blob/v2.9.1/torch/nn/modules/module.py, load_state_dict.
+"""
 FIRST_OWN_CODE = 64
 """First exit code with a specific meaning (sysexits.h). A rank that only lost its peers ends with 1."""
 STYLES = {
@@ -247,6 +253,9 @@ def summary(
     if culprit is not None:
         lines.append(f"  last lines of {_label(culprit)}:")
         lines += [f"    {text}" for text in before_report(tails[culprit.uid])[-SHOWN_LINES:]]
+    if any(mark in text for tail in tails.values() for text in tail for mark in CHECKPOINT_MISMATCHES):
+        fresh = make_command("rerun", JOB=job.name, FRESH="1")
+        lines.append(f"  no checkpoint fits: undo a change of the model, or start from the beginning: {fresh}")
     return lines
 
 

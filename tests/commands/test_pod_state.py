@@ -142,6 +142,16 @@ def test_backoff_without_a_failure_policy_depends_on_the_limit() -> None:
     assert launcher.backoff(0).startswith("Kubernetes replaces")
 
 
+@pytest.mark.parametrize(
+    ("restarts", "code", "expected"), [(0, 137, True), (2, 137, False), (2, 1, True), (2, 75, False)]
+)
+def test_ends_job_is_true_without_a_restart_and_after_a_final_code(restarts: int, code: int, expected: bool) -> None:
+    failed = pod_state(indexed_pod_failed(0, code), job_spec(restarts))
+    assert failed.ends_job(0) == expected
+    assert not replace(failed, state="running").ends_job(0)
+    assert not replace(failed, is_deleted=True).ends_job(0)
+
+
 def test_backoff_running_pod_is_empty() -> None:
     running = pod("running")
     running["metadata"].setdefault("annotations", {})["batch.kubernetes.io/job-index-failure-count"] = "1"

@@ -20,7 +20,7 @@ from commands.monitor.pod_state import RETRYABLE_OFFSET, PodState
 from commands.monitor.screen import Detail, Screen
 from infra.make_command import COMMAND_VARIABLE
 from tests.commands.test_screen import FIRST, SECOND
-from trainer.exit_codes import PREEMPTED, STORAGE_ERROR
+from trainer.exit_codes import DATA_ERROR, PREEMPTED, STORAGE_ERROR
 
 JOB = JobState(name="ok", kind="indexed-job", state="running", hosts=2, started="2026-01-01T00:00:00Z", uid="job-uid")
 HOSTS = [
@@ -334,3 +334,53 @@ def test_ctrl_c_during_logs_says_what_the_job_does(state: str, monkeypatch: pyte
         assert last == "stopped following; job ok stays stopped; `make resume JOB=ok` continues it"
     else:
         assert last.startswith("stopped following; job ok continues; `make logs` follows it again")
+
+
+def test_pod_that_failed_with_a_peer_that_ends_the_job_is_not_announced_as_replaced(followed: Followed) -> None:
+    ended: dict[str, Any] = {
+        "state": "failed",
+        "reason": "Error",
+        "finished": "2026-01-01T00:00:00Z",
+        "has_backoff": True,
+    }
+    first = replace(HOSTS[0], exit_code=PREEMPTED, **ended)
+    followed.cluster.hosts = [first, replace(HOSTS[1], exit_code=DATA_ERROR, fails_job=True, **ended)]
+    text = "\n".join(followed.poll())
+    assert "ok/0 failed on local-0" in text
+    assert "ok/1 failed on local-1" in text
+    assert "Kubernetes replaces" not in text
+    assert text.count("Kubernetes does not replace it after this exit code") == 1
+    followed.cluster.hosts = [first, HOSTS[1]]
+    assert "Kubernetes replaces it at 00:00:10 UTC" in "\n".join(followed.poll())
+
+
+def test_live_line_of_a_stopped_job_has_no_time_left(followed: Followed) -> None:
+    for step in (1, 2):
+        followed.print(0, f"train epoch=1 step={step}/9 loss=1 rank=0/2 global_step={step}/9 time=10:00:0{step}")
+    assert "left" in followed.follower._live_text(JOB)
+    assert followed.follower._live_text(replace(JOB, state="suspended")) == "ok  suspended"
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (["train step=9/9 loss=1 rank=0/2"], "job ok continues"),
+        (["done test_accuracy=97 rank=0/2"], "the jobs have ended"),
+    ],
+)
+def test_ctrl_c_after_the_end_of_training_does_not_say_that_the_job_continues(
+    lines: list[str], expected: str, followed: Followed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for line in lines:
+        followed.print(0, line)
+
+    def interrupted(_self: Follower) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Follower, "run", interrupted)
+    monkeypatch.setattr(follow_module, "Follower", lambda *_args, **_options: followed.follower)
+    monkeypatch.setattr(StackOutputs, "cluster", lambda _self: followed.cluster)
+    outputs = StackOutputs(kubeconfig_path="/nowhere", namespace="training", jobs=("ok",))
+    out = io.StringIO()
+    assert follow_module.follow(outputs, ["ok"], Screen(out)) == 130
+    assert f"stopped following; {expected}" in out.getvalue()

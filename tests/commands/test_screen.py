@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from commands.monitor.cluster import StackOutputs, UnknownStack
-from commands.monitor.job_state import job_state
+from commands.monitor.job_state import JobState, job_state
 from commands.monitor.logs import Progress
 from commands.monitor.pod_state import pod_state
 from commands.monitor.screen import (
@@ -402,3 +402,18 @@ def test_json_of_a_command_on_an_unknown_stack_has_the_problem(
     shown = capsys.readouterr()
     assert shown.err == "", "the command itself prints the problem"
     assert json.loads(shown.out)["problem"] == "Pulumi.nosuch.yaml does not exist"
+
+
+@pytest.mark.parametrize(
+    ("line", "is_advised"),
+    [
+        ("trainer: file:///b/ok: none of 2 checkpoints can be used; undo a change of the model", True),
+        ("RuntimeError: Error(s) in loading state_dict for Net:", True),
+        ("RuntimeError: out of memory", False),
+    ],
+)
+def test_summary_of_a_job_whose_checkpoints_do_not_fit_suggests_a_fresh_start(line: str, is_advised: bool) -> None:
+    failed = replace(FIRST, state="failed", exit_code=66)
+    job = JobState(name="ok", kind="indexed-job", state="failed", hosts=1)
+    text = "\n".join(summary(job, [failed], None, {failed.uid: [line]}))
+    assert ("start from the beginning: `make rerun JOB=ok FRESH=1`" in text) == is_advised

@@ -205,7 +205,8 @@ class Checkpoints(SaveHooks):
                     f"{folder.url} away to resume from the previous checkpoint"
                 ) from None
         if rejected := len(self._rejected):
-            raise DataError(f"{self.folder.url}: none of {rejected} checkpoints can be used; move them to start over")
+            advice = "undo a change of the model, or start over without them"
+            raise DataError(f"{self.folder.url}: none of {rejected} checkpoints can be used; {advice}")
         return None
 
     def _load(
