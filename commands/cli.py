@@ -238,20 +238,20 @@ def logs(job: str | None, rank: int | None, no_follow: bool, as_json: bool) -> i
     return follow.main([*words, *(["--no-follow"] if no_follow else []), *(["--json"] if as_json else [])])
 
 
-@cli.command("exec", cls=ClusterCommand)
+@cli.command("exec", cls=ClusterCommand, context_settings={"allow_interspersed_args": False})
 @stack_option
 @option("--job", envvar="JOB", metavar="NAME", help="The job. Needed if the stack has several.")
 @option("--rank", envvar="RANK", default="0", show_default=True, help="The rank, or a role such as `launcher`.")
 @click.argument("command", nargs=-1)
 def exec_(job: str | None, rank: str, command: tuple[str, ...]) -> int:
-    """Open a shell in the pod of a rank, or run COMMAND there.
+    """Open a shell in the pod of a rank, or run COMMAND there. Options of `exec` come before COMMAND.
 
     Its memory counts toward the memory limit of the pod. The exit status is that of COMMAND or of the shell.
 
     \b
     Examples:
       trainyard exec
-      trainyard exec --rank 1 -- nvidia-smi
+      trainyard exec --rank 1 nvidia-smi -L
     """
     os.environ.update(JOB=job or "", RANK=rank)
     from commands import jobs
@@ -339,10 +339,9 @@ def tensorboard(job: str | None, port: int) -> int:
     from commands import profile as command
 
     command.check_port(port)
-    if status := run_set_up("setup/python", ".venv-tensorboard", "requirements-tensorboard.txt"):
-        return status
     os.environ.update(JOB=job or "", PORT=str(port))
-    return command.serve_tensorboard()
+    packages = ("setup/python", ".venv-tensorboard", "requirements-tensorboard.txt")
+    return command.serve_tensorboard(lambda: run_set_up(*packages))
 
 
 @cli.command(cls=ClusterCommand)

@@ -19,6 +19,7 @@ import ctypes
 import errno
 import io
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -43,6 +44,8 @@ REPORT_SECONDS = 5.0
 DRAIN_SECONDS = 5.0
 """Seconds in which output may still arrive after a child has ended. A leftover process may hold the pipe open."""
 PR_SET_PDEATHSIG = 1
+FULL_BYTES = 1 << 20
+"""Free bytes below which a disk counts as full."""
 FILE_REMEDIES = {
     errno.ENOSPC: "free some disk space, then run the command again",
     errno.EDQUOT: "free some of your disk quota, then run the command again",
@@ -124,9 +127,18 @@ class Child:
 
 def describe_file_error(error: OSError) -> str:
     """Return a sentence about an error of a file, with what to do."""
-    file = error.filename if error.filename is not None else "a file"
+    file = error.filename if error.filename is not None else f"a file{_on_full_disk(error)}"
     remedy = FILE_REMEDIES.get(error.errno or 0, "check that path, then run the command again")
     return f"{file}: {error.strerror}; {remedy}"
+
+
+def _on_full_disk(error: OSError) -> str:
+    """Return the folder whose disk is full, for an error without a file; empty if none of those in use is."""
+    if error.errno != errno.ENOSPC:
+        return ""
+    folders = (Path(), Path.home(), Path(os.environ.get("TMPDIR", "/tmp")))
+    full = next((each for each in folders if each.is_dir() and shutil.disk_usage(each).free < FULL_BYTES), None)
+    return f" on the disk of {full.resolve()}" if full else ""
 
 
 def _discard_output() -> None:

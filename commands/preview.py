@@ -43,6 +43,8 @@ from stack.config import StackConfig, load_file
 
 BASES = ("main", "origin/main", "origin/HEAD")
 """Default bases. The preview compares with the first that exists."""
+FILE_WIDTH = 100
+"""Characters of a line of the report if the output is not a terminal."""
 
 Show = Callable[[str, dict[str, Any]], None]
 """Function that prints a report as text or as JSON."""
@@ -67,9 +69,9 @@ def main(arguments: list[str]) -> int:
     try:
         after = load_file(file)
     except ValueError as error:
-        text = invalid_settings(options.stack, str(error))
         content = {"stack": options.stack, "passes": False, "failures": str(error).splitlines()}
-        _show(text, content, options.output, show)
+        show(invalid_settings(options.stack, str(error), _console().width - 2), content)
+        _write(invalid_settings(options.stack, str(error)), content, options.output)
         return 2
     try:
         ensure_operator_objects(after.operators | (before.operators if before else frozenset()))
@@ -235,8 +237,13 @@ def _verdict(file: str) -> str:
         raise argparse.ArgumentTypeError(f"{file} cannot be read ({error}); {remedy}") from error
 
 
+def _console() -> Console:
+    """Return the writer to stdout. Tables in a file or a log get FILE_WIDTH."""
+    return Console(width=None if sys.stdout.isatty() else FILE_WIDTH)
+
+
 def _print_markdown(text: str, _content: dict[str, Any]) -> None:
-    Console().print(Markdown(text))
+    _console().print(Markdown(text))
 
 
 def _print_json(_text: str, content: dict[str, Any]) -> None:

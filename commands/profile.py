@@ -10,7 +10,7 @@ import socket
 import subprocess
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -254,14 +254,17 @@ def command_line(bucket: str, job: str, port: str) -> list[str]:
     ]
 
 
-def serve_tensorboard() -> int:
-    """Serve TensorBoard until Ctrl-C. Return the exit status."""
+def serve_tensorboard(set_up: Callable[[], int] = lambda: 0) -> int:
+    """Serve TensorBoard until Ctrl-C. Return the exit status.
+
+    `set_up` installs TensorBoard, once the stack and the job are known to exist. It returns an exit status.
+    """
     set_closing(STILL_RUNNING)
     stack, job = os.environ.get("STACK", DEFAULT_STACK), os.environ.get("JOB", "")
     found = outputs_with(stack, "bucket_url", "kubeconfig_path", "namespace", "jobs")
     if job:
         job_named(StackOutputs.of(stack, found), job, "tensorboard")
-    return run_server(command_line(str(found["bucket_url"]), job, os.environ.get("PORT", PORT)))
+    return set_up() or run_server(command_line(str(found["bucket_url"]), job, os.environ.get("PORT", PORT)))
 
 
 def run_server(command: Sequence[str]) -> int:

@@ -165,9 +165,9 @@ def verdict(rehearsal: Mapping[str, Any]) -> str:
     return f"passed, {counted(placed, 'pod')} placed on {nodes}, nothing left after destroy"
 
 
-def invalid_settings(stack: str, reason: str) -> str:
-    """Return the report for settings that cannot be read."""
-    lines = [each for line in reason.strip().splitlines() for each in wrap(line, WIDTH, break_on_hyphens=False) or [""]]
+def invalid_settings(stack: str, reason: str, width: int = WIDTH) -> str:
+    """Return the report for settings that cannot be read, in lines of at most `width` characters."""
+    lines = [each for line in reason.strip().splitlines() for each in wrap(line, width, break_on_hyphens=False) or [""]]
     return "\n".join([f"### Stack `{stack}` has invalid settings", "", "```", *lines, "```"]) + "\n"
 
 

@@ -155,8 +155,18 @@ def test_make_variables_are_options_and_the_command_is_printed(
         environment.setenv(name, value)
     assert command_line.main(["tensorboard"]) == 0
     assert capsys.readouterr().err == ".venv/bin/trainyard tensorboard --stack dev --port 7000 digits\n"
-    assert calls == [("dev",)]
+    assert [call[0] for call in calls] == ["dev"]
     assert (os.environ["JOB"], os.environ["PORT"]) == ("digits", "7000")
+
+
+def test_exec_passes_the_options_after_the_command_to_it(environment: pytest.MonkeyPatch) -> None:
+    calls: Record = []
+    environment.setattr(jobs, "open_shell", record(calls))
+    environment.setenv(COMMAND_VARIABLE, "trainyard")
+    for words in (["ls", "-la", "--help"], ["--", "ls", "-la", "--help"]):
+        assert command_line.main(["exec", "--rank", "1", *words]) == 0
+    assert calls == [("local", ("ls", "-la", "--help"))] * 2
+    assert os.environ["RANK"] == "1"
 
 
 def test_trainyard_ignores_variables_of_other_programs(

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from commands import interrupts
 from commands.interrupts import describe_file_error
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -323,6 +324,13 @@ def test_program_unblocks_interrupts_before_it_updates_the_environment(tmp_path:
 )
 def test_file_error_has_the_path_and_what_to_do(error: OSError, text: str) -> None:
     assert describe_file_error(error).startswith(text)
+
+
+def test_full_disk_without_a_file_names_the_folder_on_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(interrupts, "FULL_BYTES", 1 << 60)
+    monkeypatch.chdir(tmp_path)
+    error = OSError(errno.ENOSPC, "No space left on device")
+    assert describe_file_error(error).startswith(f"a file on the disk of {tmp_path}: No space left on device;")
 
 
 FAILING_PROGRAM = """

@@ -80,7 +80,7 @@ def test_log_folder_local_bucket_is_a_path_and_remote_is_a_url(bucket: str, job:
 def test_serve_tensorboard_of_a_stack_that_is_not_up_names_make_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STACK", "gke-tpu")
     with pytest.raises(StackNotFound, match="stack gke-tpu is not up; run `make up STACK=gke-tpu`"):
-        serve_tensorboard()
+        serve_tensorboard(lambda: pytest.fail("installs TensorBoard for a stack that is not up"))
 
 
 def test_serve_tensorboard_of_an_unknown_job_names_the_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,3 +103,11 @@ def test_port_in_use_is_reported_with_another_one() -> None:
         port = server.getsockname()[1]
         with pytest.raises(CommandError, match=f"--port {port}: cannot be used .*; name a free port"):
             check_port(port)
+
+
+def test_serve_tensorboard_returns_the_status_of_a_failed_installation(monkeypatch: pytest.MonkeyPatch) -> None:
+    outputs = {"bucket_url": "file:///b", "kubeconfig_path": "/k", "namespace": "training", "jobs": ["digits"]}
+    monkeypatch.setattr("commands.monitor.cluster.outputs", lambda _stack: outputs)
+    monkeypatch.setenv("STACK", "local")
+    monkeypatch.setenv("JOB", "")
+    assert serve_tensorboard(lambda: 7) == 7
