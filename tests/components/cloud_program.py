@@ -9,19 +9,45 @@ from typing import Any
 import pytest
 
 from infra import cloud_image
+from simulation.cloud import checking, fact_check
+from simulation.cloud.fact_table import fact_table
+from simulation.cloud.model import Properties
 from tests.components.test_program import program
-from tests.recording import RecordingEngine
+from tests.recording import Record, RecordingEngine
+
+PLACES: Properties = {"project": "some-project", "region": "us-central1", "zone": "us-central1-a"}
+ACCEPTED = set[str]()
+"""Resources that the facts about the providers accept. Equal resources are checked once."""
 
 
 @functools.cache
 def _graph(platform: str, jobs: str) -> tuple[RecordingEngine, dict[str, Any]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cloud_image, "prepare_context", lambda: None)
-        return program(json.loads(platform), json.loads(jobs))
+        engine, outputs = program(json.loads(platform), json.loads(jobs))
+    for record in engine.records:
+        inputs = f"{record.type} {record.inputs}"
+        if record.type.startswith(("gcp:", "aws:")) and inputs not in ACCEPTED:
+            assert rejections(record) == []
+            ACCEPTED.add(inputs)
+    return engine, outputs
+
+
+def rejections(record: Record) -> list[str]:
+    """Return the problems of a resource's inputs, by the facts about the real providers."""
+    table = fact_table(record.type)
+    if table is None:
+        return [f"{record.type} has no table of facts"]
+    urn = f"urn:pulumi:test::trainyard::{record.type}::{record.name}"
+    inputs = checking.with_defaults(record.type, urn, b"", {}, record.inputs, PLACES)
+    return [f"{record.type} {each}" for each in fact_check.problems(table, inputs)]
 
 
 def graph(platform: dict[str, Any], jobs: list[dict[str, Any]] | None = None) -> tuple[RecordingEngine, dict[str, Any]]:
-    """Return the program's registrations and outputs. Equal settings run once."""
+    """Return the program's registrations and outputs. Equal settings run once.
+
+    Fails if the real providers would reject one of the resources.
+    """
     return _graph(json.dumps(platform), json.dumps(jobs or []))
 
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import signal
 from contextlib import AbstractContextManager
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from bench.measure import free_port
-from images.lightning.elastic_lightning import AtomicFiles, Steps, newest_checkpoint
 from tests.trainer.processes import Launcher, descendants, launched, run_python
 from trainer.config import DigitsConfig
 from trainer.data.datasets import Digits
@@ -69,12 +70,18 @@ def test_remaining_hosts_continue_and_accept_a_returning_host(tmp_path: Path, di
     digits_network(classes=10, channels=1).load_state_dict(weights)
 
 
-def test_another_number_of_ranks_takes_the_rest_of_the_epoch(digits: Path) -> None:
+@pytest.fixture
+def script() -> Any:
+    """Return the script as a module. The import takes seconds, so collecting the tests does not do it."""
+    return importlib.import_module("images.lightning.elastic_lightning")
+
+
+def test_another_number_of_ranks_takes_the_rest_of_the_epoch(script: Any, digits: Path) -> None:
     data = Digits(DigitsConfig(data_dir=str(digits), augment=False), torch.device("cpu"))
 
-    def steps(rank: int, world: int) -> Steps:
+    def steps(rank: int, world: int) -> Any:
         sampler = EpochSampler(data.num_samples, rank=rank, world=world, batch_size=16, seed=0)
-        return Steps(data, sampler, lambda: 3)
+        return script.Steps(data, sampler, lambda: 3)
 
     first = [step for rank in range(2) for step in islice(steps(rank, 2), 7)]
     rest = []
@@ -89,9 +96,9 @@ def test_another_number_of_ranks_takes_the_rest_of_the_epoch(digits: Path) -> No
     assert rest[-1].position == data.num_samples
 
 
-def test_new_epoch_starts_at_its_beginning(digits: Path) -> None:
+def test_new_epoch_starts_at_its_beginning(script: Any, digits: Path) -> None:
     data = Digits(DigitsConfig(data_dir=str(digits)), torch.device("cpu"))
-    steps = Steps(data, EpochSampler(data.num_samples, rank=0, world=1, batch_size=16, seed=0), lambda: 4)
+    steps = script.Steps(data, EpochSampler(data.num_samples, rank=0, world=1, batch_size=16, seed=0), lambda: 4)
     steps.resumed = (3, 100)
     assert sum(len(step.labels) for step in steps) == data.num_samples
 
@@ -100,14 +107,14 @@ def hash_of(image: torch.Tensor) -> int:
     return hash(image.numpy().tobytes())
 
 
-def test_newest_checkpoint_is_found(tmp_path: Path) -> None:
+def test_newest_checkpoint_is_found(script: Any, tmp_path: Path) -> None:
     folder = Folder(f"file://{tmp_path}/checkpoints")
-    assert newest_checkpoint(folder) is None
-    files = AtomicFiles(folder)
+    assert script.newest_checkpoint(folder) is None
+    files = script.AtomicFiles(folder)
     for step in (10, 20):
         files.save_checkpoint({"step": step}, f"{folder.path}/step={step:09d}.ckpt")
     assert folder.names() == [f"step={step:09d}.ckpt" for step in (10, 20)]
-    assert newest_checkpoint(folder) == f"{folder.path}/step={20:09d}.ckpt"
+    assert script.newest_checkpoint(folder) == f"{folder.path}/step={20:09d}.ckpt"
 
 
 def test_killed_rank_restarts_with_the_other_ranks_of_its_host(tmp_path: Path, digits: Path) -> None:
