@@ -151,12 +151,7 @@ def collect(given: Mapping[str, str | int | None], folder: Path, ask: Ask) -> An
     program = answer(
         "program", "Script to run, or a recipe (digits, imagenet, language)", find_script(folder), program_problem
     )
-    hosts = answer(
-        "hosts",
-        "Hosts of the job",
-        "2",
-        lambda text: "" if text.isdigit() and int(text) > 0 else "must be a number of at least 1",
-    )
+    hosts = answer("hosts", "Hosts of the job", "2", lambda text: hosts_problem(text, platform, program))
     first = PLATFORMS[platform]
     if not first.pools:
         return Answers(platform=platform, program=program, hosts=int(hosts))
@@ -186,16 +181,28 @@ def program_problem(program: str) -> str:
     script = "a script such as ./train.py"
     if not program:
         return f"write a recipe, or {script}"
-    found = settings(Answers(platform="local", program=program, hosts=1), "")["config"]
+    found = job_problems(Answers(platform="local", program=program, hosts=1))
+    return found.get("script", "") or (f"{found['recipe']}, or {script}" if "recipe" in found else "")
+
+
+def hosts_problem(text: str, platform: str, program: str) -> str:
+    """Return the problem of a number of hosts, also if they do not fit on this machine; empty for none."""
+    if not text.isdigit() or int(text) < 1:
+        return "must be a number of at least 1"
+    if PLATFORMS[platform].pools:
+        return ""
+    return job_problems(Answers(platform=platform, program=program, hosts=int(text))).get("hosts", "")
+
+
+def job_problems(answers: Answers) -> dict[str, str]:
+    """Return the problems of the job's keys."""
+    found = settings(answers, "")["config"]
     try:
         parse({key.partition(":")[2]: value for key, value in found.items()})
     except ConfigError as error:
-        for each in error.problems:
-            if each.path == ("jobs", 0, "script"):
-                return each.message
-            if each.path == ("jobs", 0, "recipe"):
-                return f"{each.message}, or {script}"
-    return ""
+        found_at = {each.path: each.message for each in error.problems}
+        return {str(path[2]): text for path, text in found_at.items() if path[:2] == ("jobs", 0) and len(path) > 2}
+    return {}
 
 
 def settings(answers: Answers, name: str) -> dict[str, Any]:
@@ -260,7 +267,7 @@ def next_lines(stack: str, platform: str) -> list[str]:
         # Import late: the steps are slow to import.
         from commands.doctor import set_up_steps
 
-        first_run = "; the first run takes about 15 min" if set_up_steps()[0] else ""
+        first_run = "; the first run takes about 20 min" if set_up_steps()[0] else ""
         return [f"{up} creates the cluster on this machine and runs the job{first_run}"]
     return [
         f"{make_command('preview', STACK=stack)} shows resources, price and quota; no account needed",

@@ -221,7 +221,7 @@ def test_init_gives_the_time_of_the_first_run_only_before_set_up(
     monkeypatch.setenv(PROJECT_VARIABLE, str(project))
     monkeypatch.setattr(doctor, "set_up_steps", lambda: (left, 8))
     assert init(project, "first", {"program": "digits"}) == 0
-    assert ("the first run takes about 15 min" in capsys.readouterr().out) == bool(left)
+    assert ("the first run takes about 20 min" in capsys.readouterr().out) == bool(left)
 
 
 def test_init_with_a_script_without_dot_names_the_project(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,6 +256,10 @@ def test_init_adds_the_requirements_file_of_a_script(project: Path, monkeypatch:
         ({"platform": "azure"}, "--platform azure: must be one of local, gke, eks"),
         ({"platform": "local", "program": "digit"}, "--program digit: is unknown; write one of digits"),
         ({"platform": "local", "program": "digits", "hosts": 0}, "--hosts 0: must be a number of at least 1"),
+        (
+            {"platform": "local", "program": "digits", "hosts": 9000},
+            "--hosts 9000: 9000 hosts of 1 CPU and 2Gi each do",
+        ),
         ({"platform": "gke", "program": "digits", "hosts": 1}, "--account is missing; write the project"),
         (
             {"platform": "eks", "program": "digits", "hosts": 1, "account": "us-west-2", "accelerator": "b200"},
