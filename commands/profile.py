@@ -92,7 +92,7 @@ def profile(job: str, rank: int, output: Path | None, *, as_json: bool) -> int:
         return 0
     target = output or Path(f"profile-{name}-{rank}.html")
     text = page(title, events)
-    with output_file(target, should_make_folder=True) as written:
+    with output_file(target) as written:
         written.write_text(text, encoding="utf-8")
     print(f"{target.resolve()}: {target.stat().st_size:,} bytes; open it in a browser")
     return 0

@@ -340,7 +340,7 @@ def report(job: str, output: Path | None, *, as_json: bool) -> int:
             f"job {job} is stopped: its log went with its pods, and it wrote no metrics; {file} keeps the earlier page"
         )
     text = page(found)
-    with output_file(file, should_make_folder=True) as written:
+    with output_file(file, should_make_folder=output is None) as written:
         written.write_text(text, encoding="utf-8")
     if as_json:
         return 0

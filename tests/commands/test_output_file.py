@@ -45,3 +45,12 @@ def test_full_device_is_an_error_with_a_remedy() -> None:
     with pytest.raises(CommandError, match=r"/dev/full cannot be written \(No space left on device\); free some disk"):
         write(Path("/dev/full"), "text")
     assert Path("/dev/full").is_char_device()
+
+
+def test_missing_folder_is_an_error_unless_it_is_requested(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match=r"page.html cannot be written \(No such file or directory\); name another"):
+        write(tmp_path / "typo" / "page.html", "text")
+    assert not (tmp_path / "typo").exists()
+    with output_file(tmp_path / "job" / "page.html", should_make_folder=True) as written:
+        written.write_text("text", encoding="utf-8")
+    assert (tmp_path / "job" / "page.html").read_text(encoding="utf-8") == "text"
