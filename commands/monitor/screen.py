@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 import time
 from collections import deque
@@ -39,6 +40,11 @@ HIDDEN_FIELDS = frozenset(
 """Fields of events that a readable line leaves out. A user's own fields stay."""
 TRAIN_LINE_SECONDS = 60.0
 """Seconds between two `train` lines of a job on a terminal, where the live line has the current step."""
+_STACK_FRAME = re.compile(r"frame #\d+: |Exception raised from \S+ at ")
+"""Line of a C++ stack, which PyTorch prints after a warning about a lost peer. The warning itself says what happened.
+
+https://github.com/pytorch/pytorch/blob/v2.9.1/c10/util/Backtrace.cpp
+"""
 SHOWN_LINES = 20
 CHECKPOINT_MISMATCHES = ("checkpoints can be used", "Error(s) in loading state_dict for")
 """Texts of the trainer (trainer/checkpoints/checkpoint.py) and of PyTorch about a checkpoint of another model.
@@ -120,6 +126,8 @@ class Screen:
 
     def _is_shown(self, text: str, event: Event | None, line_ranks: Sequence[int], ranks: int) -> bool:
         """Return True if the screen shows a line of these ranks."""
+        if self.detail is Detail.READABLE and _STACK_FRAME.match(text):
+            return False
         if self._only_rank is not None:
             return self._only_rank in line_ranks
         if self.detail is Detail.ALL or 0 in line_ranks:

@@ -162,6 +162,14 @@ def test_screen_readable_shows_rank_0_with_main_fields_and_errors_of_others() ->
     ]
 
 
+def test_screen_readable_hides_the_frames_of_a_cpp_stack() -> None:
+    warning = "[W1127 10:00:00.1 TCPStore.cpp:125] [c10d] recvValue failed on SocketImpl(fd=3)"
+    raised = "Exception raised from recvBytes at /pytorch/torch/csrc/distributed/c10d/Utils.hpp:678:"
+    lines = [warning, raised, "frame #0: c10::Error::Error(c10::SourceLocation, std::string) + 0x80 (0x7f)"]
+    assert shown_lines(lines, 1, only_rank=0, detail=Detail.READABLE) == [warning]
+    assert shown_lines(lines, 1, only_rank=0, detail=Detail.ALL) == lines
+
+
 def test_screen_all_shows_every_rank_of_many_with_all_fields() -> None:
     lines = ["noise", TRAIN.format(1)]
     assert shown_lines(lines, 8, detail=Detail.ALL) == [
