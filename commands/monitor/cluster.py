@@ -22,7 +22,7 @@ from commands.monitor.pod_state import Object, PodState, exit_codes_of_pods, own
 from commands.stack import UNKNOWN_STACK, PulumiFailed, kubeconfig_of, outputs
 from commands.stack_files import lock_holder
 from infra.local import leftovers
-from infra.local.settings import clusters_folder
+from infra.local.settings import ID_FILE, clusters_folder
 from infra.make_command import DEFAULT_STACK, make_command
 from infra.naming import JOB_LABEL
 from workloads.kinds import KINDS
@@ -507,8 +507,8 @@ class LocalCluster:
         return None if cluster.is_removed() else cluster
 
     def is_removed(self) -> bool:
-        """Return True if the cluster's folder is gone, as after `make down`."""
-        return not (self._folder / "settings.json").is_file()
+        """Return True if the cluster's data is gone or being removed, as after `make down`."""
+        return not (self._folder / ID_FILE).is_file()
 
     def has_processes(self) -> bool:
         """Return True if any process of the cluster runs."""

@@ -21,7 +21,16 @@ from infra.local import leftovers
 from infra.local.api import ApiUnavailable, apply, base_objects, ready_nodes, request
 from infra.local.key_files import has_keys, write_kubeconfigs
 from infra.local.leftovers import end_cgroups
-from infra.local.settings import BUCKET_UID, PROGRAMS, ClusterSettings, built_programs, cache_folder, clusters_folder
+from infra.local.settings import (
+    BUCKET_UID,
+    ID_FILE,
+    PROGRAMS,
+    SETTINGS_FILE,
+    ClusterSettings,
+    built_programs,
+    cache_folder,
+    clusters_folder,
+)
 from infra.make_command import make_command
 from infra.project import CHECKOUT
 
@@ -71,7 +80,7 @@ def _is_open_file(descriptor: int, path: Path) -> bool:
 def identity(settings: ClusterSettings) -> str | None:
     """Return the id of the cluster's data, or None without data. A new id means that all data is new."""
     try:
-        return (settings.folder / "uid").read_text(encoding="ascii") or None
+        return (settings.folder / ID_FILE).read_text(encoding="ascii") or None
     except (FileNotFoundError, UnicodeDecodeError):
         return None
 
@@ -165,10 +174,19 @@ def find_leftovers(settings: ClusterSettings) -> list[str]:
 
 
 def _remove_data(settings: ClusterSettings) -> None:
-    """Remove the folder, its id file first. The next start then ignores the data of an interrupted removal."""
-    (settings.folder / "uid").unlink(missing_ok=True)
-    if settings.folder.exists():
-        shutil.rmtree(settings.folder)
+    """Remove the folder, its id first and its settings last.
+
+    After an interrupted removal, the next start ignores the rest of the data, and `down --orphan` finds the cluster.
+    """
+    (settings.folder / ID_FILE).unlink(missing_ok=True)
+    if not settings.folder.exists():
+        return
+    for path in settings.folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path.name != SETTINGS_FILE:
+            path.unlink()
+    shutil.rmtree(settings.folder)
 
 
 def _make_folders(settings: ClusterSettings, port: int) -> None:
@@ -193,7 +211,7 @@ def _make_folders(settings: ClusterSettings, port: int) -> None:
         node.mkdir(exist_ok=True)
         clone_store(node / "containerd")
     if uid is None:
-        (settings.folder / "uid").write_text(uuid.uuid4().hex, encoding="ascii")
+        (settings.folder / ID_FILE).write_text(uuid.uuid4().hex, encoding="ascii")
 
 
 def _launch(settings: ClusterSettings, program: str, listener: socket.socket) -> None:

@@ -49,6 +49,10 @@ API_PORT = 6443
 ETCD_PORT = 2379
 CLUSTER_DOMAIN = "cluster.local"
 PAUSE_IMAGE = "trainyard.local/pause:1"
+SETTINGS_FILE = "settings.json"
+"""File with the settings, in the cluster's folder."""
+ID_FILE = "uid"
+"""File with the id of the cluster's data. A removal deletes it first."""
 MAX_NAME_LENGTH = 32
 """Maximum length of a cluster's name. The longer names of nodes and pods begin with it."""
 TAKE_OVER_VARIABLE = "TRAINYARD_TAKE_OVER"
@@ -163,12 +167,12 @@ class ClusterSettings:
     def save(self) -> None:
         """Write the settings into the cluster's folder, for the processes that run it."""
         text = json.dumps(dataclasses.asdict(self), indent=1)
-        (self.folder / "settings.json").write_text(text, encoding="utf-8")
+        (self.folder / SETTINGS_FILE).write_text(text, encoding="utf-8")
 
     @classmethod
     def load(cls, folder: Path) -> ClusterSettings:
         """Return the settings that `save` wrote. Raise OSError without a file, or ValueError for a damaged one."""
-        text = (folder / "settings.json").read_text(encoding="utf-8")
+        text = (folder / SETTINGS_FILE).read_text(encoding="utf-8")
         try:
             return cls(**json.loads(text))
         except TypeError as error:

@@ -74,12 +74,12 @@ def test_pods_of_a_job_have_its_limit_of_failures() -> None:
     }
 
 
-def test_local_cluster_without_its_settings_file_is_removed(tmp_path: Path) -> None:
-    settings = tmp_path / "settings.json"
-    settings.write_text("{}", encoding="utf-8")
+def test_local_cluster_without_its_id_is_removed(tmp_path: Path) -> None:
+    uid = tmp_path / "uid"
+    uid.write_text("1", encoding="utf-8")
     cluster = LocalCluster.of_kubeconfig(str(tmp_path / "keys" / "admin.kubeconfig"))
     assert cluster is not None
     assert not cluster.is_removed()
-    settings.unlink()
+    uid.unlink()
     assert cluster.is_removed()
     assert LocalCluster.of_kubeconfig(str(tmp_path / "keys" / "admin.kubeconfig")) is None

@@ -180,10 +180,10 @@ def test_watcher_of_a_deleted_namespace_or_cluster_says_that_the_stack_is_gone(
     cluster.problem, cluster.is_gone = None, True
     with pytest.raises(StackGone, match="namespace training was deleted"):
         watcher.observe()
-    (tmp_path / "settings.json").write_text("{}", encoding="utf-8")
+    (tmp_path / "uid").write_text("{}", encoding="utf-8")
     local = StackWatcher(Source(stack="local", outputs={**OUTPUTS, "kubeconfig_path": f"{tmp_path}/keys/k"}))
     local.check()
-    (tmp_path / "settings.json").unlink()
+    (tmp_path / "uid").unlink()
     cluster.problem = Unreachable("no answer")
     with pytest.raises(StackGone, match="its cluster was removed"):
         local.observe()
@@ -336,6 +336,7 @@ def test_sources_have_local_stacks_of_other_projects(tmp_path: Path, monkeypatch
     monkeypatch.setattr(watch, "stack_environment", lambda: {"PULUMI_BACKEND_URL": f"file://{tmp_path}/own"})
     settings = ClusterSettings(owner=str(tmp_path / "project"), stack="local")
     settings.folder.mkdir(parents=True)
+    (settings.folder / "uid").write_text("1", encoding="utf-8")
     settings.save()
     outputs = {**OUTPUTS, "kubeconfig_path": str(settings.kubeconfig)}
     state(tmp_path / "project" / ".trainyard" / "pulumi", "local", outputs)

@@ -62,7 +62,7 @@ def test_status_of_a_node_with_a_full_disk_has_a_remedy(is_local: bool, disk: st
         if condition["type"] == "DiskPressure":
             condition["status"] = "True"
     if is_local:
-        (tmp_path / "settings.json").write_text("{}", encoding="utf-8")
+        (tmp_path / "uid").write_text("{}", encoding="utf-8")
     cluster = SimpleNamespace(
         kubeconfig_path=str(tmp_path / "keys" / "admin.kubeconfig"),
         nodes=lambda: [full, {**node(), "metadata": {"name": "follow-1"}}],

@@ -19,6 +19,7 @@ import pytest
 
 import commands.down
 from commands.environment import PROJECT, stack_environment
+from commands.monitor.cluster import is_removed
 from infra.local import leftovers, lifecycle
 from infra.local.certificates import make_keys
 from infra.local.key_files import has_keys, has_kubeconfigs, write_kubeconfigs
@@ -183,14 +184,22 @@ def test_start_interrupted_before_identity_makes_new_cluster(cluster: ClusterSet
     assert lifecycle.identity(cluster) not in (None, "abc")
 
 
-def test_stop_interrupted_has_removed_identity(cluster: ClusterSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stop_interrupted_has_removed_identity_and_is_continued_by_down_orphan(
+    cluster: ClusterSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.bucket.mkdir()
+
     def interrupt(_folder: Path) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("shutil.rmtree", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        lifecycle.stop(cluster)
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.rmtree", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            lifecycle.stop(cluster)
     assert lifecycle.identity(cluster) is None
+    assert is_removed(str(cluster.kubeconfig))
+    assert down(monkeypatch, cluster.folder.name) == 0
+    assert lifecycle.find_leftovers(cluster) == []
 
 
 def test_stop_removes_folder_and_lock_of_its_stack_only(cluster: ClusterSettings) -> None:
