@@ -48,10 +48,10 @@ def cli() -> None:
 
     \b
     Examples:
-      trainyard up                    create the stack `local` on this machine and follow its jobs
-      trainyard preview --stack dev   show what a cloud stack creates and costs; no account needed
-      trainyard status                show jobs, hosts and ranks
-      trainyard down                  destroy the stack and verify that nothing is left
+      trainyard up                   create a cluster here and run its jobs
+      trainyard preview --stack dev  show resources and cost of a cloud stack
+      trainyard status               show jobs, hosts and ranks
+      trainyard down                 destroy the stack and check for leftovers
     """
 
 
@@ -266,7 +266,12 @@ def exec_(job: str | None, rank: str, command: tuple[str, ...]) -> int:
 @option("--engine", is_flag=True, help="Compare with the deployed stack. Needs credentials.")
 @option("--credentials", is_flag=True, help="Query the running jobs and the remaining quota.")
 @option("--no-plugins", is_flag=True, help="Leave out the checks by the clouds' official plugins.")
-@option("--output", metavar="FOLDER", type=click.Path(file_okay=False), help="Write report.md and report.json.")
+@option(
+    "--output",
+    metavar="FOLDER",
+    type=click.Path(file_okay=False),
+    help="Write report.md, comment.md, report.html, report.json.",
+)
 def preview(
     as_json: bool, base: str | None, engine: bool, credentials: bool, no_plugins: bool, output: str | None
 ) -> int:

@@ -19,12 +19,12 @@ from commands.monitor.cluster import Cluster, StackNotFound, StackOutputs, job_n
 from commands.monitor.job_state import JobState, why_no_pods
 from commands.monitor.logs import Event, LogStreams, looks_like_an_error, parse_event
 from commands.monitor.pod_state import PodState, latest_by_place
-from commands.monitor.screen import Screen
+from commands.monitor.screen import Detail, Screen
 from commands.stack import JOBS_TARGET, pulumi
 from commands.stack_files import only_command
 from commands.up import naming_requirements, prepare
 from infra.make_command import DEFAULT_STACK, make_command, option_text
-from settings.text import counted
+from settings.text import counted, wrap
 from stack.config import StackConfig, load_file
 from stack.run_record import checkpoints_folder
 from workloads.kinds import KINDS
@@ -98,7 +98,7 @@ def stop(job: str) -> int:
     pods = [pod for pod in stack.cluster.pods([stack.job]) if not pod.is_over]
     first = [pod for pod in pods if pod.index == 0]
     streams = LogStreams(stack.cluster, after={pod.uid: stack.cluster.newest_time(pod) for pod in first})
-    screen = Screen(sys.stdout, only_rank=0)
+    screen = Screen(sys.stdout, only_rank=0, detail=Detail.READABLE)
     try:
         streams.update(first)
         stack.cluster.set_suspended(state, True)
@@ -216,11 +216,13 @@ def _forget_runs(job: str, config: StackConfig, bucket: Bucket, folder: str) -> 
     """Put the curves of a job's earlier runs aside, and delete its checkpoints in a folder."""
     prefix = next(each.bucket_folder for each in config.jobs if each.name == job)
     if earlier := bucket.put_curves_aside(prefix):
-        print(f"{job}: moved the curves of its earlier runs to {bucket.location(earlier)}", flush=True)
+        place = job_results.short_home(bucket.location(earlier))
+        print(wrap(f"{job}: moved the curves of its earlier runs to {place}", sys.stdout), flush=True)
     # List the folder again: a job that ends saves a last checkpoint.
     if bucket.names(folder):
         bucket.delete(folder)
-        print(f"{job}: deleted the checkpoints in {bucket.location(folder)}", flush=True)
+        place = job_results.short_home(bucket.location(folder))
+        print(wrap(f"{job}: deleted the checkpoints in {place}", sys.stdout), flush=True)
 
 
 def fresh_folder(stack: Stack, config: StackConfig) -> str:

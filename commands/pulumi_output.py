@@ -65,6 +65,8 @@ MAX_FILES = 5
 """Number of changed files to name."""
 TAIL_LINES = 20
 """Number of log lines to show if Pulumi fails without a diagnostic."""
+UNBROKEN_BLANK = "\N{NO-BREAK SPACE}"
+"""Blank at which no line ends. The output has an ordinary blank in its place."""
 _KNOWN_WARNING = re.compile(
     r"(warning: )?using pulumi-[\w-]+ from \$PATH at "
     r"|Attempting to deploy or update resources with \d+ pending operations from previous deployment\."
@@ -188,7 +190,7 @@ class FoldedOutput:
         seconds = format_duration(time.monotonic() - self._begun)
         word = self._done if status == 0 and not is_partial else f"not {self._done}; stopped"
         self._line.print(f"{self._subject}: {word} after {seconds}")
-        self._line.print(f"  all output of Pulumi: {short_path(self.log)}")
+        self._line.print(self._wrapped(f"  all output of Pulumi: {short_path(self.log)}"))
 
     def _read(self, event: Mapping[str, Any]) -> None:
         """Count an event or show it."""
@@ -239,7 +241,7 @@ class FoldedOutput:
     def _wrapped(self, text: str) -> str:
         """Return an indented line, on a terminal in lines that fit."""
         width = shutil.get_terminal_size().columns - 1 if self._line.is_shown else len(text)
-        return "\n".join(wrap_line(text, width))
+        return "\n".join(wrap_line(text, width)).replace(UNBROKEN_BLANK, " ")
 
     def _progress(self, now: float) -> str:
         """Return the running operations, the longest first, and the number of finished ones."""
@@ -331,8 +333,12 @@ def _changed_files(metadata: Mapping[str, Any]) -> str:
 
 
 def _counts_text(counts: Counter[str]) -> str:
-    """Return counts by kind, such as `3 ServiceAccount, 1 Job`, the most frequent first."""
-    return ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items(), key=lambda each: (-each[1], each[0])))
+    """Return counts by kind, such as `3 ServiceAccount, 1 Job`, the most frequent first.
+
+    A line never ends between a count and its kind. Resources with plain words need no count.
+    """
+    found = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
+    return ", ".join(PLAIN_NAMES.get(kind) or f"{count}{UNBROKEN_BLANK}{kind}" for kind, count in found)
 
 
 def _type(urn: str) -> str:

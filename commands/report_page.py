@@ -89,7 +89,7 @@ $goodput
 $ranks
 <h2>Environment</h2>
 $environment
-<h2>Settings</h2>
+<h2>Settings that differ from the defaults</h2>
 $settings
 <h2>Price</h2>
 $price
@@ -111,7 +111,7 @@ def page(report: JobReport) -> str:
         end=f'<pre class="log">{escape(chr(10).join(report.end))}</pre>' if report.end else "",
         fresh=f"<p>{fresh_text(report.fresh_start)}</p>" if report.fresh_start else "",
         charts="".join(_charts(report)) or f"<p>{NO_CURVES}</p>",
-        line=_time_line(report) or "<p>The job has reported no start.</p>",
+        line=_time_line(report) or "<p>The attempts are unknown: the job has printed no `start` event.</p>",
         troubles=_troubles(report),
         goodput=_goodput(report),
         ranks=_ranks(report),
@@ -130,7 +130,14 @@ def fresh_text(moment: str) -> str:
 
 def _span(report: JobReport) -> str:
     started, finished = report.record.get("started"), report.record.get("finished")
-    return f"{started} to {finished}" if started and finished else f"since {started}" if started else ""
+    if not started:
+        return ""
+    return f"{_plain_time(started)} to {_plain_time(finished)}" if finished else f"since {_plain_time(started)}"
+
+
+def _plain_time(stamp: str) -> str:
+    """Return a time of Kubernetes, such as `2026-11-27T16:23:50Z`, as the rest of the page has it."""
+    return stamp.replace("T", " ").replace("Z", " UTC")
 
 
 def _tiles(report: JobReport) -> Iterable[str]:

@@ -12,7 +12,8 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any, TextIO
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
 from rich.segment import Segment, SegmentLines
 from rich.table import Table
 from rich.text import Text
@@ -217,7 +218,7 @@ def render(rows: Sequence[Row]) -> Table:
     return table
 
 
-def render_narrow(rows: Sequence[Row]) -> Iterator[Table | Text]:
+def render_narrow(rows: Sequence[Row]) -> Iterator[RenderableType]:
     """Yield a line and a table for each job, for a terminal that is narrower than one table. Reasons follow."""
     for name, group in groupby(rows, key=lambda row: row[0]):
         of_job = list(group)
@@ -235,10 +236,10 @@ def render_narrow(rows: Sequence[Row]) -> Iterator[Table | Text]:
         for host in hosts:
             if host["reason"]:
                 place = f"{host['rank']}: " if host["rank"] else ""
-                yield Text(f"  {place}{host['reason']}", style="yellow")
+                yield Padding(Text(f"{place}{host['reason']}", style="yellow"), (0, 0, 0, 2))
 
 
-def without_padding(console: Console, part: Table | Text) -> SegmentLines:
+def without_padding(console: Console, part: RenderableType) -> SegmentLines:
     """Return the lines of a table or text, without blanks at their ends."""
     lines = []
     for line in console.render_lines(part, pad=False):

@@ -256,7 +256,7 @@ def _commands(stack: str, config: StackConfig) -> Iterator[str]:
     yield from ("", "```")
     if cloud:
         yield f"make preview{suffix}        # changes, cost, quota and broken rules; no credentials"
-        yield f"make rehearse{suffix}       # create, run and destroy it in a simulated cloud; no credentials"
+        yield f"make rehearse{suffix}       # run it in a simulated cloud; no credentials"
     yield f"make up{suffix}"
     yield f"make down{suffix}"
     source = "by the cloud's API" if cloud else "on this machine"

@@ -60,7 +60,7 @@ class Downloads:
                 raise DownloadError(f"{url} has {algorithm} {found[:12]}..., not {digest[:12]}...")
             draft.replace(file)
         except (OSError, http.client.HTTPException) as error:
-            raise DownloadError(f"{url}: {error}") from error
+            raise DownloadError(f"{url}: {_reason(error)}") from error
         finally:
             draft.unlink(missing_ok=True)
 
@@ -70,7 +70,7 @@ class Downloads:
             with self._open(url) as reply:
                 return reply.read().decode()
         except (OSError, http.client.HTTPException, UnicodeDecodeError) as error:
-            raise DownloadError(f"{url}: {error}") from error
+            raise DownloadError(f"{url}: {_reason(error)}") from error
 
     def probe(self, url: str) -> None:
         """Ask a server for any answer. Raises DownloadError without one."""
@@ -79,7 +79,7 @@ class Downloads:
         except urllib.error.HTTPError:
             return
         except (OSError, http.client.HTTPException) as error:
-            raise DownloadError(f"{url}: {error}") from error
+            raise DownloadError(f"{url}: {_reason(error)}") from error
 
     def report(self, error: DownloadError, progress: Callable[[str], None]) -> None:
         """Report once per set-up that it builds programs instead of downloading releases."""
@@ -237,6 +237,14 @@ def runtime_releases(containerd: str, runc: str) -> list[Release]:
             members={"runc": ""},
         ),
     ]
+
+
+def _reason(error: Exception) -> str:
+    """Return the message of an error, without the class and number that urllib adds to it."""
+    reason = error.reason if type(error) is urllib.error.URLError else error
+    if isinstance(reason, OSError) and reason is not error and reason.strerror:
+        return reason.strerror
+    return str(reason)
 
 
 def _architecture() -> str:

@@ -45,6 +45,15 @@ _STACK_FRAME = re.compile(r"frame #\d+: |Exception raised from \S+ at ")
 
 https://github.com/pytorch/pytorch/blob/v2.9.1/c10/util/Backtrace.cpp
 """
+_STOPPED_PROCESS = re.compile(
+    r"W\d{4} \S+ .*/torch/distributed/elastic/multiprocessing/api\.py:\d+\] (Sending|Closing) process \d+ "
+)
+"""torchrun's warning that it stops the processes of its host. The lines around it say why.
+
+https://github.com/pytorch/pytorch/blob/v2.9.1/torch/distributed/elastic/multiprocessing/api.py
+"""
+ENDED_BY_ANOTHER_HOST = "error: another host ended the job: "
+"""Start of the launcher's last line on a host that is not to blame (trainer/restarts/agent.py)."""
 SHOWN_LINES = 20
 CHECKPOINT_MISMATCHES = ("checkpoints can be used", "Error(s) in loading state_dict for")
 """Texts of the trainer (trainer/checkpoints/checkpoint.py) and of PyTorch about a checkpoint of another model.
@@ -126,7 +135,7 @@ class Screen:
 
     def _is_shown(self, text: str, event: Event | None, line_ranks: Sequence[int], ranks: int) -> bool:
         """Return True if the screen shows a line of these ranks."""
-        if self.detail is Detail.READABLE and _STACK_FRAME.match(text):
+        if self.detail is Detail.READABLE and (_STACK_FRAME.match(text) or _STOPPED_PROCESS.match(text)):
             return False
         if self._only_rank is not None:
             return self._only_rank in line_ranks
@@ -287,11 +296,20 @@ def restarts_of(pods: Iterable[PodState], progress: Progress | None) -> int:
 
 
 def _pod_to_blame(pods: Iterable[PodState], tails: Mapping[str, list[str]]) -> PodState | None:
-    """Return the failed pod to blame: one with a rank that ended with a code of the trainer, else the first to fail."""
+    """Return the failed pod to blame: one with a rank that ended with a code of the trainer, else the first to fail.
 
-    def blame(pod: PodState) -> tuple[bool, str, tuple[bool, str, int]]:
+    A host that another host ended is the last choice.
+    """
+
+    def blame(pod: PodState) -> tuple[bool, bool, str, tuple[bool, str, int]]:
+        is_ended_by_another = any(line.startswith(ENDED_BY_ANOTHER_HOST) for line in tails[pod.uid])
         codes = exit_codes(tails[pod.uid]).values()
-        return not any(code >= FIRST_OWN_CODE for code in codes), pod.finished or "9", pod.place
+        return (
+            is_ended_by_another,
+            not any(code >= FIRST_OWN_CODE for code in codes),
+            pod.finished or "9",
+            pod.place,
+        )
 
     return min((pod for pod in pods if pod.state == "failed" and tails.get(pod.uid)), key=blame, default=None)
 

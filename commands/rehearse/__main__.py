@@ -15,7 +15,7 @@ from commands.rehearse.run import Rehearsal, Subject
 from infra.make_command import make_command
 from infra.project import CHECKOUT
 from settings.problems import ConfigError
-from settings.text import counted
+from settings.text import counted, wrap
 from simulation.cloud import lifecycle
 from stack.config import StackConfig, load_file
 from workloads.kinds import operators_of
@@ -64,7 +64,7 @@ def main(arguments: list[str]) -> int:
     except RuntimeError as error:
         print(f"rehearsal: {error}", file=sys.stderr)
         return 1
-    print(report.to_json() if options.json else report.to_text())
+    print(report.to_json() if options.json else wrap(report.to_text(), sys.stdout))
     if options.page:
         options.page.write_text(page(report), encoding="utf-8")
         print(f"page: {options.page.resolve()}", file=sys.stderr)

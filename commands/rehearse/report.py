@@ -111,12 +111,13 @@ class Report:
         else:
             rest = f", except the kept bucket {', '.join(map(self._bucket, self.kept))}" if self.kept else ""
             lines.append(f"After destroy, nothing was left in the clouds or on this machine{rest}.")
-        lines += ["", "A rehearsal cannot know:", *(f"  {each}" for each in self._unknown()), ""]
+        lines += ["", "A rehearsal cannot know:", *(f"  {each}" for each in self.unknown()), ""]
         lines += [f"problem: {each}" for each in self.problems]
         lines.append(f"The rehearsal {'passed' if self.passed else 'FAILED'} in {self.wall_seconds:.0f} s")
         return "\n".join(lines)
 
-    def _unknown(self) -> list[str]:
+    def unknown(self) -> list[str]:
+        """Return what the rehearsal cannot know."""
         unchecked = [
             f"whether the provider accepts {', '.join(names)} of {type_}" for type_, names in self.unchecked.items()
         ]
@@ -221,8 +222,10 @@ $placement
 $cost
 <h2>Cloud resources</h2>
 $resources
-<h2>Quota</h2>
+<h2>Quota needed</h2>
 $quota
+<h2>A rehearsal cannot know</h2>
+<ul>$unknown</ul>
 """)
 
 
@@ -244,6 +247,7 @@ def page(report: Report) -> str:
         cost=_cost(report),
         resources=_resources(report.resources),
         quota=_rows((name, f"{amount:,}") for name, amount in sorted(report.quota.items())) or "<p>None.</p>",
+        unknown="".join(f"<li>{escape(each)}</li>" for each in report.unknown()),
     )
     return document(f"Rehearsal of stack {report.stack}", style=STYLE, body=body)
 

@@ -63,7 +63,9 @@ def test_help_shows_each_command_whole_at_80_columns(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     assert command_line.main(["--help"]) == 0
-    commands = capsys.readouterr().out.partition("Commands:\n")[2].splitlines()
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) < 80
+    commands = text.partition("Commands:\n")[2].splitlines()
     assert [line for line in commands if line.endswith("...")] == []
     assert len(commands) == len(COMMANDS)
 

@@ -267,7 +267,8 @@ def late_metrics() -> JobMetrics:
 
 @needs_chromium
 def test_browser_draws_ranks_curves_timeline_and_nodes(server: Server, tmp_path: Path) -> None:
-    server.hub.put("dev", document(observed()))
+    metrics = replace(observed().metrics["digits"], fresh_start="2026-11-26 10:00:00 UTC")
+    server.hub.put("dev", document(observed(metrics={"digits": metrics})))
 
     def end() -> None:
         server.hub.wait_for_listener(60)
@@ -283,6 +284,8 @@ def test_browser_draws_ranks_curves_timeline_and_nodes(server: Server, tmp_path:
     assert "rank 2: exit code 75: preempted" in page
     assert 'href="log?stack=dev&amp;pod=digits-0-x7k2p"' in page
     assert "5 of 5 nodes ready, g2-standard-8" in page
+    assert ">digits&nbsp;rank&nbsp;0</div>" in page
+    assert '<span class="hint">The job started from the beginning at 2026-11-26 10:00:00 UTC' in page
     assert '<div id="banner" role="alert">the test has ended</div>' in page
     assert "CONSOLE" not in drawn.stderr
     assert "Content Security Policy" not in drawn.stderr

@@ -147,6 +147,8 @@ def test_events_of_log_have_times_and_steps() -> None:
 )
 def test_curves_of_a_log_have_the_global_step_of_train_and_test_lines(lines: list[str]) -> None:
     found = job_report(events=events_of_log([("2026-11-26T10:00:01Z", line) for line in lines]))
+    assert "the job has printed no `start` event" in page(found)
+    assert "2026-11-26 10:00:00 UTC to 2026-11-26 10:30:00 UTC" in page(found)
     assert found.curve("train", "loss") == [(1950, 0.5), (2000, 0.4)]
     assert found.curve("test", "loss") == [(2000, 0.6)]
     assert "training loss at step 2,000<" in page(found)

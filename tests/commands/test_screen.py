@@ -291,6 +291,25 @@ def test_summary_failed_job_has_all_exit_codes_and_last_lines_of_the_failing_ran
     assert "ChildFailedError" not in text
 
 
+def test_summary_failed_job_does_not_show_a_host_that_another_host_ended() -> None:
+    culprit = replace(FAILED, uid="culprit", index=1)
+    ended = "error: another host ended the job: rank 1 ended with exit code 1; the job has no restart left"
+    tails = {FAILED.uid: [ended], culprit.uid: ["no such file: labels.csv", "error: rank 1 ended with exit code 1"]}
+    text = "\n".join(summary(job_state(API["jobs"]["failed"]), [FAILED, culprit], None, tails))
+    assert "no such file: labels.csv" in text
+    assert "another host ended the job" not in text
+
+
+@pytest.mark.parametrize(
+    "words", ["Sending process 36 closing signal SIGTERM", "Closing process 39 via signal SIGTERM"]
+)
+def test_readable_screen_hides_torchruns_warning_that_it_stops_a_process(words: str) -> None:
+    place = "venv/lib/python3.11/site-packages/torch/distributed/elastic/multiprocessing/api.py:1028"
+    line = f"W1127 16:24:26.154000 1 {place}] {words}"
+    assert shown_lines([line], 2, detail=Detail.READABLE) == []
+    assert len(shown_lines([line], 2, detail=Detail.ALL)) == 2
+
+
 def test_job_rows_running_job_has_step_rate_loss_and_accuracy() -> None:
     progress = Progress()
     progress.read("train epoch=2 step=40/125 loss=0.43 accuracy=86.2 rate=812.3 rank=0/2 global_step=165")
@@ -336,6 +355,16 @@ def test_status_pads_no_row_to_the_longest_reason(is_terminal: bool, monkeypatch
     lines = out.lines if isinstance(out, Terminal) else out.getvalue().splitlines()
     assert lines == [line.rstrip() for line in lines]
     assert f"a    indexed-job  running  {reason}" in lines
+
+
+def test_status_indents_all_lines_of_a_reason_below_its_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    reason = "exit code 1: uncaught error, or another rank failed first; the log of this rank says which"
+    rows = [("a", "indexed-job", "failed", "a-0", "0", *[""] * 7, reason)]
+    out = Terminal()
+    print_snapshot(Snapshot(nodes=[], unseen="", advice="", jobs=[], rows=rows), out)
+    below = [line for line in out.lines if line.startswith("  ")]
+    assert " ".join(line[2:] for line in below) == f"0: {reason}"
 
 
 def test_status_wraps_advice_between_words(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,6 +44,7 @@ def test_page_shows_pods_without_a_node_and_problems_first() -> None:
     assert text.index("digits did not start") < text.index("Pods on nodes")
     assert "left after destroy: a bucket" in text
     assert '<b class="bad">failed</b>' in text
+    assert "<li>how long the cloud takes" in text
 
 
 def test_page_counts_nodes_that_it_does_not_draw() -> None:

@@ -33,6 +33,8 @@ from workloads.spec import EXAMPLES_FOLDER, JobSpec, example_jobs, example_names
 
 PROJECT = Path(__file__).resolve().parents[2]
 PAGES = pages()
+GITHUB_COLUMNS = 97
+"""Characters of a code block that a page on GitHub shows without scrolling."""
 PARTS = [part for parts in GROUPS.values() for part in parts]
 BLOCKS = [(name, place) for name in example_names() for place, _ in enumerate(yaml_blocks(name))]
 PROBLEM_CODES = {code for _, code, _ in (*EKS_PROBLEMS, *GKE_PROBLEMS)}
@@ -157,6 +159,14 @@ def test_page_stacks_are_valid_on_smallest_machine(page: str, tmp_path: Path, mo
 def slug(heading: str) -> str:
     """Return the anchor of a heading, as GitHub forms it."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize(
+    "page", [PROJECT / "README.md", *DOCS.glob("*.md"), *(DOCS / "stacks").glob("*.md")], ids=lambda page: page.name
+)
+def test_code_block_fits_the_width_of_a_page_on_github(page: Path) -> None:
+    blocks = re.findall(r"(?ms)^ *```\w*\n(.*?)^ *```$", page.read_text(encoding="utf-8"))
+    assert [line for block in blocks for line in block.splitlines() if len(line) > GITHUB_COLUMNS] == []
 
 
 @pytest.mark.parametrize("page", [*PROJECT.glob("*.md"), *DOCS.rglob("*.md")], ids=lambda page: page.name)
