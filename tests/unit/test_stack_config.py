@@ -108,7 +108,10 @@ def test_load_file_numbers_as_text_are_accepted(tmp_path: Path) -> None:
 def test_load_file_duplicate_key_is_rejected(tmp_path: Path) -> None:
     """Most YAML readers silently use the last value."""
     text = "config:\n  trainyard:jobs: []\n  trainyard:platform: {kind: local, nodes: 1, nodes: 2}\n"
-    with pytest.raises(ValueError, match="lines 3 and 3"):
+    with pytest.raises(ValueError, match="the key nodes is twice in line 3; write it once"):
+        load_file(write(tmp_path, text))
+    text = "config:\n  trainyard:jobs: []\n  trainyard:jobs: []\n"
+    with pytest.raises(ValueError, match="the key trainyard:jobs is in lines 2 and 3; write it once"):
         load_file(write(tmp_path, text))
 
 
