@@ -299,6 +299,13 @@ def test_program_starts_python_with_interrupts_blocked(tmp_path: Path) -> None:
     assert done.stdout == "True ['logs', 'a b']\n"
 
 
+def test_program_that_is_not_installed_says_how_to_install_it() -> None:
+    done = subprocess.run([ROOT / "trainyard" / "bin" / "trainyard", "up"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("trainyard: this file runs only after installation; run `make install`")
+    assert done.stderr.count("\n") == 1
+
+
 def test_program_unblocks_interrupts_before_it_updates_the_environment(tmp_path: Path) -> None:
     for name in ("commands", "setup"):
         (tmp_path / name).mkdir()
