@@ -86,8 +86,9 @@ MEANINGS: dict[ExitStatus, str] = {
     ExitStatus.FAILURE: "the command failed, a followed job failed, `preview` found a reason not to merge, `doctor` "
     "found invalid settings, `verify-empty` found leftovers, or a program such as `head` closed the output. This "
     "includes an unknown stack: a stack can outlive its settings file, so only the running command detects it",
-    ExitStatus.USAGE: "wrong arguments, no folder with stacks, settings that `preview` cannot read, or a value with "
-    "which `config set` would make valid settings invalid; the command has changed nothing",
+    ExitStatus.USAGE: "wrong arguments, no folder with stacks, settings that `preview` cannot read, a cloud that "
+    "`verify-empty` cannot query, or a value with which `config set` would make valid settings invalid; the "
+    "command has changed nothing",
     ExitStatus.NOT_CONFIRMED: "a question was answered with no, or could not be asked: no terminal and no `--yes`",
     ExitStatus.HANGUP: "the terminal closed (SIGHUP)",
     ExitStatus.INTERRUPTED: "Ctrl-C (SIGINT)",
