@@ -33,6 +33,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, TextIO
 
+from infra.make_command import make_command
 from settings.text import wrap
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -56,6 +57,8 @@ FILE_REMEDIES = {
     errno.ENOTDIR: "a part of that path is a file and must be a folder; move the file away",
 }
 """Error of a file system -> what to do."""
+TOOLS = ("pulumi", "kubectl")
+"""Programs that set-up installs. A removed or another cache folder lacks them."""
 _LIBC = ctypes.CDLL(None)
 _signals: list[int] = []
 """Signals received."""
@@ -128,6 +131,8 @@ class Child:
 
 def describe_file_error(error: OSError) -> str:
     """Return a sentence about an error of a file, with what to do."""
+    if error.errno == errno.ENOENT and error.filename in TOOLS:
+        return f"{error.filename} is not installed; run {make_command('setup', STACK='')}, then run the command again"
     file = error.filename if error.filename is not None else f"a file{_on_full_disk(error)}"
     remedy = FILE_REMEDIES.get(error.errno or 0, "check that path, then run the command again")
     return f"{file}: {error.strerror}; {remedy}"
@@ -137,7 +142,7 @@ def _on_full_disk(error: OSError) -> str:
     """Return the folder whose disk is full, for an error without a file; empty if none of those in use is."""
     if error.errno != errno.ENOSPC:
         return ""
-    folders = (Path(), Path.home(), Path(os.environ.get("TMPDIR", "/tmp")))
+    folders = (Path(), Path(".trainyard"), Path.home(), Path(os.environ.get("TMPDIR", "/tmp")))
     full = next((each for each in folders if each.is_dir() and shutil.disk_usage(each).free < FULL_BYTES), None)
     return f" on the disk of {full.resolve()}" if full else ""
 

@@ -327,6 +327,7 @@ def test_program_unblocks_interrupts_before_it_updates_the_environment(tmp_path:
         (OSError(errno.ENOSPC, "No space left on device"), "a file: No space left on device; free some disk space,"),
         (OSError(errno.EROFS, "Read-only file system", "/f"), "/f: Read-only file system; mount it writable,"),
         (OSError(errno.ELOOP, "Too many links", "/f"), "/f: Too many links; check that path,"),
+        (OSError(errno.ENOENT, "No such file or directory", "pulumi"), "pulumi is not installed; run `make setup`, "),
     ],
 )
 def test_file_error_has_the_path_and_what_to_do(error: OSError, text: str) -> None:
