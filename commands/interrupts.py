@@ -424,6 +424,9 @@ def _signal_count() -> int:
 
 
 def _on_signal(number: int, _frame: FrameType | None) -> None:
+    # A closing terminal sends SIGHUP to its foreground program, and its shell may send it again.
+    if number == signal.SIGHUP and number in _signals:
+        return
     _signals.append(number)
     if not _held_since or (_second_raises and _signal_count() > 1):
         raise KeyboardInterrupt

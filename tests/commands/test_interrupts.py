@@ -341,6 +341,14 @@ def test_full_disk_without_a_file_names_the_folder_on_it(monkeypatch: pytest.Mon
     assert describe_file_error(error).startswith(f"a file on the disk of {tmp_path}: No space left on device;")
 
 
+def test_repeated_sighup_of_a_closing_terminal_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interrupts, "_signals", [])
+    monkeypatch.setattr(interrupts, "_held_since", [0])
+    for number in (signal.SIGHUP, signal.SIGHUP, signal.SIGINT, signal.SIGINT):
+        interrupts._on_signal(number, None)
+    assert interrupts._signals == [signal.SIGHUP, signal.SIGINT, signal.SIGINT]
+
+
 FAILING_PROGRAM = """
 import errno, sys
 from commands.interrupts import run_command
