@@ -177,10 +177,12 @@ def main(arguments: list[str]) -> int:
         print(error, file=sys.stderr)
         return 2
     except FileNotFoundError as error:
-        print(f"verify-empty: {error.filename} is not installed, so the cloud cannot be queried", file=sys.stderr)
+        problem = f"{error.filename} is not installed, so the cloud cannot be queried; install it and log in"
+        print(f"{command_title('verify-empty')}: {problem}", file=sys.stderr)
         return 2
     except subprocess.CalledProcessError as error:
-        print(f"verify-empty: `{' '.join(error.cmd)}` failed: {error.stderr.strip()}", file=sys.stderr)
+        reason = " ".join(error.stderr.split())
+        print(f"{command_title('verify-empty')}: `{' '.join(error.cmd)}` failed: {reason}", file=sys.stderr)
         return 2
     file = options.output or STATE / "receipts" / f"{options.stack}.json"
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -26,6 +26,7 @@ from commands.monitor.cluster import (
     StackOutputs,
     Unreachable,
     Untrusted,
+    is_removed,
     job_named,
     stack_outputs,
 )
@@ -253,7 +254,8 @@ class Follower:
     def _wait_for_api(self, error: Unreachable, now: float) -> None:
         """Report an API server that does not answer. Give up if it will not come back by itself."""
         self._screen.set_live_lines(["waiting for the API server"])
-        if self._local and self._local.is_removed():
+        # A cluster whose removal began before this follower has no `_local`.
+        if is_removed(self._cluster.kubeconfig_path) or (self._local and self._local.is_removed()):
             down = make_command("down")
             raise FollowError(f"the stack's cluster was removed, as {down} does; {self._up} creates a new one")
         if self._local and not self._local.has_processes():

@@ -33,6 +33,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, TextIO
 
+from infra.make_command import make_command
 from settings.text import wrap
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -56,6 +57,8 @@ FILE_REMEDIES = {
     errno.ENOTDIR: "a part of that path is a file and must be a folder; move the file away",
 }
 """Error of a file system -> what to do."""
+TOOLS = ("pulumi", "kubectl")
+"""Programs that set-up installs. A removed or another cache folder lacks them."""
 _LIBC = ctypes.CDLL(None)
 _signals: list[int] = []
 """Signals received."""
@@ -86,8 +89,9 @@ MEANINGS: dict[ExitStatus, str] = {
     ExitStatus.FAILURE: "the command failed, a followed job failed, `preview` found a reason not to merge, `doctor` "
     "found invalid settings, `verify-empty` found leftovers, or a program such as `head` closed the output. This "
     "includes an unknown stack: a stack can outlive its settings file, so only the running command detects it",
-    ExitStatus.USAGE: "wrong arguments, no folder with stacks, settings that `preview` cannot read, or a value with "
-    "which `config set` would make valid settings invalid; the command has changed nothing",
+    ExitStatus.USAGE: "wrong arguments, no folder with stacks, settings that `preview` cannot read, a cloud that "
+    "`verify-empty` cannot query, or a value with which `config set` would make valid settings invalid; the "
+    "command has changed nothing",
     ExitStatus.NOT_CONFIRMED: "a question was answered with no, or could not be asked: no terminal and no `--yes`",
     ExitStatus.HANGUP: "the terminal closed (SIGHUP)",
     ExitStatus.INTERRUPTED: "Ctrl-C (SIGINT)",
@@ -127,6 +131,8 @@ class Child:
 
 def describe_file_error(error: OSError) -> str:
     """Return a sentence about an error of a file, with what to do."""
+    if error.errno == errno.ENOENT and error.filename in TOOLS:
+        return f"{error.filename} is not installed; run {make_command('setup', STACK='')}, then run the command again"
     file = error.filename if error.filename is not None else f"a file{_on_full_disk(error)}"
     remedy = FILE_REMEDIES.get(error.errno or 0, "check that path, then run the command again")
     return f"{file}: {error.strerror}; {remedy}"
@@ -136,7 +142,7 @@ def _on_full_disk(error: OSError) -> str:
     """Return the folder whose disk is full, for an error without a file; empty if none of those in use is."""
     if error.errno != errno.ENOSPC:
         return ""
-    folders = (Path(), Path.home(), Path(os.environ.get("TMPDIR", "/tmp")))
+    folders = (Path(), Path(".trainyard"), Path.home(), Path(os.environ.get("TMPDIR", "/tmp")))
     full = next((each for each in folders if each.is_dir() and shutil.disk_usage(each).free < FULL_BYTES), None)
     return f" on the disk of {full.resolve()}" if full else ""
 
@@ -418,6 +424,9 @@ def _signal_count() -> int:
 
 
 def _on_signal(number: int, _frame: FrameType | None) -> None:
+    # A closing terminal sends SIGHUP to its foreground program, and its shell may send it again.
+    if number == signal.SIGHUP and number in _signals:
+        return
     _signals.append(number)
     if not _held_since or (_second_raises and _signal_count() > 1):
         raise KeyboardInterrupt

@@ -201,11 +201,13 @@ def rerun(job: str, *, fresh: bool, is_confirmed: bool) -> int:
         prepare(stack.name, config)
         if config.cloud.provisioned:
             confirmation.ask(stack.name, config, left, is_confirmed=is_confirmed)
-        set_closing(f"the job may be deleted; {stack.command('rerun')} creates it again")
+        # Without FRESH, a job whose checkpoints are not deleted yet would resume at its end.
+        again = stack.command("rerun", FRESH="1") if fresh else stack.command("rerun")
+        set_closing(f"the job may be deleted; {again} creates it again")
         _delete(stack, state)
         if folder:
             _forget_runs(stack.job, config, bucket, folder)
-        with naming_requirements(config, stack.command("rerun")):
+        with naming_requirements(config, again):
             for words in (("refresh", "--target", JOBS_TARGET), ("up", "--suppress-outputs")):
                 pulumi(*words, "--yes", "--skip-preview", "--stack", stack.name)
         stack.outputs = outputs_with(stack.name, *OUTPUTS)

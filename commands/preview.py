@@ -43,6 +43,8 @@ from stack.config import StackConfig, load_file
 
 BASES = ("main", "origin/main", "origin/HEAD")
 """Default bases. The preview compares with the first that exists."""
+NO_ANCESTOR = 1
+"""Exit status of `git merge-base` if the commits have no common ancestor."""
 FILE_WIDTH = 100
 """Characters of a line of the report if the output is not a terminal."""
 
@@ -167,8 +169,10 @@ def _base(requested: str | None) -> str | None:
         if done.returncode == 0:
             return done.stdout.strip()
     if requested is not None:
-        problem = "it has no common ancestor with this commit in git; `git fetch` it, or name another"
-        raise ValueError(f"--base {requested}: {problem}")
+        reason = "it has no common ancestor with this commit"
+        if done.returncode != NO_ANCESTOR:
+            reason = f"git cannot read it ({done.stderr.strip().removeprefix('fatal: ')})"
+        raise ValueError(f"--base {requested}: {reason}; `git fetch` it, or name another")
     return None
 
 

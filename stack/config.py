@@ -25,7 +25,7 @@ from infra.existing import Existing, KubeconfigConfig
 from infra.gcp.cloud import Gke
 from infra.gcp.config import GkeConfig
 from infra.local.cloud import Local, LocalConfig
-from infra.make_command import option_text
+from infra.make_command import COMMAND_VARIABLE, option_text
 from policy.catalogue import PolicyConfig
 from settings.problem import Path as KeyPath
 from settings.problem import Problem
@@ -203,7 +203,8 @@ def missing_file(path: Path) -> str:
     stacks = ", ".join(sorted(file.name.split(".")[1] for file in folder.glob("Pulumi.*.yaml") if file.exists()))
     if not stacks:
         return f"{path.name}: no such file; {folder} has no stack; `trainyard init` writes one"
-    return f"{path.name}: no such file; {folder} has: {stacks}; name one of them with `--stack`"
+    option = "`--stack`" if os.environ.get(COMMAND_VARIABLE) else "`STACK=`"
+    return f"{path.name}: no such file; {folder} has: {stacks}; name one of them with {option}"
 
 
 def _read_text(path: Path) -> str:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from commands.environment import PROJECT
-from commands.interrupts import Interrupted, run_child, run_command, set_closing
+from commands.interrupts import ExitStatus, Interrupted, run_child, run_command, set_closing
 from commands.rehearse.folder import cluster_settings, rehearsal_folder
 from commands.rehearse.report import page
 from commands.rehearse.run import Rehearsal, Subject
@@ -29,6 +29,12 @@ def _quota(text: str) -> tuple[str, int]:
     return name, int(limit)
 
 
+def _check_page(file: Path | None) -> None:
+    """Raise ValueError if the folder of the page does not exist."""
+    if file and not file.absolute().parent.is_dir():
+        raise ValueError(f"--page {file}: its folder does not exist; create it, or name another file")
+
+
 def main(arguments: list[str]) -> int:
     """Rehearse the stack that the command line names. Return 0 if it would work."""
     options = _options(arguments)
@@ -36,6 +42,11 @@ def main(arguments: list[str]) -> int:
     try:
         lifecycle.check_fault(options.fault)
         quotas = dict(map(_quota, options.quota))
+        _check_page(options.page)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return ExitStatus.USAGE
+    try:
         config = load_file(file)
     except ConfigError as error:
         print(f"{file.name}: {counted(len(error.problems), 'problem')}\n{error}", file=sys.stderr)

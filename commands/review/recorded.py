@@ -25,6 +25,7 @@ from pulumi.runtime.mocks import MockCallArgs, MockMonitor, MockResourceArgs, Mo
 from pulumi.runtime.proto import resource_pb2, source_pb2
 
 from commands.environment import PROJECT
+from commands.interrupts import hold_signals
 from commands.workflows import changed_paths, is_named, is_program
 from infra import cloud_image
 from infra.local import lifecycle
@@ -180,11 +181,14 @@ class _Monitor(MockMonitor):
 
 
 def run(program: Callable[[], Any], engine: RecordingEngine | None = None) -> RecordingEngine:
-    """Run a program with an engine (by default a new one) until Pulumi has resolved every registration."""
+    """Run a program with an engine (by default a new one) until Pulumi has resolved every registration.
+
+    Hold signals meanwhile: asyncio prints a traceback of a KeyboardInterrupt between two tasks.
+    """
     engine = engine or RecordingEngine()
     pulumi.runtime.set_mocks(engine, project="trainyard", stack="test", preview=False, monitor=_Monitor(engine))
     # Pulumi extracts a stack trace for each resource, which takes a quarter of the time. No code reads the traces.
-    with mock.patch("pulumi.runtime.resource._get_stack_trace", return_value=source_pb2.StackTrace()):
+    with mock.patch("pulumi.runtime.resource._get_stack_trace", return_value=source_pb2.StackTrace()), hold_signals():
         pulumi.runtime.test(program)()  # type: ignore[no-untyped-call]  # Pulumi's mocks have no types
     return engine
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from infra.make_command import option_text
 from settings.problem import dotted
 from simulation.cloud.checking import counted_outputs, kind_of, new_outputs
 from simulation.cloud.model import (
@@ -178,7 +179,7 @@ def check_fault(fault: str) -> None:
         kinds = ", ".join(f"{each}:RESOURCE" for each in TYPE_FAULTS)
         first = TYPE_FAULTS[0]
         raise ValueError(
-            f"FAULT={fault}: must be one of {kinds}, denied:NUMBER, crash:NUMBER; write "
+            f"{option_text('FAULT', fault)}: must be one of {kinds}, denied:NUMBER, crash:NUMBER; write "
             f"{first}:nodepool, or {first}:nodepool:gpus for the pool gpus"
         )
 

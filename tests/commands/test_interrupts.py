@@ -299,6 +299,13 @@ def test_program_starts_python_with_interrupts_blocked(tmp_path: Path) -> None:
     assert done.stdout == "True ['logs', 'a b']\n"
 
 
+def test_program_that_is_not_installed_says_how_to_install_it() -> None:
+    done = subprocess.run([ROOT / "trainyard" / "bin" / "trainyard", "up"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("trainyard: this file runs only after installation; run `make install`")
+    assert done.stderr.count("\n") == 1
+
+
 def test_program_unblocks_interrupts_before_it_updates_the_environment(tmp_path: Path) -> None:
     for name in ("commands", "setup"):
         (tmp_path / name).mkdir()
@@ -320,6 +327,7 @@ def test_program_unblocks_interrupts_before_it_updates_the_environment(tmp_path:
         (OSError(errno.ENOSPC, "No space left on device"), "a file: No space left on device; free some disk space,"),
         (OSError(errno.EROFS, "Read-only file system", "/f"), "/f: Read-only file system; mount it writable,"),
         (OSError(errno.ELOOP, "Too many links", "/f"), "/f: Too many links; check that path,"),
+        (OSError(errno.ENOENT, "No such file or directory", "pulumi"), "pulumi is not installed; run `make setup`, "),
     ],
 )
 def test_file_error_has_the_path_and_what_to_do(error: OSError, text: str) -> None:
@@ -331,6 +339,14 @@ def test_full_disk_without_a_file_names_the_folder_on_it(monkeypatch: pytest.Mon
     monkeypatch.chdir(tmp_path)
     error = OSError(errno.ENOSPC, "No space left on device")
     assert describe_file_error(error).startswith(f"a file on the disk of {tmp_path}: No space left on device;")
+
+
+def test_repeated_sighup_of_a_closing_terminal_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interrupts, "_signals", [])
+    monkeypatch.setattr(interrupts, "_held_since", [0])
+    for number in (signal.SIGHUP, signal.SIGHUP, signal.SIGINT, signal.SIGINT):
+        interrupts._on_signal(number, None)
+    assert interrupts._signals == [signal.SIGHUP, signal.SIGINT, signal.SIGINT]
 
 
 FAILING_PROGRAM = """

@@ -268,6 +268,20 @@ def test_rerun_fresh_also_deletes_the_checkpoint_that_the_ending_job_saves(
     assert [each.name for each in run.checkpoints.iterdir()] == ["other"]
 
 
+@pytest.mark.parametrize(
+    ("fresh", "advice"), [(True, "`make rerun JOB=digits FRESH=1`"), (False, "`make rerun JOB=digits`")]
+)
+def test_interrupted_rerun_advises_the_same_command(
+    stack: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh: bool, advice: str
+) -> None:
+    stack.current = JOB
+    RecordedRerun(tmp_path, monkeypatch, stack)
+    closings: list[str] = []
+    monkeypatch.setattr(jobs, "set_closing", closings.append)
+    jobs.rerun("digits", fresh=fresh, is_confirmed=True)
+    assert f"the job may be deleted; {advice} creates it again" in closings
+
+
 def test_rerun_without_fresh_keeps_the_checkpoints(
     stack: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+import signal
 from typing import Any
 
 import pytest
 
+from commands.review import recorded
 from commands.review.plan import by_kind, forbidden, steps_of
 
 POOL = "gcp:container/nodePool:NodePool"
@@ -93,3 +97,16 @@ def test_forbidden_deleted_bucket_is_reported_unless_retained() -> None:
 def test_forbidden_pool_update_is_not_reported() -> None:
     steps = steps_of(preview(("update", POOL, "gpus-nodes", state("gpus"))))
     assert forbidden(steps, {"gpus": ["digits"]}, ()) == []
+
+
+def test_interrupt_waits_for_the_end_of_the_recorded_program() -> None:
+    ended: list[bool] = []
+
+    async def program() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        await asyncio.sleep(0)
+        ended.append(True)
+
+    with pytest.raises(KeyboardInterrupt):
+        recorded.run(program)
+    assert ended

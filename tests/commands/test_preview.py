@@ -61,8 +61,13 @@ def test_base_without_git_history_is_none(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_base_unknown_revision_raises_with_its_name(origin: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match="--base gone"):
+    with pytest.raises(ValueError, match=r"--base gone: git cannot read it \(Not a valid object name gone\); "):
         base_settings(origin, monkeypatch, "gone")
+
+
+def test_base_outside_a_repository_raises_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match=r"--base main: git cannot read it \(not a git repository"):
+        base_settings(tmp_path, monkeypatch, "main")
 
 
 def test_describe_base_names_commit_and_suggests_engine(origin: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,11 +13,12 @@ from typing import Any, cast
 import pytest
 
 from commands import follow as follow_module
-from commands.follow import Follower
-from commands.monitor.cluster import Cluster, LocalCluster, StackNotFound, StackOutputs
+from commands.follow import Follower, FollowError
+from commands.monitor.cluster import Cluster, LocalCluster, StackNotFound, StackOutputs, Unreachable
 from commands.monitor.job_state import JobState
 from commands.monitor.pod_state import RETRYABLE_OFFSET, PodState
 from commands.monitor.screen import Detail, Screen
+from infra.local.settings import clusters_folder
 from infra.make_command import COMMAND_VARIABLE
 from tests.commands.test_screen import FIRST, SECOND
 from trainer.exit_codes import DATA_ERROR, PREEMPTED, STORAGE_ERROR
@@ -384,3 +385,24 @@ def test_ctrl_c_after_the_end_of_training_does_not_say_that_the_job_continues(
     out = io.StringIO()
     assert follow_module.follow(outputs, ["ok"], Screen(out)) == 130
     assert f"stopped following; {expected}" in out.getvalue()
+
+
+class SilentCluster(FakeCluster):
+    """Cluster whose API server does not answer."""
+
+    def jobs(self, _names: Sequence[str]) -> dict[str, JobState]:
+        raise Unreachable("the API server does not answer: [Errno 111] Connection refused")
+
+    def connect(self) -> None:
+        """Keep the kubeconfig."""
+
+
+def test_follower_that_starts_during_a_removal_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    kubeconfig = clusters_folder() / "local-1" / "keys" / "admin.kubeconfig"
+    kubeconfig.parent.mkdir(parents=True)
+    kubeconfig.touch()
+    cluster = cast(Cluster, SilentCluster(kubeconfig_path=str(kubeconfig)))
+    follower = Follower(cluster, [JOB.name], Screen(io.StringIO()))
+    with pytest.raises(FollowError, match="the stack's cluster was removed"):
+        follower._poll(1000.0)

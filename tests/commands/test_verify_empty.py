@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -186,7 +187,9 @@ def test_verify_empty_without_gcloud_fails(
 ) -> None:
     monkeypatch.setenv("PATH", str(project))
     assert main(["--stack", "dev"]) == 2
-    assert "gcloud is not installed" in capsys.readouterr().err
+    assert capsys.readouterr().err == (
+        "make verify-empty: gcloud is not installed, so the cloud cannot be queried; install it and log in\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -279,3 +282,16 @@ def test_eks_ownership_by_name_and_label_matches_only_the_stacks(
     kind: str, name: str, labels: dict[str, str], is_owned: bool
 ) -> None:
     assert ownership_of(eks("a")).has(CloudResource(kind=kind, name=name, labels=labels), ()) == is_owned
+
+
+def test_main_without_credentials_prints_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*command: str) -> None:
+        raise subprocess.CalledProcessError(1, command, stderr="ERROR: no active account\nPlease run:\n\n  $ login\n")
+
+    monkeypatch.setattr(cloud_inventory, "run_json", fail)
+    assert main(["--stack", "dev"]) == 2
+    error = capsys.readouterr().err
+    assert error.endswith("failed: ERROR: no active account Please run: $ login\n")
+    assert error.count("\n") == 1

@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from commands.interrupts import ExitStatus
+from commands.rehearse import __main__ as command
 from commands.rehearse.folder import SECRET_PLACEHOLDER, cluster_settings, rehearsal_lock, reserve_port, write_settings
 from infra.local.lifecycle import listen
+from infra.make_command import COMMAND_VARIABLE
 from stack.config import load_file
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,3 +70,20 @@ def test_write_settings_quotes_texts_that_look_like_numbers(tmp_path: Path) -> N
     assert '"A": "1e3"' in written
     assert SECRET_PLACEHOLDER in written
     assert load_file(file).jobs[0].environment == {"A": "1e3", "B": "08", "C": "ä"}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--fault", "foo"], "--fault foo: must be one of stockout:RESOURCE, "),
+        (["--quota", "foo"], "--quota foo: must be NAME=LIMIT, "),
+        (["--page", "/none/page.html"], "--page /none/page.html: its folder does not exist; "),
+    ],
+)
+def test_wrong_option_is_rejected_before_the_rehearsal(
+    words: list[str], message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(COMMAND_VARIABLE, "trainyard")
+    monkeypatch.setattr(command, "_set_up", lambda *_words: 1)
+    assert command.main(["dev", *words]) == ExitStatus.USAGE
+    assert capsys.readouterr().err.startswith(message)

@@ -60,6 +60,16 @@ def test_main_missing_file_lists_stacks(capsys: pytest.CaptureFixture[str]) -> N
     assert "dev, eks, eks-p5, gke-h200, gke-tpu" in output
 
 
+@pytest.mark.parametrize(("program", "option"), [("", "`STACK=`"), ("trainyard", "`--stack`")])
+def test_missing_file_names_the_option_of_the_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, option: str
+) -> None:
+    monkeypatch.setenv(COMMAND_VARIABLE, program)
+    write(tmp_path, "config: {}")
+    with pytest.raises(ValueError, match=f"name one of them with {option}"):
+        load_file(tmp_path / "Pulumi.none.yaml")
+
+
 def test_load_file_dangling_link_names_its_target(tmp_path: Path) -> None:
     (tmp_path / "Pulumi.dangling.yaml").symlink_to("/nowhere.yaml")
     write(tmp_path, "config: {}")
@@ -108,7 +118,10 @@ def test_load_file_numbers_as_text_are_accepted(tmp_path: Path) -> None:
 def test_load_file_duplicate_key_is_rejected(tmp_path: Path) -> None:
     """Most YAML readers silently use the last value."""
     text = "config:\n  trainyard:jobs: []\n  trainyard:platform: {kind: local, nodes: 1, nodes: 2}\n"
-    with pytest.raises(ValueError, match="lines 3 and 3"):
+    with pytest.raises(ValueError, match="the key nodes is twice in line 3; write it once"):
+        load_file(write(tmp_path, text))
+    text = "config:\n  trainyard:jobs: []\n  trainyard:jobs: []\n"
+    with pytest.raises(ValueError, match="the key trainyard:jobs is in lines 2 and 3; write it once"):
         load_file(write(tmp_path, text))
 
 
