@@ -182,7 +182,11 @@ def program_problem(program: str) -> str:
     if not program:
         return f"write a recipe, or {script}"
     found = job_problems(Answers(platform="local", program=program, hosts=1))
-    return found.get("script", "") or (f"{found['recipe']}, or {script}" if "recipe" in found else "")
+    if "recipe" in found:
+        return f"{found['recipe']}, or {script}"
+    problem = found.get("script", "")
+    is_explained = not problem or program.startswith((".", "/")) or "write ./" in problem
+    return problem if is_explained else f"{problem}; a script of your folder begins with `./`"
 
 
 def hosts_problem(text: str, platform: str, program: str) -> str:
