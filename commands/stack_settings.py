@@ -184,9 +184,7 @@ def program_problem(program: str) -> str:
     found = job_problems(Answers(platform="local", program=program, hosts=1))
     if "recipe" in found:
         return f"{found['recipe']}, or {script}"
-    problem = found.get("script", "")
-    is_explained = not problem or program.startswith((".", "/")) or "write ./" in problem
-    return problem if is_explained else f"{problem}; a script of your folder begins with `./`"
+    return found.get("script", "")
 
 
 def hosts_problem(text: str, platform: str, program: str) -> str:

@@ -153,7 +153,7 @@ def _missing_files(spec: JobSpec, name: str, *, pulls: bool) -> Iterator[Problem
         remedy = (
             f"write {similar[0]}"
             if similar
-            else "write ./ and the path of a file of this checkout, or `image:` with an image that has it"
+            else "write ./ and the path of a file in the stack's folder, or `image:` with an image that has it"
         )
         message = f"is not a file of {_description(name)}; {remedy}"
         yield Problem("job.script.not_in_image", ("script",), message, spec.script)
