@@ -11,7 +11,7 @@ import pytest
 
 from commands import preview
 from commands.confirmation import GOOGLE_VARIABLES
-from commands.interrupts import CommandError
+from commands.interrupts import CommandError, ExitStatus
 from commands.monitor.pod_state import PodState
 from commands.preview import jobs_by_pool
 from commands.rehearse import __main__ as rehearse
@@ -139,7 +139,7 @@ def test_preview_without_credentials_ends_with_the_way_to_log_in(
 def test_rehearse_with_a_quota_that_is_not_a_name_and_a_limit_is_rejected(
     text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert rehearse.main(["gke-v100", "--quota", text]) == 1
+    assert rehearse.main(["gke-v100", "--quota", text]) == ExitStatus.USAGE
     assert capsys.readouterr().err == f"--quota {text}: must be NAME=LIMIT, such as us-central1/NVIDIA_T4_GPUS=4\n"
 
 
