@@ -43,6 +43,11 @@ NO_CURVES = (
     "The job has written no metrics and printed no event. A script gets curves if rank 0 prints lines such as "
     "<code>train step=12 loss=0.35</code>; the page <i>My script</i> of the documentation lists them."
 )
+STOPPED = (
+    "The job is stopped: its log went with its pods, and it wrote no metrics. A script that also appends its steps to "
+    "a file in the bucket keeps them; see the page <i>My script</i> of the documentation."
+)
+"""Text in place of the curves of a stopped job without events."""
 START_KEYS = ("device", "precision", "threads", "model", "recipe", "node", "host", "python", "torch", "ranks")
 BARS = 400
 """Maximum number of bars of the time line. Shorter bars would not be visible."""
@@ -100,6 +105,8 @@ $price
 def page(report: JobReport) -> str:
     """Return the page."""
     state = report.state
+    is_unknown = state.state == "suspended" and not report.events
+    why = "is stopped" if is_unknown else "has printed no <code>start</code> event"
     kind = f"{state.kind}, {counted(state.hosts, 'host')}" if state.kind else "not in the cluster"
     reason = f'<p class="bad">{escape(state.reason)}</p>' if state.reason and state.state == "failed" else ""
     body = BODY.substitute(
@@ -110,8 +117,8 @@ def page(report: JobReport) -> str:
         reason=reason,
         end=f'<pre class="log">{escape(chr(10).join(report.end))}</pre>' if report.end else "",
         fresh=f"<p>{fresh_text(report.fresh_start)}</p>" if report.fresh_start else "",
-        charts="".join(_charts(report)) or f"<p>{NO_CURVES}</p>",
-        line=_time_line(report) or "<p>The attempts are unknown: the job has printed no `start` event.</p>",
+        charts="".join(_charts(report)) or f"<p>{STOPPED if is_unknown else NO_CURVES}</p>",
+        line=_time_line(report) or f"<p>The attempts are unknown: the job {why}.</p>",
         troubles=_troubles(report),
         goodput=_goodput(report),
         ranks=_ranks(report),

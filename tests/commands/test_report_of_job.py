@@ -147,7 +147,7 @@ def test_events_of_log_have_times_and_steps() -> None:
 )
 def test_curves_of_a_log_have_the_global_step_of_train_and_test_lines(lines: list[str]) -> None:
     found = job_report(events=events_of_log([("2026-11-26T10:00:01Z", line) for line in lines]))
-    assert "the job has printed no `start` event" in page(found)
+    assert "the job has printed no <code>start</code> event" in page(found)
     assert "2026-11-26 10:00:00 UTC to 2026-11-26 10:30:00 UTC" in page(found)
     assert found.curve("train", "loss") == [(1950, 0.5), (2000, 0.4)]
     assert found.curve("test", "loss") == [(2000, 0.6)]
@@ -467,6 +467,13 @@ def test_page_of_a_job_without_events_and_price_says_so() -> None:
     text = page(job_report(events=[], prices={}))
     assert "The job has written no metrics and printed no event." in text
     assert "This machine and its cluster have no price." in text
+
+
+def test_page_of_a_stopped_job_without_events_says_that_its_log_is_gone() -> None:
+    text = page(job_report(events=[], state=replace(STATE, state="suspended")))
+    assert "The job is stopped: its log went with its pods, and it wrote no metrics." in text
+    assert "The attempts are unknown: the job is stopped." in text
+    assert "printed no event" not in text
 
 
 def test_page_escapes_names_and_reasons() -> None:
