@@ -7,16 +7,21 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, mkdtemp
 
 from commands.environment import PROJECT, stack_environment
+from infra.local import lifecycle
 
 WORKERS_LIMIT = 8
 """Largest number of workers. Each needs up to 3 GiB of memory for a control plane or for ranks of torch."""
+FAILED_STATUS, INTERRUPTED_STATUS = 1, 2
+"""Exit status of pytest: https://docs.pytest.org/en/stable/reference/exit-codes.html"""
 LANES = ("fast", "process", "pulumi", "cluster", "end_to_end")
 
 
@@ -31,13 +36,32 @@ def main() -> int:
 
 
 def run_pytest(options: list[str], environment: Mapping[str, str], *, module: tuple[str, ...] = ("pytest",)) -> int:
-    """Run pytest and return its exit status."""
+    """Run pytest and return its exit status. Then stop the clusters that interrupted tests have left running.
+
+    xdist gives a worker 10 seconds after Ctrl-C, which is too short to remove a cluster.
+    """
     has_files = any(not each.startswith("-") for each in options)
     workers = 0 if has_files else min(len(os.sched_getaffinity(0)), WORKERS_LIMIT)
     # The order of tests/lanes.py: slow tests first.
     distribution = ["-n", str(workers), "--dist", "loadscope", "--no-loadscope-reorder"]
-    words = [sys.executable, "-m", *module, *distribution, "--durations=30", *options]
-    return subprocess.run(words, cwd=PROJECT, env=environment, check=False).returncode
+    folder = Path(mkdtemp(prefix="trainyard-"))
+    words = [sys.executable, "-m", *module, *distribution, "--durations=30", f"--basetemp={folder}", *options]
+    with subprocess.Popen(words, cwd=PROJECT, env=environment) as pytest:
+        status = None
+        while status is None:
+            with suppress(KeyboardInterrupt):  # pytest gets Ctrl-C too, and ends.
+                status = pytest.wait()
+    # Another run may use the shared clusters of this checkout.
+    owners = [folder, PROJECT / "tests"] if status == INTERRUPTED_STATUS else [folder]
+    for cluster in lifecycle.saved_clusters():
+        if any(Path(cluster.owner).is_relative_to(each) for each in owners):
+            print(f"removing the cluster of {cluster.owner}", flush=True)
+            lifecycle.stop(cluster)
+    if status == FAILED_STATUS:
+        print(f"files of failed tests: {folder}")
+    else:
+        shutil.rmtree(folder)
+    return status
 
 
 def coverage(lanes: list[str]) -> int:

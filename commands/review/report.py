@@ -252,7 +252,7 @@ def _resources(report: Report) -> list[str]:
     for action, kinds in counts.items():
         total = sum(kinds.values())
         if action == "same":
-            lines += [f"{total} unchanged.", ""]
+            lines += [f"{counted(total, 'resource')} unchanged.", ""]
             continue
         is_destructive = action in ("replace", "delete")
         listed = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))

@@ -114,12 +114,18 @@ def changed_keys(settings: ClusterSettings) -> str:
     return ", ".join(f"platform.{name}" for name in names)
 
 
+def saved_clusters() -> list[ClusterSettings]:
+    """Return the settings of all clusters of this machine, running or not."""
+    folders = sorted(clusters_folder().glob("*/")) if clusters_folder().exists() else []
+    return [settings for folder in folders if (settings := saved_settings(folder)) and settings.folder == folder]
+
+
 def abandoned_clusters() -> list[ClusterSettings]:
     """Return the clusters of this machine whose checkout no longer exists."""
-    folders = sorted(clusters_folder().glob("*/")) if clusters_folder().exists() else []
-    clusters = [settings for folder in folders if (settings := saved_settings(folder)) and settings.folder == folder]
     return [
-        settings for settings in clusters if Path(settings.owner).is_absolute() and not Path(settings.owner).exists()
+        settings
+        for settings in saved_clusters()
+        if Path(settings.owner).is_absolute() and not Path(settings.owner).exists()
     ]
 
 
