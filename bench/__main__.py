@@ -13,13 +13,13 @@ from bench.measure import BenchError, Measure, two_sides
 from commands.monitor.cluster import Unreachable
 
 CLUSTER = ("first-step", "noop-up", "preview")
-"""Measures that need a cluster of the local platform."""
+"""Measurements that need a cluster of the local platform."""
 DDP_PAIRS = 61
 """Number of pairs of `ddp-step`, whose goal is in percent."""
 
 
 def cluster_measures(names: set[str]) -> Iterator[Measure]:
-    """Take the measures that need a cluster."""
+    """Run the measurements that need a cluster."""
     try:
         with control_plane() as plane:
             if "first-step" in names:
@@ -36,7 +36,7 @@ def ddp_step() -> Measure:
 
 
 def main() -> int:
-    """Take the measures and return the exit code of `run_bench`."""
+    """Run the measurements and return the exit code of `run_bench`."""
     # Programs that the bench started end with it, even after SIGTERM.
     signal.signal(signal.SIGTERM, lambda _signal, _frame: sys.exit(143))
     return run_bench(

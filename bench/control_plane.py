@@ -1,4 +1,4 @@
-"""Measures of the overhead over plain tools: time to the first step, `up` and preview without changes.
+"""Measurements of the overhead over plain tools: time to the first step, `up` and preview without changes.
 
 Also measures how the time of a preview grows with the stack's size.
 """
@@ -39,7 +39,7 @@ STEP_SECONDS = 300.0
 
 
 def idle_job(job: dict[str, Any]) -> dict[str, Any]:
-    """Return the job with an image without a training program. The job ends at once and disturbs no other measure."""
+    """Return the job with an image without a training program. It ends at once and disturbs no other measurement."""
     return job | {"image": PAUSE_IMAGE, "restarts": 0}
 
 
@@ -160,7 +160,7 @@ class ControlPlane:
 
 @contextmanager
 def control_plane() -> Iterator[ControlPlane]:
-    """Yield a platform for the measures. Remove all its leftovers from the machine afterwards."""
+    """Yield a platform for the measurements. Remove all its leftovers from the machine afterwards."""
     with tempfile.TemporaryDirectory(prefix="trainyard-bench-") as folder, removed_afterwards(SETTINGS):
         yield ControlPlane(Path(folder))
 

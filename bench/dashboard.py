@@ -1,6 +1,6 @@
-"""Measures of the dashboard: a refresh with 1,024 hosts, its memory, and the curve of a million steps.
+"""Benchmarks of the dashboard: time and memory of a refresh with 1,024 hosts, and the curve of a million steps.
 
-`python -m bench.dashboard` prints them. `--serve` serves the page of these hosts instead, until Ctrl-C.
+`python -m bench.dashboard` prints the results. `--serve` instead serves the page of these hosts until Ctrl-C.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _stamp(seconds: float) -> str:
 
 
 def node(index: int) -> Object:
-    """Return a node of one of eight pools as the API returns it."""
+    """Return a node as the API returns it. The nodes are in eight pools."""
     conditions = [{"type": each, "status": "False"} for each in ("MemoryPressure", "DiskPressure", "PIDPressure")]
     conditions.append({"type": "Ready", "status": "True" if index != 77 else "Unknown", "reason": "KubeletReady"})
     labels = {POOL_LABEL: f"gpus-{index // 128}", "node.kubernetes.io/instance-type": "a3-highgpu-8g"}
@@ -66,7 +66,7 @@ def pod(job: str, index: int, uid: str, *, processes: int, state: str = "running
 
 
 def train_event(step: int, rank: int, world: int, moment: float) -> dict[str, Any]:
-    """Return a line about a step, with the trainer's fields."""
+    """Return the trainer's `train` event of a step."""
     slow = 0.5 if rank == 300 else 1.0
     return {
         "event": "train",
@@ -131,7 +131,7 @@ def events(count: int, world: int) -> list[dict[str, Any]]:
 
 
 def measure_refresh() -> None:
-    """Print the processor time and size of a refresh with HOSTS hosts, and the memory of the process."""
+    """Print the CPU time and the size of a refresh with HOSTS hosts, and the memory of this process."""
     pods, nodes, metrics = large_state(events(100_000, HOSTS * PROCESSES))
     times = []
     for _ in range(REFRESHES):
@@ -147,9 +147,9 @@ def measure_refresh() -> None:
 
 
 def measure_curves(folder: Path, every: int) -> None:
-    """Print the CPU time to read the metrics of STEPS steps, with one line per `every` steps.
+    """Print the CPU time that it takes to read a metrics file of STEPS steps, with one line for each `every` steps.
 
-    Each refresh reads a part of the file.
+    Each refresh reads the next part of the file.
     """
     file = folder / "rank-0.jsonl"
     with file.open("w", encoding="utf-8") as opened:
@@ -187,7 +187,7 @@ def serve_large() -> None:
 
 
 def main() -> int:
-    """Print the measures, or serve the page."""
+    """Print the results, or serve the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--serve", action="store_true", help="serve the page of the state with many hosts")
     if parser.parse_args().serve:

@@ -1,4 +1,4 @@
-"""Command line of the bench's programs: take the requested measures, print one line each and write JSON."""
+"""Command line of the bench's programs: run the requested measurements, print one line each and write JSON."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from typing import Any
 from bench.measure import PROJECT, BenchError, Measure, Result, machine
 
 Groups = Mapping[tuple[str, ...], Callable[[set[str]], Iterable[Measure | Result]]]
-"""Names of measures that are taken together -> function that takes those of a set of names."""
+"""Names of measurements that run together -> function that runs those of a set of names."""
 
 
 def run_bench(
     program: str, groups: Groups, *, optional: Collection[str] = (), unmeasured: Mapping[str, str] | None = None
 ) -> int:
-    """Take the measures of the command line, by default all but the optional ones.
+    """Run the measurements of the command line, by default all but the optional ones.
 
-    `unmeasured` has goals that no measure covers, with the reason. Return 0 if every goal is met, 1 if one is missed,
-    2 if a measure failed.
+    `unmeasured` has goals that no measurement covers, with the reason. Return 0 if every goal is met, 1 if one is
+    missed, 2 if a measurement failed.
     """
     names = [name for group in groups for name in group]
     file = PROJECT / ".trainyard" / f"{program.replace('.', '-')}.json"
     parser = argparse.ArgumentParser(prog=f"python -m {program}", description="Measure speed claims.")
     parser.add_argument("--json", type=Path, default=file, help="file for the result (default: %(default)s)")
-    parser.add_argument("--only", choices=names, action="append", help="only this measure; can be repeated")
+    parser.add_argument("--only", choices=names, action="append", help="only this measurement; can be repeated")
     options = parser.parse_args()
     conditions = machine()
     wanted = set(options.only or set(names) - set(optional))
@@ -42,7 +42,7 @@ def run_bench(
 
 
 def _take(program: str, groups: Groups, names: set[str]) -> Iterator[dict[str, Any]]:
-    """Print each measure and yield its record. Report a group that fails and continue with the others."""
+    """Print each measurement and yield its record. Report a group that fails and continue with the others."""
     for group, take in groups.items():
         if not (wanted := sorted(names & set(group))):
             continue

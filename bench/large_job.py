@@ -1,4 +1,4 @@
-"""Measures of a job of 1024 hosts on simulated nodes: Trainyard's program or kubectl places and destroys it."""
+"""Measurements of a job of 1024 hosts on simulated nodes: Trainyard's program or kubectl places and destroys it."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ class LargeJob:
 
 
 def large_job() -> list[Measure]:
-    """Take the measures of the large job, on a rehearsal's cluster with simulated nodes."""
+    """Run the measurements of the large job, on a rehearsal's cluster with simulated nodes."""
     with tempfile.TemporaryDirectory(prefix="trainyard-bench-") as name, removed_afterwards(SETTINGS):
         folder = Path(name)
         new_state(folder, settings=control_plane.prepare(folder, SETTINGS))

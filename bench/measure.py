@@ -1,6 +1,6 @@
-"""Measure: alternate timing of two sides, the median of their ratios, its spread, and the goal.
+"""Measurement: alternate timing of two sides, the median of their ratios, its spread, and the goal.
 
-The sides of a trainer measure run in separate processes (`ranks`), so that this process needs no torch.
+The sides of a trainer benchmark run in separate processes (`ranks`), so that this process needs no torch.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from typing import Any
 
 PROJECT = Path(__file__).resolve().parents[1]
 PAIRS = 5
-"""Default number of pairs of a measure."""
+"""Default number of pairs of a measurement."""
 RESULT = "RESULT"
 """First word of the answer of a process that runs blocks of steps. The seconds follow."""
 WITHOUT_GPU = {"CUDA_VISIBLE_DEVICES": ""}
-"""Environment that hides GPUs, so that a CPU measure also runs on the CPU of a machine with a GPU."""
+"""Environment that hides GPUs, so that a CPU measurement also runs on the CPU of a machine with a GPU."""
 RunBlock = Callable[[str], tuple[float, ...]]
 """Name of a block of steps -> its seconds."""
 
 
 class BenchError(RuntimeError):
-    """Error for a measure that could not be taken. The message gives the reason."""
+    """Error for a measurement that could not run. The message gives the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class Measure:
     """Claim that `ours` takes at most `goal` times as long as `theirs`."""
 
     name: str
-    """Name of the measure."""
+    """Name of the measurement."""
     ours: tuple[float, ...]
     """Values of `ours` in `unit`, in the order of the run."""
     theirs: tuple[float, ...]
@@ -69,7 +69,7 @@ class Measure:
         return self.ratio <= self.goal
 
     def line(self) -> str:
-        """Return the measure in one line."""
+        """Return the measurement in one line."""
         low, high = self.spread
         return (
             f"{self.name}  ours {median(self.ours):.2f} {self.unit}  "
@@ -79,7 +79,7 @@ class Measure:
         )
 
     def record(self) -> dict[str, Any]:
-        """Return the measure for tools."""
+        """Return the measurement for tools."""
         return {
             "name": self.name,
             "unit": self.unit,
@@ -98,7 +98,7 @@ class Result:
     """Result that is not a ratio of times: a count or a rate."""
 
     name: str
-    """Name of the measure."""
+    """Name of the measurement."""
     text: str
     """Result and goal as the line shows them."""
     is_met: bool
@@ -107,11 +107,11 @@ class Result:
     """Result and goal for tools."""
 
     def line(self) -> str:
-        """Return the measure in one line."""
+        """Return the measurement in one line."""
         return f"{self.name}  {self.text}"
 
     def record(self) -> dict[str, Any]:
-        """Return the measure for tools."""
+        """Return the measurement for tools."""
         return {"name": self.name, **self.facts, "met": self.is_met}
 
 
@@ -136,7 +136,7 @@ def time_rounds(name: str, sides: Mapping[str, RunBlock], rounds: int) -> dict[s
 
 
 def compare(taken: Mapping[str, tuple[float, ...]], goals: Mapping[tuple[str, str, str], float]) -> tuple[Measure, ...]:
-    """Return a measure for each name, side and other side, with its goal."""
+    """Return a measurement for each name, side and other side, with its goal."""
     return tuple(
         Measure(name=name, ours=taken[side], theirs=taken[other], goal=goal)
         for (name, side, other), goal in goals.items()
@@ -207,7 +207,7 @@ def free_port() -> int:
 
 
 def machine() -> dict[str, Any]:
-    """Return the conditions of the measures: machine, versions, commit."""
+    """Return the conditions of the measurements: machine, versions, commit."""
     info = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     models = [line.partition(":")[2].strip() for line in info if line.startswith("model name")]
     return {

@@ -6,9 +6,9 @@ https://github.com/pytorch/examples/tree/main/imagenet, and on a GPU the train b
 (https://github.com/huggingface/pytorch-image-models/blob/main/benchmark.py). Language models have two references:
 the plain loop of a single-file script, and torchtitan's model.
 
-The first two scripts read from a DataLoader. Here it contains images generated in advance, so that the measure does not
-compare random number generators. On a GPU the images are already in the GPU's memory, so that the measure does not
-compare copies.
+The first two scripts read from a DataLoader. Here it contains images generated in advance, so that the measurement
+does not compare random number generators. On a GPU the images are already in the GPU's memory, so that the measurement
+does not compare copies.
 
 `python -m bench.reference_loops KIND` runs the loops of images in a separate process, with only the settings of the
 scripts. The kind `references` runs on the CPU, every other kind on a GPU. The process reads the name of a loop per line

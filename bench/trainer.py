@@ -43,10 +43,10 @@ from trainer.language.decoder import CAPABILITY
 from trainer.step_log import peak_flops
 
 CORES = 2
-"""Number of CPU threads of the measures that use the whole machine."""
+"""Number of CPU threads of the measurements that use the whole machine."""
 PAIRS = 7
 FINE_PAIRS = 151
-"""Number of pairs of a measure with a goal in percent."""
+"""Number of pairs of a measurement with a goal in percent."""
 LANGUAGE_PAIRS = 61
 """Number of pairs of the language model's loop."""
 ROUNDS = 31
@@ -78,7 +78,7 @@ GPU_GOALS = {
     ("gpu-best-settings", "best", "torchvision"): 0.5,
     ("gpu-timm", "best", "timm"): 1.0,
 }
-"""Maximum ratio of time for each measure and its two sides."""
+"""Maximum ratio of time for each measurement and its two sides."""
 GPU_RATES = {"NVIDIA H200": (4000.0, 5800.0)}
 """Minimum rate and goal of a GPU, in images per second of ResNet-50."""
 XLA_PYTHON = PROJECT / ".venv-xla" / "bin" / "python"
@@ -278,7 +278,7 @@ def gpu_rates(gpu: str, rates: Mapping[str, float]) -> tuple[Result, ...]:
 
 
 def measures() -> dict[str, TrainerMeasure]:
-    """Return each measure by its name. A goal such as 1 / 0.98 for time is the inverse of a goal for speed."""
+    """Return each measurement by its name. A goal such as 1 / 0.98 for time is the inverse of a goal for speed."""
     return {
         "loop-floor": lambda: two_sides("loop-floor", "loop", 1 / 0.98, threads=1, pairs=FINE_PAIRS),
         "language-loop": lambda: two_sides("language-loop", "language", 1 / 0.98, threads=1, pairs=LANGUAGE_PAIRS),
@@ -308,7 +308,7 @@ def measures() -> dict[str, TrainerMeasure]:
 
 
 def main() -> int:
-    """Take the measures and return the exit code of `run_bench`."""
+    """Run the measurements and return the exit code of `run_bench`."""
 
     def take(measure: TrainerMeasure, _names: set[str]) -> tuple[Measure | Result, ...]:
         found = measure()

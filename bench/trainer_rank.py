@@ -1,6 +1,7 @@
-"""Run one rank of a trainer measure: build the timed trainings, then run one block of steps for each request.
+"""Run one rank of a trainer benchmark: build the timed trainings, then run one block of steps for each request.
 
-`python -m bench.trainer_rank KIND FOLDER`. Rank 0 reads a block's name per line and answers with `RESULT seconds...`.
+`python -m bench.trainer_rank KIND FOLDER` starts a rank. Rank 0 reads one block name from each line of its input, and
+answers with `RESULT seconds...`.
 
 A block of Trainyard's loop is a call of `Training.train_epoch`. Each step includes sampler, learning rate, metrics,
 printing, JSON lines, TensorBoard, and the ranks' joint decision to continue. A plain block is forward, backward and
@@ -154,7 +155,7 @@ def _digits(folder: Path) -> DigitsConfig:
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """Do the work and return its seconds."""
+    """Call `work` and return its duration in seconds."""
     started = time.perf_counter()
     work()
     return time.perf_counter() - started
@@ -188,7 +189,7 @@ def our_block(training: Training, clock: Callable[[], float] = time.perf_counter
 def plain_block(training: Training, batch: Batch, steps: int, clock: Callable[[], float] = time.perf_counter) -> Block:
     """Return a block of a hand-written loop on the weights of a training.
 
-    Both sides use the same weights. Their memory addresses change a step's time more than the measured difference.
+    Both sides use the same weights: other memory addresses would change a step's time more than the loops differ.
     """
     model, optimizer, config = training.model, training.state.optimizer, training.config
     assert isinstance(config, ImageConfig), "the loop classifies images"
@@ -208,7 +209,7 @@ def plain_block(training: Training, batch: Batch, steps: int, clock: Callable[[]
 def loop(folder: Path, runtime: Runtime) -> Blocks:
     """Compare Trainyard's loop with a plain one by the CPU seconds of all threads.
 
-    Other processes of the machine affect CPU seconds little.
+    Other processes on the machine hardly change CPU seconds.
     """
     training = make_training(_digits(folder), runtime, folder)
     batch = _same_digits(training, runtime)
@@ -228,7 +229,7 @@ def observability(folder: Path, runtime: Runtime) -> Blocks:
     full, bare = (make_training(_digits(folder), runtime, folder, bare=bare) for bare in (False, True))
     for training in (full, bare):
         _same_digits(training, runtime)
-    # Use the same tensors. Their memory addresses change a step's time more than the measured difference.
+    # Use the same tensors: other memory addresses would change a step's time more than the loops differ.
     bare.state, bare.model, bare.data = full.state, full.model, full.data
     return {"ours": our_block(full, time.process_time), "theirs": our_block(bare, time.process_time)}
 
@@ -254,7 +255,7 @@ def write_language_texts(folder: Path, tokens: int) -> torch.Tensor:
 def language_blocks(config: LanguageConfig, folder: Path, *, with_torchtitan: bool) -> Blocks:
     """Compare Trainyard's loop with a plain one on the same texts: with Trainyard's model, or with torchtitan's.
 
-    On a CPU the measure is CPU seconds. With Trainyard's model, both sides use the same weights.
+    On a CPU, the unit is CPU seconds. With Trainyard's model, both sides use the same weights.
     """
     row = write_language_texts(folder, LANGUAGE_STEPS * config.batch_size * config.context)
     # The runtime determines the precision.
@@ -486,7 +487,7 @@ KINDS: dict[str, Callable[[Path, Runtime], Blocks]] = {
     "gpu": lambda folder, _: gpu_blocks(first_gpu(), folder),
     **{f"gpu_{variant}": partial(gpu_language, variant) for variant in GPU_VARIANTS},
 }
-"""Name on the command line -> function that builds the blocks of that kind of measure."""
+"""Kind of benchmark, as on the command line -> function that builds its blocks."""
 
 
 def serve(blocks: Blocks, runtime: Runtime) -> None:
@@ -503,7 +504,7 @@ def serve(blocks: Blocks, runtime: Runtime) -> None:
 
 
 def main() -> None:
-    """Run one rank of a kind of measure."""
+    """Run one rank of a benchmark of one kind."""
     kind, folder = sys.argv[1], Path(sys.argv[2])
     runtime = start_runtime(_digits(folder))
     serve(KINDS[kind](folder, runtime), runtime)
