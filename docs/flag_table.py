@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from trainer.config import RECIPES, LanguageConfig, TrainConfig
 from trainer.language.sizes import PRESETS
-from trainer.rules import TEXT_ENDINGS, rules
+from trainer.rules import TEXT_SUFFIXES, rules
 
 TARGET = Path(__file__).parents[1] / "workloads" / "trainer_flags.json"
 
@@ -40,7 +40,7 @@ def _flags(config: type[TrainConfig]) -> dict[str, dict[str, Any]]:
         if field.name == "preset":
             flag["sizes"] = {name: dataclasses.asdict(sizes) for name, sizes in PRESETS.items()}
         if config is LanguageConfig and field.name == "data_dir":
-            flag["endings"] = TEXT_ENDINGS
+            flag["suffixes"] = TEXT_SUFFIXES
         if is_choice:
             flag["choices"] = get_args(type_)
         for extra in get_args(annotated[field.name]):

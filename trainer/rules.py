@@ -37,8 +37,8 @@ IMAGES_PATTERN = f"{_UNCHAINED}((?![a-zA-Z][-+.a-zA-Z0-9]*:/).*|{_FOLDER_URL}|{_
 JOB_PATTERN = r"(?![.\s])(?!.*::)[^/\\*?\[\]#%\x00-\x1f\x7f-\xa0\u2028\u2029\ud800-\udfff]+(?<!\s)"
 """A folder name for disks and buckets. It has no characters of URLs or patterns and no invisible ones."""
 
-TEXT_ENDINGS = {"document": ".txt", "lines": ".jsonl", "table": ".parquet", "tokens": ".npy"}
-"""Content of a file of texts -> ending of its name. `workloads/trainer_flags.json` has it too, to validate stacks."""
+TEXT_SUFFIXES = {"document": ".txt", "lines": ".jsonl", "table": ".parquet", "tokens": ".npy"}
+"""Content of a file of texts -> suffix of its name. `workloads/trainer_flags.json` has it too, to validate stacks."""
 CHECKPOINTS, PROFILES = SHARED_FOLDERS = "checkpoints", "profiles"
 """Folders of the bucket that hold a subfolder for each job."""
 
@@ -112,7 +112,7 @@ FolderName = Annotated[
     str,
     Text(
         JOB_PATTERN,
-        "one folder name of letters, digits, '-', '_' and similar, without '.' at its start or a blank at an end",
+        "one folder name of letters, digits, '-', '_' and similar, without '.' at its start or a space at an end",
         r"give --job a name without any of /\*?[]#% and '::'",
         max_bytes=MAX_NAME_BYTES,
     ),

@@ -17,15 +17,15 @@ from workloads.trainer_flags import FLAGS, value_of
 
 SPLITS = ("train", "test")
 """Subfolders that the trainer reads."""
-ENDINGS = FLAGS[LANGUAGE]["data_dir"].endings
-"""Content of a file -> ending of its name. Case matters."""
+SUFFIXES = FLAGS[LANGUAGE]["data_dir"].suffixes
+"""Content of a file -> suffix of its name. Case matters."""
 TEXT_KEY = "text"
 """Key of a document in a line of JSON, as in trainer/data/texts.py."""
 MAX_FILES = 10_000
 """Files of a split to look at, so that a large data set does not delay reading the settings."""
 MAX_LINE_BYTES = 2**20
 """Length of a first line to read. A longer line is not checked."""
-_LAYOUT = f"allowed are train/ and test/, each with {', '.join(f'*{ending}' for ending in ENDINGS.values())}"
+_LAYOUT = f"allowed are train/ and test/, each with {', '.join(f'*{suffix}' for suffix in SUFFIXES.values())}"
 _REMEDY = "add such files, or write another folder (docs/data.md)"
 
 
@@ -41,8 +41,8 @@ def check_texts(spec: JobSpec, folder: Path) -> None:
             files = list(islice(_files(folder, split), MAX_FILES))
             if len(files) < MAX_FILES:
                 _check_split(folder, split, dict(files))
-            _check_first_line(folder, [name for name, size in files if size and name.endswith(ENDINGS["lines"])])
-            _check_tokens(spec, [name for name, size in files if size and name.endswith(ENDINGS["tokens"])])
+            _check_first_line(folder, [name for name, size in files if size and name.endswith(SUFFIXES["lines"])])
+            _check_tokens(spec, [name for name, size in files if size and name.endswith(SUFFIXES["tokens"])])
     except OSError:
         return
 
@@ -66,7 +66,7 @@ def _files(folder: Path, split: str) -> Iterator[tuple[str, int]]:
 
 def _check_split(folder: Path, split: str, sizes: dict[str, int]) -> None:
     """Raise Invalid if a split has no text."""
-    texts = [name for name in sizes if name.endswith(tuple(ENDINGS.values()))]
+    texts = [name for name in sizes if name.endswith(tuple(SUFFIXES.values()))]
     if any(sizes[name] for name in texts):
         return
     if not (folder / split).is_dir():

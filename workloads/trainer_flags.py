@@ -41,7 +41,7 @@ class Flag:
     """Maximum length of a text in UTF-8."""
     sizes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Sizes of a model by the name of its preset."""
-    endings: Mapping[str, str] = field(default_factory=dict)
+    suffixes: Mapping[str, str] = field(default_factory=dict)
     """Endings of the files in a folder of texts by their content."""
 
 

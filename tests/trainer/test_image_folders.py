@@ -25,19 +25,19 @@ from trainer.storage import Folder
 PICTURE = next(jpegs(1, 1, 32, 0))[1]
 
 
-def shard(path: Path, labels: Sequence[bytes], ending: str = "cls") -> None:
+def shard(path: Path, labels: Sequence[bytes], suffix: str = "cls") -> None:
     write_tar(
         path,
         [
             member
             for number, label in enumerate(labels)
-            for member in ((f"{number}.jpg", PICTURE), (f"{number}.{ending}", label))
+            for member in ((f"{number}.jpg", PICTURE), (f"{number}.{suffix}", label))
         ],
     )
 
 
 @pytest.mark.parametrize(
-    ("ending", "label"),
+    ("suffix", "label"),
     [
         ("cls", b"-1"),
         ("cls", b"cat"),
@@ -53,9 +53,9 @@ def shard(path: Path, labels: Sequence[bytes], ending: str = "cls") -> None:
         ("json", b"{"),
     ],
 )
-def test_shard_label_that_is_not_a_class_is_rejected(tmp_path: Path, ending: str, label: bytes) -> None:
-    shard(tmp_path / "train-0.tar", [b"0" if ending == "cls" else b'{"label": 0}', label], ending)
-    with pytest.raises(DataError, match=rf"train-0.tar:1.{ending} has no class .*; allowed is .*0.*: create the shard"):
+def test_shard_label_that_is_not_a_class_is_rejected(tmp_path: Path, suffix: str, label: bytes) -> None:
+    shard(tmp_path / "train-0.tar", [b"0" if suffix == "cls" else b'{"label": 0}', label], suffix)
+    with pytest.raises(DataError, match=rf"train-0.tar:1.{suffix} has no class .*; allowed is .*0.*: create the shard"):
         find_images(Folder(str(tmp_path)), "train", ONLY_RANK)
 
 
@@ -120,9 +120,9 @@ def test_links_to_classes_and_images_are_followed(tmp_path: Path) -> None:
     assert (data.classes, data.num_samples, data.num_tests) == (2, 8, 4)
 
 
-@pytest.mark.parametrize("ending", ["bmp", "GIF", "tif", "tiff", "ppm", "avif", "jfif", "jpe", "JPG", "png", "webp"])
-def test_images_of_many_formats_are_read(tmp_path: Path, ending: str) -> None:
-    path = tmp_path / "train" / "cat" / f"x.{ending}"
+@pytest.mark.parametrize("suffix", ["bmp", "GIF", "tif", "tiff", "ppm", "avif", "jfif", "jpe", "JPG", "png", "webp"])
+def test_images_of_many_formats_are_read(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / "train" / "cat" / f"x.{suffix}"
     path.parent.mkdir(parents=True)
     with Image.open(io.BytesIO(PICTURE)) as picture:
         picture.save(path)
@@ -143,7 +143,7 @@ def test_files_that_are_not_images_are_counted(tmp_path: Path, capsys: pytest.Ca
         find_images(Folder(str(tmp_path)), "train", ReaderRank(rank=rank, world=2))
     warnings = capsys.readouterr().err.splitlines()
     assert len(warnings) == 1
-    assert f"warning: {tmp_path}/train has 2 files that are hidden or not images by their endings" in warnings[0]
+    assert f"warning: {tmp_path}/train has 2 files that are hidden or have no image suffix" in warnings[0]
     assert f"{path.name}/a.npy" in warnings[0]
     assert ".png" in warnings[0]
 
@@ -232,5 +232,5 @@ def test_shard_images_with_dots_in_their_names_are_counted(tmp_path: Path, capsy
         assert [image.label for image in images] == [1]
     warnings = capsys.readouterr().err.splitlines()
     assert len(warnings) == 1
-    assert "train-0.tar has 1 skipped images" in warnings[0]
+    assert "train-0.tar: number of skipped images: 1; " in warnings[0]
     assert "the first: 'a.v1.jpg'" in warnings[0]

@@ -16,13 +16,13 @@ from tests.problems import problems_of
 from tests.trainer.image_sets import ReaderRank
 from tests.unit.stack_settings import error_lines, job
 from trainer.config import LanguageConfig
-from trainer.data.texts import ENDINGS as TRAINER_ENDINGS
+from trainer.data.texts import SUFFIXES as TRAINER_SUFFIXES
 from trainer.data.texts import TEXT_KEY as TRAINER_TEXT_KEY
 from trainer.data.texts import Texts
 from trainer.exit_codes import ConfigurationError, DataError
 from workloads import text_folder
 from workloads.spec import JobSpec
-from workloads.text_folder import ENDINGS, TEXT_KEY, check_texts
+from workloads.text_folder import SUFFIXES, TEXT_KEY, check_texts
 
 DOCUMENT = '{"text": "A document."}\n'
 GOOD: dict[str, dict[str, str]] = {
@@ -36,7 +36,7 @@ WRONG: dict[str, tuple[dict[str, str], str]] = {
     "files without splits": ({"a.txt": "text"}, "has no folder train;"),
     "a file named train": ({"train": "text", "test/a.txt": "text"}, "has no folder train;"),
     "no test": ({"train/a.txt": "text"}, "has no folder test;"),
-    "other endings": ({"train/a.md": "text", "train/b.TXT": "text"}, "has no file of text in train;"),
+    "other suffixes": ({"train/a.md": "text", "train/b.TXT": "text"}, "has no file of text in train;"),
     "empty files": (
         {"train/a.txt": "", "train/b.jsonl": "", "test/a.txt": "text"},
         'has only empty files of text in train, such as "train/a.txt"; allowed are train/',
@@ -145,4 +145,4 @@ def test_links_are_followed_and_pipes_are_skipped(tmp_path: Path) -> None:
 
 
 def test_endings_and_key_equal_those_of_trainer() -> None:
-    assert (tuple(ENDINGS.values()), TEXT_KEY) == (TRAINER_ENDINGS, TRAINER_TEXT_KEY)
+    assert (tuple(SUFFIXES.values()), TEXT_KEY) == (TRAINER_SUFFIXES, TRAINER_TEXT_KEY)

@@ -15,11 +15,11 @@ from trainer.storage import FileFacts, Folder
 if TYPE_CHECKING:
     from trainer.runtime.base import Runtime
 
-IMAGE_ENDINGS = (
+IMAGE_SUFFIXES = (
     *(".avif", ".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg"),
     *(".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"),
 )
-"""Lower-case endings of image files."""
+"""Lower-case suffixes of image files."""
 NOTES_ENDING = ".txt"
 """Ending of text files next to images, such as Tiny-ImageNet's boxes. They need no warning."""
 ANNOTATIONS = "val/val_annotations.txt"
@@ -95,13 +95,13 @@ def _in_folders(folder: Folder, split: str, numbers: dict[str, int], runtime: Ru
     if ANNOTATIONS in files:
         return _annotated(folder, files, numbers)
     images = {
-        name: facts for name, facts in files.items() if name.lower().endswith(IMAGE_ENDINGS) and not _is_hidden(name)
+        name: facts for name, facts in files.items() if name.lower().endswith(IMAGE_SUFFIXES) and not _is_hidden(name)
     }
     others = [name for name in files if name not in images and not name.lower().endswith(NOTES_ENDING)]
     if others and runtime.rank == 0:
         warn(
-            f"{folder.url}/{split} has {len(others)} files that are hidden or not images by their endings; they are "
-            f"skipped; the first: {others[0]!r}; image endings are {' '.join(IMAGE_ENDINGS)}"
+            f"{folder.url}/{split} has {len(others)} files that are hidden or have no image suffix; they are "
+            f"skipped; the first: {others[0]!r}; image suffixes are {' '.join(IMAGE_SUFFIXES)}"
         )
     return [_in_class(folder, name, facts, numbers) for name, facts in images.items()]
 
@@ -169,22 +169,22 @@ def _in_shard(folder: Folder, shard: str, *, should_warn: bool) -> list[ImageFil
         with folder.open(shard) as file, tarfile.open(fileobj=file, mode="r:") as archive:
             for member in archive:
                 place, _, last = member.name.rpartition("/")
-                stem, _, ending = last.partition(".")
-                key, ending = f"{place}/{stem}", "." + ending.lower()
-                if ending in IMAGE_ENDINGS:
+                stem, _, suffix = last.partition(".")
+                key, suffix = f"{place}/{stem}", "." + suffix.lower()
+                if suffix in IMAGE_SUFFIXES:
                     images[key] = member
-                elif content := archive.extractfile(member) if ending in (".cls", ".json") else None:
+                elif content := archive.extractfile(member) if suffix in (".cls", ".json") else None:
                     # A .cls takes precedence: the .json may hold anything.
-                    if ending == ".cls" or key not in labels:
+                    if suffix == ".cls" or key not in labels:
                         labels[key] = (f"{where}:{member.name}", content.read())
-                elif ending.endswith(IMAGE_ENDINGS):
+                elif suffix.endswith(IMAGE_SUFFIXES):
                     skipped.append(member.name)
             _check_end(file, archive.offset)
     except (tarfile.TarError, ValueError) as error:
         raise DataError(f"{where} is broken ({error}): create it again") from None
     if skipped and should_warn:
         warn(
-            f"{where} has {len(skipped)} skipped images: in WebDataset an ending begins at a name's first dot; "
+            f"{where}: number of skipped images: {len(skipped)}; in WebDataset a suffix begins at a name's first dot; "
             f"the first: {skipped[0]!r}; remove the other dots from the names of images"
         )
     unknown = sorted(images.keys() - labels.keys())

@@ -20,12 +20,12 @@ from trainer.exit_codes import DataError
 from trainer.language.coder import Coder, Row, load_coder
 from trainer.language.sizes import BPE
 from trainer.reporter import warn
-from trainer.rules import TEXT_ENDINGS, invalid_setting
+from trainer.rules import TEXT_SUFFIXES, invalid_setting
 from trainer.runtime.base import Runtime
 from trainer.storage import Folder
 
 Numbers = npt.NDArray[np.int64]
-TEXT_ENDING, LINES_ENDING, TABLE_ENDING, TOKENS_ENDING = ENDINGS = tuple(TEXT_ENDINGS.values())
+TEXT_SUFFIX, LINES_SUFFIX, TABLE_SUFFIX, TOKENS_SUFFIX = SUFFIXES = tuple(TEXT_SUFFIXES.values())
 TEXT_KEY = "text"
 """Key of the text in a line of JSON, and its column in a table."""
 COUNTED_TOKENS, COUNTED_AT_ONCE = 2**26, 2**20
@@ -125,7 +125,7 @@ class Texts(Data):
         folder = Folder(config.data_dir)
         train, test = (list(read_parts(folder, split, runtime)) for split in ("train", "test"))
         if config.tokenizer == BPE and any(isinstance(part, TokenRow) for part in (*train, *test)):
-            allowed = f"bytes or a tokenizer.json with {folder.url}/*/*{TOKENS_ENDING}, whose tokens are known already"
+            allowed = f"bytes or a tokenizer.json with {folder.url}/*/*{TOKENS_SUFFIX}, whose tokens are known already"
             raise invalid_setting("tokenizer", BPE, allowed, "set --tokenizer to the one that the files were made with")
         self.coder = load_coder(config, runtime, [part for part in train if isinstance(part, bytes)])
         self._train, self._test = (Tokens(parts, config.context, self.coder) for parts in (train, test))
@@ -159,11 +159,11 @@ class Texts(Data):
 def read_parts(folder: Folder, split: str, runtime: Runtime) -> Iterator[bytes | TokenRow]:
     """Yield documents and rows of a split in the order of their files' names. Raises DataError if there are none."""
     files = folder.files(split) if split in folder.names() else {}
-    texts = [name for name in files if name.endswith(ENDINGS)]
+    texts = [name for name in files if name.endswith(SUFFIXES)]
     if (others := sorted(files.keys() - texts)) and runtime.rank == 0:
         warn(
-            f"{folder.url}/{split} has {len(others)} files that are not texts by their endings; they are skipped; the "
-            f"first: {others[0]!r}; endings are {' '.join(ENDINGS)}"
+            f"{folder.url}/{split} has {len(others)} files without a text suffix; they are skipped; the "
+            f"first: {others[0]!r}; text suffixes are {' '.join(SUFFIXES)}"
         )
     is_empty = True
     for name in texts:
@@ -174,7 +174,7 @@ def read_parts(folder: Folder, split: str, runtime: Runtime) -> Iterator[bytes |
                 yield part
     if is_empty:
         raise DataError(
-            f"{folder.url} has no text of {split}: allowed are {', '.join(f'{split}/*{ending}' for ending in ENDINGS)} "
+            f"{folder.url} has no text of {split}: allowed are {', '.join(f'{split}/*{each}' for each in SUFFIXES)} "
             "with at least one byte or token; set --data-dir to a folder with them"
         )
 
@@ -182,12 +182,12 @@ def read_parts(folder: Folder, split: str, runtime: Runtime) -> Iterator[bytes |
 def _parts(folder: Folder, name: str) -> Iterator[bytes | TokenRow]:
     """Yield the documents in a file, or its row of tokens."""
     where = f"{folder.url}/{name}"
-    if name.endswith(TOKENS_ENDING):
+    if name.endswith(TOKENS_SUFFIX):
         yield TokenRow(_tokens(folder, name, where), where)
-    elif name.endswith(TEXT_ENDING):
+    elif name.endswith(TEXT_SUFFIX):
         yield folder.read(name)
     else:
-        is_table = name.endswith(TABLE_ENDING)
+        is_table = name.endswith(TABLE_SUFFIX)
         for number, text in _table(folder, name, where) if is_table else _lines(folder.read(name)):
             if not isinstance(text, str):
                 row, allowed = ("row", "a text in each row") if is_table else ("line", f'{{"{TEXT_KEY}": "..."}}')
@@ -220,8 +220,8 @@ def _table(folder: Folder, name: str, where: str) -> Iterator[tuple[int, object]
         from pyarrow import parquet
     except ImportError:
         raise DataError(
-            f"{where} cannot be read without pyarrow, which this image does not have; allowed are *{TEXT_ENDING} and "
-            f"*{LINES_ENDING}, or pyarrow: add pyarrow to the file in the job's `requirements`, or set `image: "
+            f"{where} cannot be read without pyarrow, which this image does not have; allowed are *{TEXT_SUFFIX} and "
+            f"*{LINES_SUFFIX}, or pyarrow: add pyarrow to the file in the job's `requirements`, or set `image: "
             "frameworks`"
         ) from None
     try:
