@@ -112,7 +112,7 @@ class Receipt:
     left: tuple[str, ...] = ()
     """Leftovers of the stack."""
     kept: tuple[str, ...] = ()
-    """Buckets that stay because of the settings. They continue to cost."""
+    """Buckets that stay because of the settings. They cost money until the user deletes them."""
 
     @property
     def empty(self) -> bool:

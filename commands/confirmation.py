@@ -254,7 +254,7 @@ def price_lines(config: StackConfig) -> list[str]:
     total = estimate.total
     hour, day, month = (f"${total.amount * hours:,.2f}" for hours in (1, 24, HOURS_OF_A_MONTH))
     lines = [
-        f"  price: {hour} an hour, {day} a day, {month} a month, with the most nodes; "
+        f"  price: {hour} an hour, {day} a day, {month} a month, at the maximum number of nodes; "
         f"the true price is ${total.low:,.2f} to ${total.high:,.2f} an hour"
     ]
     lines += [f"    {money.amount:10,.2f} an hour: {part}" for part, money in estimate.by_part().items()]

@@ -259,7 +259,7 @@ LOGIN_HEADER = re.compile(r"""(?i)\b((?:authorization|x-api-key)\\?["']?\s*:\s*\
 ASSIGNMENT = re.compile(r"""(?<![\w.-])([\w.-]{1,80})\\?["']?\s{0,8}[=:]\s{0,8}""")
 """Name of a variable, before its value. The bounds keep the search linear."""
 VALUE = re.compile(r"""\\?"[^"\n]*(?:"|$)|'[^'\n]*(?:'|$)|[^\s"']+""", re.MULTILINE)
-"""Value up to the end of its quotation, or else to the next blank or quotation mark."""
+"""Value up to the end of its quotation, or else to the next space or quotation mark."""
 VALUE_START = 200
 """Number of first characters of a value in which the search looks for a secret."""
 

@@ -62,7 +62,7 @@ def destroy(stack: str) -> bool:
             stop_jobs(lambda *words: pulumi(*words, "--stack", stack, *options))
         pulumi("destroy", "--yes", "--skip-preview", "--stack", stack, *options)
     for bucket in kept_buckets(resources, before):
-        print(f"kept because of `bucket.keep`, and continues to cost: {bucket}")
+        print(f"kept because of `bucket.keep`; it costs money until you delete it: {bucket}")
     return True
 
 
@@ -93,7 +93,8 @@ def settings_options(stack: str) -> Iterator[tuple[str, ...]]:
         yield ()
         return
     if file.exists():
-        print(f"{file.name}: cannot be used ({make_command('doctor')} says why); the state says what to destroy")
+        doctor = make_command("doctor")
+        print(f"{file.name}: cannot be used ({doctor} shows why); Pulumi destroys the resources in the state")
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as substitute:
         json.dump({"config": {"trainyard:platform": {"kind": "local"}, "trainyard:jobs": []}}, substitute)
         substitute.flush()
@@ -124,10 +125,10 @@ def stop_jobs(run: Callable[..., object]) -> None:
 
 
 def kept_buckets(resources: Sequence[Mapping[str, Any]], before: Mapping[str, Any]) -> list[str]:
-    """Return the buckets that stay in the cloud after the destroy, from the state and the outputs before it.
+    """Return the buckets that stay in the cloud, from the state and the outputs before the destroy.
 
-    Pulumi destroys by the state. The settings may have changed since the last `up`, or be invalid. Only a bucket and
-    its parts are retained.
+    Do not read the settings: they may have changed since the last `up`, or be invalid. In the state, only a bucket
+    and its parts have `retainOnDelete`.
     """
     keeps = any(each.get("retainOnDelete") for each in resources)
     return [str(before["bucket_url"])] if keeps and before.get("bucket_url") else []
@@ -207,11 +208,11 @@ def stop_abandoned(name: str) -> int:
 
 
 def why_not_abandoned(name: str, names: list[str]) -> str:
-    """Return the reason why a cluster is not stopped by its name."""
+    """Return the reason why `ORPHAN` cannot be the name of this cluster."""
     saved = lifecycle.saved_settings(clusters_folder() / name)
     if saved:
         command = make_command("down", STACK=saved.stack)
-        return f"belongs to {saved.owner}, which exists; run {command} there"
+        return f"belongs to {saved.owner}, which still exists; run {command} there"
     allowed = f"must be one of {', '.join(names)}" if names else "there is no cluster whose checkout no longer exists"
     return f"unknown cluster; {allowed}"
 

@@ -378,7 +378,7 @@ def show_box(results: Sequence[JobResult], seconds: float | None, out: TextIO) -
 
 
 def _box_lines(label: str, text: str, columns: int) -> list[str]:
-    """Return the lines of a row, broken at blanks. A path that does not fit next to its label has its own line."""
+    """Return the lines of a row, broken at spaces. A path that does not fit next to its label has its own line."""
     first, *rest = wrap_line(text, columns - len(label))
     indent = " " * len(label)
     lines = [f"{label}{first}".rstrip()] if len(label + first) <= columns else [label.rstrip(), first]

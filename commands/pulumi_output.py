@@ -66,7 +66,7 @@ MAX_FILES = 5
 TAIL_LINES = 20
 """Number of log lines to show if Pulumi fails without a diagnostic."""
 UNBROKEN_BLANK = "\N{NO-BREAK SPACE}"
-"""Blank at which no line ends. The output has an ordinary blank in its place."""
+"""Space at which no line ends. The output has an ordinary space in its place."""
 _KNOWN_WARNING = re.compile(
     r"(warning: )?using pulumi-[\w-]+ from \$PATH at "
     r"|Attempting to deploy or update resources with \d+ pending operations from previous deployment\."

@@ -37,9 +37,9 @@ REPORT_FILE = "report.html"
 MAX_FAILED_HOSTS = 64
 """Maximum number of failed hosts whose last lines a report reads."""
 TROUBLES = frozenset({"failure", "preemption", "restart"})
-"""Moments of a job that a report lists with their reasons."""
+"""Kinds of moments that a report lists with their reasons."""
 LIFE = frozenset({"start", "resume", "checkpoint", "restart", "done"})
-"""Events about the life of a run. All others have curves."""
+"""Names of events that mark the progress of a run. A report draws curves of all other events."""
 
 RANK_NAME = re.compile(r"rank-(\d+)(\.jsonl)?")
 """Name of a rank's file of metrics, or of its folder in an object store."""
@@ -73,18 +73,19 @@ class JobReport:
     end: Sequence[str] = ()
     """End of each rank of a failed job, and the last lines of the rank that failed first."""
     newest_checkpoint: str = ""
-    """Place of the newest checkpoint, or of all if their names do not show it; empty if none is known."""
+    """Path or URL of the newest checkpoint; of the checkpoints' folder if their names do not show which one is newest;
+    empty if no checkpoint is known."""
     fresh_start: str = ""
     """Time of the last `rerun --fresh`; empty if there was none or the job then had no curves."""
     written: str = ""
     """Time of the report."""
     until: float | None = None
-    """Time until which the job ran, in seconds since 1970. None for the time of its last event."""
+    """Time when the job ended, in seconds since 1970. If None, use the time of its last event."""
 
     def curve(self, name: str, key: str) -> list[tuple[float, float]]:
-        """Return step and value of a key in the events of one name, by step.
+        """Return the points of a curve: the step and the value of `key` of each event called `name`.
 
-        If a step is not new, drop the points from that step on, because a later run repeats them.
+        If a step occurs again, drop the points from that step on, because a restarted run has repeated them.
         """
         found: list[tuple[float, float]] = []
         for event in self.events:
@@ -97,7 +98,7 @@ class JobReport:
         return found
 
     def life(self, *names: str) -> list[Event]:
-        """Return the events of some names, oldest first."""
+        """Return the events with these names, oldest first."""
         return [event for event in self.events if event["event"] in names]
 
     @cached_property
@@ -124,7 +125,7 @@ class JobReport:
 
     @property
     def attempts(self) -> int:
-        """Number of known attempts. A restarted rank has printed nothing yet if the cluster knows more restarts."""
+        """Number of known attempts. The cluster may count more than the events: a restarted rank prints later."""
         return max(len(self.life("start")), self.earlier_attempts + self.restarts + 1)
 
     @property
@@ -276,7 +277,7 @@ def newest_checkpoint(bucket: Bucket, folder: str) -> str:
 
 
 def known_restarts(pods: Sequence[PodState], events: Iterable[Event]) -> int:
-    """Return the number of restarts: of the pods, or of the ranks in them if the launcher's lines have more."""
+    """Return the number of restarts: of the pods, or of the ranks in them if the launcher has reported more."""
     numbers = [event.get("number") for event in events if event["event"] == "restart"]
     return max([count_restarts(pods), *(number for number in numbers if isinstance(number, int))])
 
@@ -292,7 +293,7 @@ def known_troubles(pods: Sequence[PodState], events: Iterable[Event]) -> list[tu
 
 
 def failed_end(cluster: Cluster, state: JobState, pods: Sequence[PodState]) -> list[str]:
-    """Return the lines that the follower prints about the end of a failed job; none without its pods."""
+    """Return the lines that `make logs` prints about the end of a failed job; empty if its pods are gone."""
     if state.state != "failed" or not pods:
         return []
     failed = sorted(
@@ -322,8 +323,8 @@ def log_events(log_of: Callable[[PodState], Iterable[tuple[str, str]]], pods: Se
 def report(job: str, output: Path | None, *, as_json: bool) -> int:
     """Write the report of a job, by default next to its run record.
 
-    With `as_json`, print its numbers, and write the page only to `output`. The page of a stopped job whose log went
-    with its pods does not replace an earlier one.
+    With `as_json`, print its numbers, and write the page only to `output`. If a stopped job has neither a log nor
+    metrics, keep the earlier page.
     """
     stack = os.environ.get("STACK", DEFAULT_STACK)
     found, bucket = collect(stack, job)
@@ -337,7 +338,8 @@ def report(job: str, output: Path | None, *, as_json: bool) -> int:
     file = output or default_file(bucket, str(found.record["bucket_prefix"]), found.job)
     if output is None and file.exists() and found.state.state == "suspended" and not found.events:
         raise CommandError(
-            f"job {job} is stopped: its log went with its pods, and it wrote no metrics; {file} keeps the earlier page"
+            f"job {job} is stopped: its log was deleted with its pods, and it wrote no metrics; {file} keeps the "
+            "earlier page"
         )
     text = page(found)
     with output_file(file, should_make_folder=output is None) as written:
@@ -353,7 +355,7 @@ def report(job: str, output: Path | None, *, as_json: bool) -> int:
 
 
 def default_file(bucket: Bucket, folder: str, job: str) -> Path:
-    """Return the file next to the run record if the bucket is here, else one in the working directory."""
+    """Return the file next to the run record if the bucket is on this machine, else one in the working directory."""
     if not bucket.problem and bucket.is_cluster_local:
         return Path(bucket.location(folder)) / REPORT_FILE
     return Path(f"{job}-{REPORT_FILE}")

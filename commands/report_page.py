@@ -44,8 +44,8 @@ NO_CURVES = (
     "<code>train step=12 loss=0.35</code>; the page <i>My script</i> of the documentation lists them."
 )
 STOPPED = (
-    "The job is stopped: its log went with its pods, and it wrote no metrics. A script that also appends its steps to "
-    "a file in the bucket keeps them; see the page <i>My script</i> of the documentation."
+    "The job is stopped. Its log was deleted with its pods, and it wrote no metrics. A script that also appends its "
+    "steps to a file in the bucket keeps them; see the page <i>My script</i> of the documentation."
 )
 """Text in place of the curves of a stopped job without events."""
 START_KEYS = ("device", "precision", "threads", "model", "recipe", "node", "host", "python", "torch", "ranks")
@@ -323,7 +323,7 @@ def _price(report: JobReport) -> str:
         if price is not None
         else "<p>The job's hosts have no known price",
         f", ${usd:,.2f} in {record['hours']:,.2f} hours{since}." if usd is not None else ".",
-        " The platform costs, with the most nodes:</p>",
+        " The platform costs, at the maximum number of nodes:</p>",
     ]
     rows = "".join(
         f'<tr><th>{escape(part)}</th><td class="num">${amount:,.2f} an hour</td></tr>'

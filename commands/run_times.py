@@ -10,21 +10,22 @@ from statistics import median
 from typing import Any
 
 CAUSES = ("waiting", "set-up", "training", "evaluating", "saving", "lost", "stopped")
-"""Causes in the order of a run. `stopped` is the time between two runs of the job, and counts in no share."""
+"""Causes in the order of a run. `stopped` is the time between two runs of the job; no percentage includes it."""
 MEANINGS = {
     "waiting": "waiting for hosts and for the start of the processes",
-    "set-up": "from the start of the processes to the first line about a step",
+    "set-up": "from the start of the processes to the first reported step",
     "training": "steps that led to the current weights",
     "evaluating": "on the test set",
     "saving": "delay that checkpoints added to steps (estimate)",
     "lost": "steps that a restart repeated, and the time until the processes ran again",
 }
 TYPICAL_INTERVALS = 101
-"""Number of latest intervals without a checkpoint or evaluation. Their median is the typical time of a step."""
+"""Maximum number of recent intervals to keep, all without a checkpoint or evaluation. Their median is the typical time
+of a step."""
 MAX_MARKS = 4096
 """Maximum number of marks. Above it, RunTimes drops every second mark. Marks show how much a restart lost."""
 MAX_SPANS = 4096
-"""Maximum number of spans. Above it, the shortest spans join the spans before them."""
+"""Maximum number of spans. Above it, RunTimes merges the shortest spans into the spans before them."""
 SLOW = 1 / 1.5
 """Speed below which a rank is a straggler, as in the trainer's watchdog."""
 
@@ -61,9 +62,9 @@ class RunTimes:
         """Begin with the time at which Kubernetes started the newest run of the job; None if unknown."""
         self.submitted = submitted
         self.created: float | None = None
-        """Creation time of the job. Without the time of the first start, the first wait begins with it."""
+        """Creation time of the job. The first wait begins then if the time of the job's first start is unknown."""
         self.uncertain_gaps = 0
-        """Number of gaps between two attempts that are a stop or a restart: only the newest start is known."""
+        """Number of gaps between attempts that may be a stop or a restart: Kubernetes has only the newest start."""
         self.totals = dict.fromkeys(CAUSES, 0.0)
         self._spans: list[Span] = []
         self._marks: list[_Mark] = []
@@ -87,7 +88,7 @@ class RunTimes:
             self._last = time
             self.starts.append(time)
         elif name == "restart":
-            # The launcher prints it: rank 0 has done nothing useful since its last event.
+            # The launcher prints this event. Rank 0 has done nothing useful since its own last event.
             if not self._has_restarted:
                 self._end_attempt()
             self._has_restarted = True
@@ -142,7 +143,7 @@ class RunTimes:
     def _begin_attempt(self, ended: float, time: float) -> None:
         """Record the time between two attempts: `lost` if the job restarted, else `waiting` or `stopped`.
 
-        Without a known restart, `_rewind` changes `waiting` to `lost`.
+        If a later event shows that the job did restart, `_rewind` changes `waiting` to `lost`.
         """
         self.starts.append(time)
         if self._is_done:
@@ -255,12 +256,12 @@ class RunTimes:
 
 
 def without_short(spans: Iterable[Span], count: int) -> list[Span]:
-    """Return the spans. Merge each span shorter than 1/`count` of the total time into the span before it."""
+    """Return the spans, with each span shorter than 1/`count` of the total time merged into the span before it."""
     found: list[Span] = []
     given = list(spans)
-    least = (given[-1].ended - given[0].begun) / count if given else 0.0
+    min_seconds = (given[-1].ended - given[0].begun) / count if given else 0.0
     for span in given:
-        if found and (span.seconds < least or found[-1].cause == span.cause):
+        if found and (span.seconds < min_seconds or found[-1].cause == span.cause):
             found[-1].ended = span.ended
         else:
             found.append(Span(span.begun, span.ended, span.cause))

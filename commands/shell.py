@@ -1,7 +1,8 @@
 """`make shell`: the user's shell with the stack's python, pulumi, kubectl and namespace.
 
-The user's own start files run first, and may change PATH, KUBECONFIG and aliases. The start files of this module then
-set the stack's values. bash and zsh restore the order of PATH before each prompt, because PROMPT_COMMAND may change it.
+The user's own startup files run first, and may change PATH, KUBECONFIG and aliases. The startup files of this module
+then set the stack's values. bash and zsh restore the order of PATH before each prompt, because PROMPT_COMMAND may
+change it.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _trainyard_path() {
 }
 _trainyard_path
 """
-"""A bash and zsh function that puts the stack's folders at both ends of PATH, and a call of it."""
+"""Definition and call of a bash and zsh function that puts the stack's folders at both ends of PATH."""
 BASH_PROMPT = """
 # Before bash 5.1 only the first element of an array ran before a prompt.
 if ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 501)); then
@@ -50,7 +51,7 @@ add-zsh-hook precmd _trainyard_path
 def start_files(
     shell: str, folder: Path, environment: Mapping[str, str], before: Mapping[str, str]
 ) -> tuple[list[str], dict[str, str]]:
-    """Write the start files of a shell into `folder`. Return its command line and further variables.
+    """Write the startup files of a shell into `folder`. Return its command line and more environment variables.
 
     `before` is the user's environment, `environment` the stack's. A shell that is not bash, zsh or a POSIX shell gets
     only the environment.
@@ -81,7 +82,7 @@ def start_files(
 
 
 def _zsh_file(name: str, own: str, folder: Path) -> str:
-    """Return the start of a zsh file, which reads the user's own file with the user's own ZDOTDIR."""
+    """Return the first lines of a zsh startup file. They source the user's own file, with the user's own ZDOTDIR."""
     file = shlex.quote(f"{own}/{name}")
     return f"ZDOTDIR={shlex.quote(own)}\n[ ! -r {file} ] || . {file}\nZDOTDIR={shlex.quote(str(folder))}\n"
 
@@ -121,7 +122,7 @@ def _kubeconfig(file: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Replace this process by the shell."""
+    """Replace this process with the shell."""
     stack = os.environ.get("STACK", "local")
     try:
         ensure_stack(stack)

@@ -240,7 +240,7 @@ def render_narrow(rows: Sequence[Row]) -> Iterator[RenderableType]:
 
 
 def without_padding(console: Console, part: RenderableType) -> SegmentLines:
-    """Return the lines of a table or text, without blanks at their ends."""
+    """Return the lines of a table or text, without trailing spaces."""
     lines = []
     for line in console.render_lines(part, pad=False):
         kept = list(line)

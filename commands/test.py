@@ -1,6 +1,6 @@
-"""`make test`: run pytest on several cores, or on one for named files. `make coverage`: run each lane, and report.
+"""`make test` runs pytest: on one core for named files, else on several. `make coverage` measures each lane.
 
-pytest gets all other arguments; tests/lanes.py has the options that choose tests.
+pytest gets all other arguments. tests/lanes.py defines the options that select tests.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def run_pytest(options: list[str], environment: Mapping[str, str], *, module: tu
     """
     has_files = any(not each.startswith("-") for each in options)
     workers = 0 if has_files else min(len(os.sched_getaffinity(0)), WORKERS_LIMIT)
-    # The order of tests/lanes.py: slow tests first.
+    # Keep the order of tests/lanes.py, which puts slow tests first.
     distribution = ["-n", str(workers), "--dist", "loadscope", "--no-loadscope-reorder"]
     folder = Path(mkdtemp(prefix="trainyard-"))
     words = [sys.executable, "-m", *module, *distribution, "--durations=30", f"--basetemp={folder}", *options]
@@ -65,7 +65,7 @@ def run_pytest(options: list[str], environment: Mapping[str, str], *, module: tu
 
 
 def coverage(lanes: list[str]) -> int:
-    """Run each lane and print its line and branch coverage, and that of all together. Return 1 if a test fails."""
+    """Run each lane. Print the line and branch coverage of each lane and of all lanes. Return 1 if a test fails."""
     has_failed = False
     with TemporaryDirectory() as folder:
         for lane in lanes:

@@ -1,4 +1,4 @@
-"""Problems for pydantic's errors. Each message names the key, the value, the allowed values and the remedy."""
+"""Convert pydantic's errors to problems. Each names the key, the value, the allowed values and the remedy."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ TIME_TO_LIVE = ("ttl_hours", "deadline_seconds")
 def unknown_key(key: str, allowed: Sequence[str], inner_keys: Mapping[str, str] | None = None) -> str:
     """Return the error message for an unknown key, with the most similar key of `allowed`.
 
-    `inner_keys` has keys of sections below, as `section.key`.
+    `inner_keys` maps the keys of nested sections to `section.key`.
     """
     return f"unknown key; {_remedy(key, allowed, inner_keys or {})}; allowed here: {', '.join(allowed)}"
 
@@ -109,11 +109,11 @@ def field_docs(section: type[BaseModel]) -> dict[str, str]:
     return docs
 
 
-SKIP_CHECK_HINT = "; `check_availability: false` of the platform skips this"
+SKIP_CHECK_HINT = "; `check_availability: false` of the platform skips this check"
 """Ending of each message that depends on a table of a cloud's machine types, zones or regions."""
 
 SECRETS = "secrets"
-"""Key of the settings whose values messages hide."""
+"""Settings key. Messages never show its values."""
 
 CODE_NAMES = {
     "extra_forbidden": "unknown_key",
@@ -129,7 +129,7 @@ MAPPINGS = {
     "flags": "flags of the trainer without dashes, listed in docs/config.md, as in `epochs: 2`",
     "secrets": "names of variables, as in `WANDB_API_KEY: wandb`",
 }
-"""Descriptions of the keys of mappings that have no fields."""
+"""Settings key of a mapping with arbitrary keys -> description of those keys."""
 
 DURATION = re.compile(r"(\d{1,9}) ?([smhd])\w*")
 """Duration with its unit."""
@@ -151,7 +151,7 @@ def problems_of(
 ) -> list[Problem]:
     """Return the problems that pydantic found in a configuration of type `model`, in the order of its fields.
 
-    `number_texts` has the source text of numbers, if it is known.
+    `number_texts` maps the path of a number to its text in the settings file, if that text is known.
     """
     errors = error.errors(include_url=False)
     # A factory default is missing if the fields that it depends on are invalid. Those fields have their own errors.
@@ -201,11 +201,11 @@ class _Location:
     owner: type[BaseModel] | None = None
     """Section that contains the field."""
     inner_keys: Mapping[str, str] | None = None
-    """Keys of sections below, as `section.key`. A user may write them here by mistake."""
+    """Keys of nested sections -> `section.key`. A user may write such a key at this level by mistake."""
 
 
 def _locate(model: type[BaseModel], pydantic_path: Sequence[str | int]) -> _Location:
-    """Return the location of a pydantic error, whose path has the tags of unions between the keys."""
+    """Return the location of a pydantic error. In pydantic's path, the tags of unions are between the keys."""
     sections: tuple[type[BaseModel], ...] = (model,)
     location = _Location((), None, (), sections)
     for part in pydantic_path:
@@ -300,7 +300,7 @@ def _equals(text: str, value: object) -> bool:
 
 
 def _needs_string(location: _Location, text: str) -> str:
-    """Return the message for a value that must be a string, with the text in quotes, or else with an example."""
+    """Return the message for a value that must be a string. It shows `text` in quotes, or an example if it is empty."""
     example = f"`{location.path[-1]}: '{text}'`" if text and isinstance(location.path[-1], str) else _example(location)
     return f"must be a string, in quotes if YAML reads another type; write {example}"
 
@@ -315,7 +315,10 @@ def _legal_values(expected: str, value: object) -> str:
 
 
 def _nearest_number(location: _Location, value: object) -> str:
-    """Return the key with the valid number nearest to the value, or else an example; empty above the maximum."""
+    """Return the key with the valid number nearest to the value.
+
+    Return an example if the value is not a number or the field has no nearest one. Return "" above the maximum.
+    """
     exclusive_min, minimum, maximum = _bounds(location.field)
     key = str(location.path[-1])
     unit, duration = UNITS.get(key.rpartition("_")[2]), DURATION.fullmatch(value) if isinstance(value, str) else None

@@ -15,7 +15,7 @@ def counted(number: int, noun: str, plural: str = "") -> str:
 def wrap(text: str, out: IO[str]) -> str:
     """Return text in lines that fit a terminal; unchanged for another output.
 
-    Break lines only at blanks, so that a long path stays in one piece. Indent the rest of an indented line further.
+    Break lines only at spaces, so that a long path stays in one piece. Indent the rest of an indented line further.
     """
     if not out.isatty():
         return text

@@ -92,7 +92,7 @@ def _reason(error: yaml.YAMLError) -> str:
     reason = ", ".join(_redacted(text) for text in (error.context, error.problem) if text)
     remedy = ""
     if "'\\t'" in reason:
-        remedy = "; indent with blanks"
+        remedy = "; indent with spaces"
     elif "cannot start any token" in reason:
         remedy = "; put the value in quotes"
     return f"{position}{reason}{remedy}"

@@ -1,4 +1,4 @@
-"""Processes of Pulumi's plugins: end them with the engine, run a program in one, or serve the plugin protocol.
+"""Processes of Pulumi's plugins: run a program or serve the plugin protocol, and die with the engine.
 
 Run by path, this file needs no PYTHONPATH and only the standard library.
 """

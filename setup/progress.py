@@ -139,7 +139,7 @@ def _seconds(step: Step, durations: Mapping[str, float]) -> float:
 
 
 def shorten(text: str, width: int) -> str:
-    """Return a text of at most `width` characters, cut at a blank. An ellipsis replaces the rest."""
+    """Return a text of at most `width` characters, cut at a space. An ellipsis replaces the rest."""
     if len(text) <= width:
         return text
     return (text[:width].rpartition(" ")[0].rstrip(" ,:") or text[: width - 1]) + "…"

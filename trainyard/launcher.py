@@ -47,7 +47,7 @@ def find_checkout(start: Path) -> Path | None:
 
 
 def launch() -> NoReturn:
-    """Replace this process by the command, in the environment of the checkout."""
+    """Replace this process with the command, in the environment of the checkout."""
     try:
         here = Path.cwd()
     except OSError as error:

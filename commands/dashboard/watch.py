@@ -127,7 +127,7 @@ def _of_other_projects() -> Iterable[Source]:
 
 
 def platform_price(source: Source) -> float | None:
-    """Return US dollars an hour of the platform with the most nodes; None if no price is known."""
+    """Return the platform's US dollars an hour at the maximum number of nodes; None if no price is known."""
     if source.folder:
         return None
     try:

@@ -1,4 +1,4 @@
-"""The report of a rehearsal: plain text, JSON, and an HTML page that loads nothing from a network."""
+"""The report of a rehearsal as plain text, as JSON, and as an HTML page that loads nothing from the network."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Report:
         """Return the report as plain text."""
         lines = [f"Rehearsal of stack {self.stack}" + (f" with fault {self.fault}" if self.fault else "")]
         total = sum(map(len, self.resources.values()))
-        begin = "Created until `pulumi up` failed" if self.up_failed else "Would be created"
+        begin = "Created before `pulumi up` failed" if self.up_failed else "Would be created"
         lines += ["", f"{begin}: {total} cloud resources"]
         lines += [f"  {len(ids):4}  {type_}" for type_, ids in sorted(self.resources.items())]
         if self.without_rules:
@@ -130,7 +130,7 @@ class Report:
         if not self.cost_total:
             return []
         more = ", plus the resources without a price" if self.unpriced else ""
-        lines = [f"Costs {self.cost_total} an hour with the most nodes{more}:"]
+        lines = [f"Costs {self.cost_total} an hour at the maximum number of nodes{more}:"]
         lines += [f"  {amount:10,.2f}  {part}" for part, amount in self.cost.items()]
         lines += [f"      no price  {each}" for each in self.unpriced]
         return [*lines, ""]
@@ -288,7 +288,8 @@ def _cost(report: Report) -> str:
         for part, amount in sorted(report.cost.items(), key=lambda item: -item[1])
     )
     unpriced = "".join(f"<li>no price is known: {escape(each)}</li>" for each in report.unpriced)
-    return f"<p>{escape(report.cost_total)} an hour with the most nodes.</p><table>{rows}</table><ul>{unpriced}</ul>"
+    total = f"<p>{escape(report.cost_total)} an hour at the maximum number of nodes.</p>"
+    return f"{total}<table>{rows}</table><ul>{unpriced}</ul>"
 
 
 def _resources(resources: Mapping[str, list[str]]) -> str:

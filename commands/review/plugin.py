@@ -64,7 +64,7 @@ def installed(package: str) -> Path:
     if program.exists():
         return program
     if not has_cli():
-        raise PluginMissing(f"there is no `pulumi` here to install it; {make_command('setup', STACK='')} gets one")
+        raise PluginMissing(f"`pulumi`, which installs it, is missing; run {make_command('setup', STACK='')}")
     try:
         Downloads().probe(RELEASE_URL)
     except DownloadError as error:
@@ -113,12 +113,12 @@ class Plugin:
 
         Raises PluginDied, or PluginRejected for rejected settings.
         """
-        every = {**settings, **SETTINGS.get(package, {})}
-        texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in every.items()}
+        all_settings = {**settings, **SETTINGS.get(package, {})}
+        texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in all_settings.items()}
         variables = {f"{package}:config:{key}": value for key, value in texts.items()}
         self._call(
             "Configure",
-            provider_pb2.ConfigureRequest(variables=variables, args=to_wire(every), sends_old_inputs=True),
+            provider_pb2.ConfigureRequest(variables=variables, args=to_wire(all_settings), sends_old_inputs=True),
         )
 
     def check(self, record: Record, news: Properties) -> tuple[Properties, list[str]]:
@@ -194,7 +194,7 @@ def _names(record: Record) -> dict[str, Any]:
 
 @contextmanager
 def started(program: Path) -> Iterator[Plugin]:
-    """Run a plugin for the length of this block. Raises PluginDied if it does not start."""
+    """Run a plugin during the `with` block. Raises PluginDied if it does not start."""
     engine = _Engine()
     server = grpc.server(ThreadPoolExecutor(max_workers=4))
     engine_pb2_grpc.add_EngineServicer_to_server(engine, server)

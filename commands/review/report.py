@@ -278,7 +278,7 @@ def _named(steps: Iterable[Step]) -> Iterator[str]:
             continue
         why = ", ".join(format_change(path, step.before, step.inputs) for path in step.changed)
         stays = (
-            "; the existing one stays in the cloud and continues to cost"
+            "; the existing one stays in the cloud and costs money until you delete it"
             if step.kept and step.action != "update"
             else ""
         )

@@ -74,7 +74,9 @@ Addon = Literal[
     "vpc-cni", "kube-proxy", "eks-pod-identity-agent", "coredns", "eks-node-monitoring-agent", "aws-ebs-csi-driver"
 ]
 """EKS add-on of the cluster."""
-AddonVersion = Annotated[str, match_pattern("addon_version", _ADDON_VERSION, "must be like 'v1.12.3-eksbuild.1'")]
+AddonVersion = Annotated[
+    str, match_pattern("addon_version", _ADDON_VERSION, "must be a version such as 'v1.12.3-eksbuild.1'")
+]
 """Version of an add-on: https://docs.aws.amazon.com/eks/latest/userguide/eks-add-ons.html"""
 
 
@@ -172,9 +174,9 @@ class EksConfig(Section):
     """Name of the cluster and prefix of its resources' names."""
     namespace: NamespaceName = "training"
     """Kubernetes namespace of the jobs, created and deleted by the stack."""
-    kubernetes_version: Annotated[str, match_pattern("eks_version", _VERSION, "must be like '1.36', in quotes")] = (
-        DEFAULT_EKS_VERSION
-    )
+    kubernetes_version: Annotated[
+        str, match_pattern("eks_version", _VERSION, "must be a minor version in quotes, such as '1.36'")
+    ] = DEFAULT_EKS_VERSION
     """Minor version of Kubernetes of the control plane and all nodes; an existing cluster upgrades one minor version
     at a time."""
     check_availability: bool = True
@@ -188,7 +190,9 @@ class EksConfig(Section):
         Annotated[
             str,
             match_pattern(
-                "aws_principal", _PRINCIPAL, "must be the ARN of an IAM role or user; write 'arn:aws:iam::...:role/...'"
+                "aws_principal",
+                _PRINCIPAL,
+                "must be the ARN of an IAM role or user; write for example 'arn:aws:iam::123456789012:role/admin'",
             ),
         ],
         ...,

@@ -21,8 +21,8 @@ POOL_NAME_LIMIT = 40
 """Maximum length:
 https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/projects.locations.clusters.nodePools"""
 MIN_DISK_GB = 15
-"""Minimum size: https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/NodeConfig, diskSizeGb, newest
-versions."""
+"""Minimum size of a boot disk, from the field diskSizeGb on this page (it allows less for old versions of GKE):
+https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/NodeConfig"""
 
 _NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _PROJECT = re.compile(r"([a-z0-9.]+:)?[a-z][-a-z0-9]{4,28}[a-z0-9]")
@@ -74,10 +74,12 @@ Zone = Annotated[
     str, match_pattern("gcp_zone", _ZONE, "must be a zone of Google Cloud; write for example 'us-central1-a'")
 ]
 """Google Cloud zone."""
-DiskImage = Annotated[str, match_pattern("disk_image", _DISK_IMAGE, "must be like 'projects/P/global/images/NAME'")]
+DiskImage = Annotated[
+    str, match_pattern("disk_image", _DISK_IMAGE, "must have the form 'projects/P/global/images/NAME'")
+]
 """Compute Engine disk image."""
 KmsKey = Annotated[
-    str, match_pattern("kms_key", _KMS_KEY, "must be like 'projects/P/locations/L/keyRings/R/cryptoKeys/K'")
+    str, match_pattern("kms_key", _KMS_KEY, "must have the form 'projects/P/locations/L/keyRings/R/cryptoKeys/K'")
 ]
 """Cloud KMS key."""
 ProjectId = Annotated[
@@ -109,7 +111,7 @@ class GkeNetworkConfig(Section):
     control_plane: Cidr = "172.16.0.0/28"
     """Range of the control plane's private endpoint, a /28."""
     accelerators: Cidr = "192.168.0.0/16"
-    """Range, a /16, of the /20 subnets of A3 and A4 hosts' additional networks."""
+    """Range of the additional networks of A3 and A4 hosts, a /16. Each network gets a /20 subnet of it."""
 
 
 class SystemPoolConfig(Section):
@@ -245,7 +247,8 @@ class GkeConfig(Section):
     release_channel: Literal["RAPID", "REGULAR", "STABLE", "EXTENDED"] = "REGULAR"
     """GKE release channel."""
     kubernetes_version: (
-        Annotated[str, match_pattern("gke_version", _VERSION, "must be like 1.34 or '1.34.1-gke.100'")] | None
+        Annotated[str, match_pattern("gke_version", _VERSION, "must be a version such as '1.34' or '1.34.1-gke.100'")]
+        | None
     ) = None
     """Minimum version of the control plane; by default the channel's default."""
     check_availability: bool = True

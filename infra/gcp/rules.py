@@ -160,13 +160,13 @@ def _zones(config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) ->
     without = [zone for zone in zones if zone not in allowed and zone in GCP_ZONES]
     if without:
         nearest = _nearest_zones(without[0], allowed)
-        message = f"{without[0]} does not have {name}; write one of {nearest}; `check_zones: false` skips this"
+        message = f"{without[0]} does not have {name}; write one of {nearest}; `check_zones: false` skips this check"
         yield Problem("gke.pool.zones_lack_accelerator", ("zones",), message, list(zones))
     flex_start_zones = TPU_FLEX_START_ZONES.get(plan.tpu.generation, frozenset()) if plan.tpu else None
     uses_flex_start = any(model.is_flexible and not model.is_queued for model in pool.models)
     if flex_start_zones and uses_flex_start and (zone := next((z for z in zones if z not in flex_start_zones), None)):
         offered = ", ".join(sorted(flex_start_zones))
-        message = f"flex-start offers {name} only in {offered}, not in {zone}; `check_zones: false` skips this"
+        message = f"flex-start offers {name} only in {offered}, not in {zone}; `check_zones: false` skips this check"
         yield pool_problem("gke.pool.flex_start_zone", pool, "capacity", message)
 
 

@@ -1,4 +1,4 @@
-"""Process 1 of a local cluster's namespaces. It sets up the network, and runs the control plane and the nodes."""
+"""PID 1 in the namespaces of a local cluster: sets up the network, and runs the control plane and the nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Python language host: a service that answers the engine's questions about a Python program and runs it."""
+"""Stand-in for Pulumi's Python language host: tells the engine about a Python program, and runs the program."""
 
 # ruff: noqa: ARG002 - the protocol gives every method a request and a context
 
@@ -69,7 +69,7 @@ class PythonLanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         return language_pb2.RuntimeOptionsResponse()
 
     def About(self, request: language_pb2.AboutRequest, context: grpc.ServicerContext) -> language_pb2.AboutResponse:
-        """Return the program's interpreter, or this process's without a program."""
+        """Return the program's interpreter. If the request names no program, return this process's interpreter."""
         python = _python_or_abort(request.info, context) if request.HasField("info") else Path(sys.executable)
         return language_pb2.AboutResponse(
             executable=str(python), version=_version(python), metadata={"toolchain": "pip", "stand-in": "true"}
@@ -132,7 +132,7 @@ class PythonLanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         if code == ERROR_WAS_PRINTED:
             return language_pb2.RunResponse(bail=True)
         if code < 0:
-            return language_pb2.RunResponse(error=f"program was ended by signal {-code}")
+            return language_pb2.RunResponse(error=f"signal {-code} ended the program")
         return language_pb2.RunResponse(error=f"program exited with non-zero exit code: {code}" if code else "")
 
     def RunPlugin(
@@ -154,7 +154,7 @@ class PythonLanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         yield language_pb2.RunPluginResponse(exitcode=self._finish(child))
 
     def Cancel(self, request: empty_pb2.Empty, context: grpc.ServicerContext) -> empty_pb2.Empty:
-        """End all running children, because the user interrupted the update."""
+        """Terminate all child processes. The engine calls this when the user interrupts an update."""
         for child in list(self._children):
             child.terminate()
         return empty_pb2.Empty()
@@ -188,7 +188,7 @@ class PythonLanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
 def _version(python: Path) -> str:
     """Return the version of an interpreter.
 
-    Each `up` needs the version, so do not start a process for this interpreter.
+    Every `up` asks for it, so do not start a process if the interpreter is the one that runs this file.
     """
     if python.resolve() == Path(sys.executable).resolve():
         return platform.python_version()
@@ -231,11 +231,11 @@ def _output(child: subprocess.Popen[bytes]) -> Iterator[tuple[str, bytes]]:
 
 
 class InterpreterMissing(Exception):
-    """Error for a missing Python of a program. The message contains the remedy."""
+    """Error for a program without a Python interpreter. The message contains the remedy."""
 
 
 def program_python(info: language_pb2.ProgramInfo) -> Path:
-    """Return the interpreter of the program's virtual environment, or the first `python3` on PATH without one."""
+    """Return the interpreter of the program's virtual environment. Without one, return the first `python3` on PATH."""
     options = dict(info.options)
     if options.get("toolchain", "pip") != "pip":
         raise InterpreterMissing(
@@ -252,7 +252,9 @@ def program_python(info: language_pb2.ProgramInfo) -> Path:
         return folder / "bin" / "python"
     found = shutil.which(os.environ.get("PULUMI_PYTHON_CMD", "python3"))
     if found is None:
-        raise InterpreterMissing("No python3 on PATH and no runtime.options.virtualenv in Pulumi.yaml. Set one.")
+        raise InterpreterMissing(
+            "No python3 on PATH, and no runtime.options.virtualenv in Pulumi.yaml. Set the option, or install Python."
+        )
     return Path(found)
 
 

@@ -294,7 +294,7 @@ def _member(value: str) -> str:
     named = ":" in value.strip(":") or re.search(
         "projectOwners|projectReaders|projectWriters|all(Authenticated)?Users", value
     )
-    return "" if named else f"{value!r} must be like user:, serviceAccount: or allUsers"
+    return "" if named else f"{value!r} must begin with a kind such as user: or serviceAccount:, or be allUsers"
 
 
 def _labels(value: Mapping[str, Any]) -> str:

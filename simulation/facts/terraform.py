@@ -31,7 +31,10 @@ _PATHS = {
     "AtLeastOneOf": "at_least_one_of",
     "RequiredWith": "required_with",
 }
-"""Field of a schema with paths of other inputs -> key of the fact."""
+"""Schema field that lists paths of other inputs -> key of the fact.
+
+In facts, `words` are the allowed values of an input.
+"""
 _REPLACED_DEFAULTS: Mapping[Any, str] = {"Managed by Terraform": "Managed by Pulumi"}
 """Defaults that Pulumi replaces: https://github.com/pulumi/pulumi-aws/blob/v7.51.1/provider/resources.go."""
 ANONYMOUS_FUNCTION = "function"
@@ -44,7 +47,7 @@ class Reader:
 
     source: GoSource
     prefix: str
-    """Prefix of all lines, which the table omits."""
+    """Common prefix of the links to source lines. The table omits it."""
     enums: BotocoreWords
     """Enumerations of the API's types."""
     inputs: dict[str, Fact] = field(default_factory=dict)
@@ -65,7 +68,7 @@ class Reader:
         for call in _conditions(resource.fields.get("CustomizeDiff")):
             path = self.names.get(_without_indices(str(call.arguments[0])))
             condition = _formatted(call.arguments[1])
-            # People write anonymous conditions as rules.
+            # A maintainer writes rules for anonymous conditions by hand.
             if path and condition != ANONYMOUS_FUNCTION:
                 self.inputs[path]["replace_if"] = condition
                 self.inputs[path]["replace_line"] = self._line(call.line)
@@ -172,9 +175,9 @@ class Reader:
         return {"check": _formatted(check)}
 
     def _words(self, given: Any) -> list[Any] | None:
-        """Return the words of a list, of a call that makes one, or of an API's constants.
+        """Return the allowed values in a list, in a call that builds a list, or in an API's constants.
 
-        Return None if a word is unknown.
+        Return None if a value is unknown.
         """
         name = given.name.last if isinstance(given, Call) else ""
         elements = given
@@ -193,7 +196,7 @@ class Reader:
         return words if all(isinstance(each, str | int) for each in words) else None
 
     def _word(self, value: Any) -> Any:
-        """Return the word of an API's constant, and any other value unchanged."""
+        """Return the value of an API's constant, and any other value unchanged."""
         if not isinstance(value, Name):
             return value
         return self.enums.of_constant(value.last) or value
@@ -208,7 +211,7 @@ class Reader:
 
 
 def plan_functions(resource: Literal) -> list[str]:
-    """Return the functions that a resource runs on each plan. People write these functions' conditions as rules."""
+    """Return the functions that a resource runs on each plan. Maintainers write rules for them by hand."""
     given = resource.fields.get("CustomizeDiff")
     calls = given.arguments if isinstance(given, Call) else (given,)
     return [_formatted(each) for each in calls if each is not None]
@@ -410,13 +413,13 @@ class BotocoreWords:
             self._types = {name: list(shape.enum) for name, shape in shapes if getattr(shape, "enum", None)}
 
     def of_type(self, name: str) -> list[str] | None:
-        """Return the words of a type such as `types.AMITypes`; None if the type is unknown."""
+        """Return the values of a type such as `types.AMITypes`; None if the type is unknown."""
         return self._types.get(name.rpartition(".")[2])
 
     def of_constant(self, name: str) -> str | None:
-        """Return the word of a constant of AWS's SDK for Go; None if it is unknown.
+        """Return the value of a constant of AWS's SDK for Go; None if it is unknown.
 
-        The constant's name consists of the type's name and the word.
+        The constant's name consists of the type's name and the value.
         """
         return self._constants.get(name.lower())
 

@@ -1,4 +1,4 @@
-"""`down` on real stacks whose settings, passphrase, state or disk are broken."""
+"""`down` of real stacks with invalid settings, a wrong passphrase, a damaged state or a full disk."""
 
 from __future__ import annotations
 

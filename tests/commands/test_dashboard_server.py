@@ -1,4 +1,4 @@
-"""Web server of the dashboard: token, Host header, streams, logs, its end, and the page in a browser."""
+"""Web server of the dashboard: token, Host header, streams, logs, shutdown, and the page in a browser."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ sys.exit(run_command("make dashboard", lambda: command.main(port=0, only=False, 
 
 @contextmanager
 def dashboard(marker: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Yield a process of the command, and the address of its page. Its stack is gone once `marker` exists."""
+    """Yield a `make dashboard` process and the address of its page. The stack is gone once `marker` exists."""
     words = [sys.executable, "-c", PROGRAM, str(marker)]
     with subprocess.Popen(words, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
@@ -260,7 +260,7 @@ def test_browser_shows_a_failed_job_whose_rank_0_has_no_pod(server: Server, tmp_
 
 
 def late_metrics() -> JobMetrics:
-    """Return the metrics of a page that started late: it knows neither the first logs nor two of the starts."""
+    """Return the metrics of a dashboard that started late. It has missed the first logs and two of the starts."""
     times = times_of([event("start", 10), event("start", 90), event("start", 150)], BEGUN + 200)
     return JobMetrics(curves=Curves(WANTED), times=times, since=BEGUN + 5)
 

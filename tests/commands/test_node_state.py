@@ -1,4 +1,4 @@
-"""States of nodes, advice about lost nodes and full disks, and lost pods, for objects of a real API server (1.34)."""
+"""Node states, lost pods, and advice about lost nodes and full disks. The objects are from a real API server (1.34)."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def test_report_of_a_stopped_job_without_events_keeps_the_earlier_page(
     assert report.report("digits", None, as_json=False) == 0
     file = report.default_file(bucket, "jobs/digits", "digits")
     file.write_text("curves", encoding="utf-8")
-    with pytest.raises(CommandError, match="its log went with its pods"):
+    with pytest.raises(CommandError, match="its log was deleted with its pods"):
         report.report("digits", None, as_json=False)
     assert file.read_text(encoding="utf-8") == "curves"
     capsys.readouterr()
@@ -471,7 +471,7 @@ def test_page_of_a_job_without_events_and_price_says_so() -> None:
 
 def test_page_of_a_stopped_job_without_events_says_that_its_log_is_gone() -> None:
     text = page(job_report(events=[], state=replace(STATE, state="suspended")))
-    assert "The job is stopped: its log went with its pods, and it wrote no metrics." in text
+    assert "The job is stopped. Its log was deleted with its pods, and it wrote no metrics." in text
     assert "The attempts are unknown: the job is stopped." in text
     assert "printed no event" not in text
 

@@ -1,4 +1,4 @@
-"""`make shell`: it selects the stack for Pulumi and kubectl, whatever the shell's start files set."""
+"""`make shell`: it selects the stack for Pulumi and kubectl, whatever the shell's startup files set."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ KUBECONFIG = {
 }
 """Parts of a kubeconfig that the shell reads."""
 SHELLS = {name: path for name in ("bash", "dash", "zsh") if (path := shutil.which(name))}
-"""Shells of this machine that have start files."""
+"""Shells of this machine that have startup files."""
 
 
 def settings_for(folder: Path, shell: str = "/bin/sh") -> dict[str, str]:
@@ -82,7 +82,7 @@ def shell_output(folder: Path, *commands: str) -> list[str]:
 
 
 def terminal_output(environment: dict[str, str], *commands: str) -> str:
-    """Return the shell's output on a terminal, where it reads its start files and shows prompts."""
+    """Return the shell's output on a terminal, where it reads its startup files and shows prompts."""
     master, slave = os.openpty()
     words = [sys.executable, "-m", "commands.shell"]
     with subprocess.Popen(words, cwd=PROJECT, env=environment, stdin=slave, stdout=slave, stderr=slave) as process:

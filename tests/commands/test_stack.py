@@ -1,4 +1,4 @@
-"""Pulumi's CLI for a stack: creation, kubeconfig, set-up, the provider's files, broken states, locks of others."""
+"""Pulumi's CLI for a stack: creation, kubeconfig, set-up, provider files, damaged states, locks of other machines."""
 
 from __future__ import annotations
 

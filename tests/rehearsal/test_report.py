@@ -33,7 +33,10 @@ Resources:
 def test_report_lists_costs_by_part() -> None:
     report = Report(stack="dev", cost={"gpus": 2.5}, cost_total="$2.50 ($2.00 to $3.00)", unpriced=["gpus: 2 x disk"])
     text = report.to_text()
-    assert "Costs $2.50 ($2.00 to $3.00) an hour with the most nodes, plus the resources without a price:" in text
+    assert (
+        "Costs $2.50 ($2.00 to $3.00) an hour at the maximum number of nodes, plus the resources without a price:"
+        in text
+    )
     assert "2.50  gpus" in text
     assert "no price  gpus: 2 x disk" in text
 
@@ -59,7 +62,7 @@ def test_report_with_leftovers_does_not_pass() -> None:
 def test_report_of_a_failed_up_has_no_placement() -> None:
     report = Report(stack="dev", up_failed=True, resources={"a:b:C": ["one", "two"]}, problems=["`pulumi up` failed"])
     text = report.to_text()
-    assert "Created until `pulumi up` failed: 2 cloud resources" in text
+    assert "Created before `pulumi up` failed: 2 cloud resources" in text
     for word in ("Would be", "would take", "Nodes:", "Pods:", "Quota"):
         assert word not in text
 

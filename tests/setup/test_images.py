@@ -1,4 +1,4 @@
-"""Images of the local cluster: archives without layers that nodes have, names by sources, removal of old images."""
+"""Images of the local cluster: archives without the layers that nodes have, image names, removal of old images."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def add_blob(layout: Path, content: bytes) -> str:
 
 @pytest.fixture
 def layout(tmp_path: Path) -> Path:
-    """Return a layout with one image of a large and a small layer."""
+    """Return an OCI layout with one image, which has a large and a small layer."""
     layers = [add_blob(tmp_path, b"\0" * (image_builder.LARGE_LAYER_BYTES + 1)), add_blob(tmp_path, b"small")]
     described = [
         {"digest": digest, "size": image_builder.blob(tmp_path, digest).stat().st_size, "mediaType": "layer"}

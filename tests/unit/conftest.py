@@ -1,4 +1,4 @@
-"""Settings of the property tests: no time limit for a single example, which a busy machine would exceed."""
+"""Hypothesis settings of the property tests: no time limit per example, because a busy machine would exceed it."""
 
 from __future__ import annotations
 

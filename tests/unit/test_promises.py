@@ -14,7 +14,7 @@ LONG = "pytest.mark.long"
 
 @functools.cache
 def text_of(document: str) -> str:
-    """Return the text of a document on one line, with single blanks, as a cell of a table."""
+    """Return the text of a document as one line with single spaces, escaped as in a table cell."""
     return cell(" ".join((PROJECT / document).read_text(encoding="utf-8").split()))
 
 
@@ -25,7 +25,7 @@ def module(file: Path) -> ast.Module:
 
 
 def parts(test: str) -> tuple[Path, str, bool]:
-    """Return the file and the function of a node id, and True if it has parameters."""
+    """Return the file and the function of a test's node id, and True if the id names parameters."""
     file, _, name = test.partition("::")
     function, bracket, _ = name.partition("[")
     return PROJECT / file, function, bool(bracket)

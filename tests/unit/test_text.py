@@ -1,4 +1,4 @@
-"""Text of messages: counted nouns, and line breaks only on a terminal and only at blanks."""
+"""Text of messages: counted nouns, and line breaks only on a terminal and only at spaces."""
 
 from __future__ import annotations
 

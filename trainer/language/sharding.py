@@ -1,4 +1,4 @@
-"""Divide a decoder among ranks: tensor groups by DTensor, then shard groups and copies by FSDP2."""
+"""Shard a decoder: tensor parallelism with DTensor, then sharded and replicated data parallelism with FSDP2."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from trainer.language.decoder import AdaptedLinear, Decoder
 from trainer.language.sizes import Parallelism
 
 DATA, SHARD, TENSOR = "data", "shard", "tensor"
-"""Axes of the mesh of ranks, from the farthest neighbours to the nearest."""
+"""Axes of the device mesh. Neighbours on the first axis are farthest apart, and on the last axis nearest."""
 
 
 def shard_model(model: Decoder, sizes: Parallelism, device_type: str, *, dtype: torch.dtype) -> None:
     """Shard the weights, so that each rank holds only its part. The weights must be on the meta device.
 
-    Multiply matrices in `dtype`, and add gradients in 32 bits.
+    The sharded model computes in `dtype` and reduces gradients in 32 bits.
     """
     mesh = init_device_mesh(device_type, (sizes.data, sizes.shard, sizes.tensor), mesh_dim_names=(DATA, SHARD, TENSOR))
     if sizes.tensor > 1:
@@ -40,12 +40,11 @@ def shard_model(model: Decoder, sizes: Parallelism, device_type: str, *, dtype: 
 
 
 def _divide_matrices(model: Decoder, mesh: DeviceMesh) -> None:
-    """Divide heads, hidden width and vocabulary among the ranks of a tensor group. Between layers, divide the tokens.
+    """Shard heads, hidden width and vocabulary across a tensor group. Between these layers, shard the tokens.
 
-    https://arxiv.org/abs/1909.08053 describes the first division. https://arxiv.org/abs/2205.05198 describes the
-    second (sequence parallel).
+    Tensor parallelism: https://arxiv.org/abs/1909.08053. Sequence parallelism: https://arxiv.org/abs/2205.05198.
     """
-    tokens, fixed = Shard(1), [name for name, weight in model.named_parameters() if not weight.requires_grad]
+    tokens, frozen = Shard(1), [name for name, weight in model.named_parameters() if not weight.requires_grad]
     block: dict[str, ParallelStyle] = {
         "attention_norm": SequenceParallel(),
         "attention": PrepareModuleInput(
@@ -70,16 +69,16 @@ def _divide_matrices(model: Decoder, mesh: DeviceMesh) -> None:
         "head": ColwiseParallel(input_layouts=tokens, output_layouts=Replicate()),
     }
     parallelize_module(model, mesh, whole)
-    for name in fixed:  # SequenceParallel creates trainable weights
+    for name in frozen:  # SequenceParallel replaces frozen weights with trainable ones.
         model.get_parameter(name).requires_grad_(False)
-    # Clone to a plain tensor. torch 2.15 loses the gradient of a compiled block's input while other ranks still send
-    # that input (AsyncCollectiveTensor).
+    # Clone the embedding's output to a plain tensor. Until the other ranks have sent it, it is an
+    # AsyncCollectiveTensor, and torch 2.15 loses the gradient of such an input of a compiled block.
     model.embedding.register_forward_hook(lambda _module, _tokens, hidden: hidden.clone())
     model.tie()
 
 
 def _divide_adapters(layer: AdaptedLinear, mesh: DeviceMesh, *, is_column: bool) -> None:
-    """Divide the adapter on the layer's divided side. Replicate the other adapter."""
+    """Shard the LoRA matrix on the side on which the layer's matrix is sharded, and replicate the other matrix."""
     down, up = (Replicate(), Shard(0)) if is_column else (Shard(1), Replicate())
     layer.lora_down, layer.lora_up = (
         nn.Parameter(distribute_tensor(torch.empty(weight.shape, device=weight.device), mesh, [placement]))
