@@ -86,9 +86,9 @@ class ControlPlane:
 
         def ours() -> float:
             self._forget_run()
-            begun = datetime.now(UTC)
+            started = datetime.now(UTC)
             self._ours.up(our_config(self._job))
-            seconds = self._seconds_to_first_step(begun)
+            seconds = self._seconds_to_first_step(started)
             self._ours.save_objects(self._manifests, self._job["name"])
             self._ours.up(our_config())
             self._wait_until_gone()
@@ -96,9 +96,9 @@ class ControlPlane:
 
         def theirs() -> float:
             self._forget_run()
-            begun = datetime.now(UTC)
+            started = datetime.now(UTC)
             kubectl(SETTINGS, "apply", "--server-side", "-f", str(self._manifests))
-            seconds = self._seconds_to_first_step(begun)
+            seconds = self._seconds_to_first_step(started)
             kubectl(SETTINGS, "delete", "--wait", "-f", str(self._manifests))
             self._wait_until_gone()
             return seconds
@@ -133,8 +133,8 @@ class ControlPlane:
                     + json.dumps(ours.get(key), indent=1)
                 )
 
-    def _seconds_to_first_step(self, begun: datetime) -> float:
-        """Return the seconds from `begun` to the first training step of host 0, by the timestamp of its log line."""
+    def _seconds_to_first_step(self, started: datetime) -> float:
+        """Return the seconds from `started` to the first training step of host 0, by the timestamp of its log line."""
         name = self._job["name"]
         stamps: list[str] = []
 
@@ -146,8 +146,8 @@ class ControlPlane:
                     stamps.extend(stamp for stamp, text in self._cluster.stamped_log(pod) if text.startswith("train "))
             return bool(stamps)
 
-        wait_until(has_trained, STEP_SECONDS, f"job {name} has not begun to train")
-        return (datetime.fromisoformat(f"{stamps[0][:26]}+00:00") - begun).total_seconds()
+        wait_until(has_trained, STEP_SECONDS, f"job {name} has not started to train")
+        return (datetime.fromisoformat(f"{stamps[0][:26]}+00:00") - started).total_seconds()
 
     def _wait_until_gone(self) -> None:
         wait_until(lambda: not self._cluster.pods([self._job["name"]]), STEP_SECONDS, "the job's pods have not ended")

@@ -135,9 +135,9 @@ def measure_refresh() -> None:
     pods, nodes, metrics = large_state(events(100_000, HOSTS * PROCESSES))
     times = []
     for _ in range(REFRESHES):
-        begun = time.process_time()
+        started = time.process_time()
         text = json.dumps(document(observed(pods, nodes, metrics)), separators=(",", ":"))
-        times.append(time.process_time() - begun)
+        times.append(time.process_time() - started)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(
         f"refresh with {HOSTS:,} hosts and {HOSTS * PROCESSES:,} ranks: {1000 * sorted(times)[len(times) // 2]:.0f} ms"
@@ -157,13 +157,13 @@ def measure_curves(folder: Path, every: int) -> None:
             opened.write(json.dumps(train_event(step, 0, 8, START_TIME + step)) + "\n")
     feed, refreshes, longest, total = JobFeed(folder), 0, 0.0, 0.0
     while refreshes == 0 or feed.metrics().read < 1:
-        begun = time.process_time()
+        started = time.process_time()
         feed.read_files(1)
-        seconds = time.process_time() - begun
+        seconds = time.process_time() - started
         refreshes, longest, total = refreshes + 1, max(longest, seconds), total + seconds
-    begun = time.process_time()
+    started = time.process_time()
     points = feed.metrics().curves.points("train", "loss")
-    drawn = time.process_time() - begun
+    drawn = time.process_time() - started
     print(
         f"{STEPS:,} steps, a line every {every}: {file.stat().st_size / 1e6:.0f} MB in {total:.2f} s, in {refreshes} "
         f"refreshes of at most {longest:.2f} s; then {len(points)} points in {1000 * drawn:.1f} ms"

@@ -124,10 +124,10 @@ class LargeJob:
 
     def _once(self, side: str, hosts: int) -> tuple[float, float]:
         """Return the seconds until all pods of a job of `hosts` hosts run, and until all are gone."""
-        begun = time.monotonic()
+        started = time.monotonic()
         self._up(side, hosts)
         self._wait_until_all_run(hosts)
-        placed = time.monotonic() - begun
+        placed = time.monotonic() - started
         if side == "ours" and not self._objects(hosts).exists():
             self._stack.save_objects(self._objects(hosts))
         ending = time.monotonic()

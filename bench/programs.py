@@ -82,9 +82,9 @@ class BenchStack:
 
     def _timed(self, *words: str, config: dict[str, Any]) -> float:
         self._settings.write_text(yaml.safe_dump({"config": config}), encoding="utf-8")
-        begun = time.monotonic()
+        started = time.monotonic()
         self._pulumi(*words, "--config-file", str(self._settings), "--stack", self._name)
-        return time.monotonic() - begun
+        return time.monotonic() - started
 
     def _pulumi(self, *words: str) -> str:
         return _output(

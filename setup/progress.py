@@ -182,7 +182,7 @@ class Board:
 
     def __init__(self, steps: Sequence[Step], durations: Mapping[str, float], out: TextIO | None = None) -> None:
         self._steps, self._durations = steps, dict(durations)
-        self._begun: dict[str, float] = {}
+        self._step_started: dict[str, float] = {}
         self._done: set[str] = set()
         self._started = time.monotonic()
         self._share = 0.0
@@ -194,11 +194,11 @@ class Board:
         """Print the title of a step that starts."""
         if not self.has_bar:
             self.print_line(title)
-        self._begun[name] = time.monotonic()
+        self._step_started[name] = time.monotonic()
 
     def end(self, name: str) -> None:
         """Stop showing a step's time."""
-        del self._begun[name]
+        del self._step_started[name]
 
     def done(self, name: str, text: str) -> None:
         """Print the line of a step that is done."""
@@ -208,7 +208,7 @@ class Board:
 
     def note(self, name: str, text: str) -> None:
         """Print a line of progress of a step."""
-        self.print_line(f"    {name}: {text}" if len(self._begun) > 1 else f"    {text}")
+        self.print_line(f"    {name}: {text}" if len(self._step_started) > 1 else f"    {text}")
 
     def print_line(self, text: str) -> None:
         """Print a line."""
@@ -220,7 +220,7 @@ class Board:
 
     def bar(self, now: float, width: int) -> str:
         """Return the bar: share of the expected time, time left, and the running steps as far as they fit."""
-        running = {name: now - begun for name, begun in list(self._begun.items())}
+        running = {name: now - started for name, started in list(self._step_started.items())}
         left = time_left(self._steps, self._durations, self._done, running)
         spent = now - self._started
         self._share = max(self._share, spent / max(spent + left, 1e-9))

@@ -97,7 +97,7 @@ class Downloads:
             if self._left <= 0:
                 seconds = f"{self._probe_seconds:.0f} s"
                 raise DownloadError(f"{url}: not tried, because no official host answered in {seconds}")
-            begun = time.monotonic()
+            started = time.monotonic()
             answers: queue.Queue[IO[bytes] | Exception] = queue.Queue()
             threading.Thread(target=_request, args=(url, self._read_seconds, answers.put), daemon=True).start()
             try:
@@ -105,7 +105,7 @@ class Downloads:
             except queue.Empty:
                 answer = TimeoutError("no answer")
             if isinstance(answer, Exception):
-                self._left -= time.monotonic() - begun
+                self._left -= time.monotonic() - started
                 raise answer
         return answer
 

@@ -250,7 +250,7 @@ class StepClock:
 
     def begin(self) -> None:
         """Mark the start of a step, before it requests its data."""
-        self._begun = self._now()
+        self._started = self._now()
 
     def data_ready(self) -> None:
         """Mark that the data has arrived."""
@@ -263,14 +263,14 @@ class StepClock:
 
     def end(self) -> None:
         """Mark the end of the update."""
-        self._marks.append((self._begun, self._data_arrived, self._own_end, self._gradients_arrived, self._now()))
+        self._marks.append((self._started, self._data_arrived, self._own_end, self._gradients_arrived, self._now()))
 
     def take(self) -> StepTimes:
         """Return the times since the last call. On CUDA this waits until the device has finished the last step."""
         total = data = all_reduce = 0.0
-        for begun, fed, own, reduced, ended in self._marks:
-            total += _between(begun, ended)
-            data += _between(begun, fed)
+        for started, fed, own, reduced, ended in self._marks:
+            total += _between(started, ended)
+            data += _between(started, fed)
             if own is not None and reduced is not None:
                 all_reduce += _between(own, reduced)
         times = StepTimes(steps=len(self._marks), total=total, data=data, all_reduce=all_reduce)

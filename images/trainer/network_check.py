@@ -88,11 +88,11 @@ def _link_gigabits(data: torch.Tensor, first: int, second: int, rounds: int) -> 
 def _median_seconds(transfer: Callable[[], object], rounds: int, device: torch.device) -> float:
     seconds = []
     for _ in range(WARMUP_TRANSFERS + rounds):
-        begun = time.perf_counter()
+        started = time.perf_counter()
         transfer()
         if device.type == "cuda":
             torch.cuda.synchronize(device)
-        seconds.append(time.perf_counter() - begun)
+        seconds.append(time.perf_counter() - started)
     return statistics.median(seconds[WARMUP_TRANSFERS:])
 
 

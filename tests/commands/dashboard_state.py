@@ -13,19 +13,19 @@ from commands.monitor.pod_state import Object, PodState
 from commands.run_times import times_of
 from infra.naming import POOL_LABEL
 
-BEGUN = 1795687200.0
+START_TIME = 1795687200.0
 """2026-11-26 10:00:00 UTC."""
-NOW = BEGUN + 900
+NOW = START_TIME + 900
 
 
 def stamp(seconds: float) -> str:
     """Return an API time some seconds after the start."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(BEGUN + seconds))
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(START_TIME + seconds))
 
 
 def event(name: str, since: float, /, **values: Any) -> dict[str, Any]:
     """Return an event of rank 0."""
-    return {"event": name, "time": BEGUN + since, **values}
+    return {"event": name, "time": START_TIME + since, **values}
 
 
 def train(step: int, seconds: float, *, rank: int = 0, waited: float = 20.0) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def observed(**changes: Any) -> Observed:
     latest[3] = train(639, 874, rank=3, waited=1.0) | {"rate": 260.0}
     metrics = JobMetrics(
         curves=curves,
-        times=times_of(EVENTS, BEGUN),
+        times=times_of(EVENTS, START_TIME),
         latest=latest,
         moments=[each for each in EVENTS if each["event"] in MOMENTS],
     )

@@ -17,7 +17,7 @@ from commands.monitor.job_state import JobState
 from commands.monitor.pod_state import PodState
 from commands.report import event_of_line
 from commands.run_times import CAUSES, RunTimes, seconds_per_unit, speeds
-from tests.commands.dashboard_state import BEGUN, EVENTS, NOW, event, job_of, node, observed, pod, stamp, train
+from tests.commands.dashboard_state import EVENTS, NOW, START_TIME, event, job_of, node, observed, pod, stamp, train
 
 
 def test_document_has_states_steps_and_speeds_of_all_ranks() -> None:
@@ -83,7 +83,7 @@ def test_moments_have_preemptions_restarts_and_checkpoints_in_order() -> None:
     found = job_of(document(observed()))["moments"]
     kinds = ["checkpoint", "preemption", "restart", "restart", "checkpoint", "straggler"]
     assert [kind for _, kind, _ in found] == kinds
-    assert found[1] == [BEGUN + 351, "preemption", found[1][2]]
+    assert found[1] == [START_TIME + 351, "preemption", found[1][2]]
     assert found[1][2].startswith("rank 2: exit code 75")
     assert found[2][2] == "1 host replaced"
 
@@ -95,7 +95,7 @@ def test_hosts_that_fail_together_are_one_moment() -> None:
     ]
     later = pod(0, uid="b0", state="failed", reason="Error", exit_code=1, finished=stamp(400), created=stamp(200))
     found = moments([*failed, later], [later], [])
-    assert [(each[0] - BEGUN, each[1]) for each in found] == [(100, "failure"), (200, "restart"), (400, "failure")]
+    assert [(each[0] - START_TIME, each[1]) for each in found] == [(100, "failure"), (200, "restart"), (400, "failure")]
     assert found[0][2].startswith("rank 0 and 2 hosts more: exit code 1")
 
 
@@ -105,7 +105,11 @@ def test_host_that_ends_after_the_failure_of_a_peer_is_not_a_preemption() -> Non
     follower = pod(0, uid="a0", exit_code=75, finished=stamp(104), **failed)
     later = pod(2, uid="a2", exit_code=75, finished=stamp(300), **failed)
     found = moments([peer, follower, later], [peer, follower, later], [])
-    assert [(each[0] - BEGUN, each[1]) for each in found] == [(100, "failure"), (104, "failure"), (300, "preemption")]
+    assert [(each[0] - START_TIME, each[1]) for each in found] == [
+        (100, "failure"),
+        (104, "failure"),
+        (300, "preemption"),
+    ]
     assert found[1][2] == "rank 0: ended because another host failed"
 
 
@@ -119,7 +123,7 @@ def test_goodput_and_spans_by_cause_reach_until_now() -> None:
 
 @pytest.mark.parametrize(("state", "seconds"), [("running", {}), ("complete", {}), ("pending", {"waiting": 900})])
 def test_job_without_events_has_only_waiting_time(state: str, seconds: dict[str, float]) -> None:
-    empty = JobMetrics(curves=Curves(watch.WANTED), times=RunTimes(BEGUN))
+    empty = JobMetrics(curves=Curves(watch.WANTED), times=RunTimes(START_TIME))
     jobs = {"digits": replace(observed().jobs["digits"], state=state)}
     job = job_of(document(observed(jobs=jobs, metrics={"digits": empty})))
     assert (job["seconds"], bool(job["spans"])) == (seconds, bool(seconds))

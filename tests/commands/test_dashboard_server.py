@@ -30,7 +30,7 @@ from commands.monitor.cluster import StackNotFound, Unreachable
 from commands.monitor.job_state import JobState
 from commands.run_times import times_of
 from tests.commands.browser import draw, needs_chromium
-from tests.commands.dashboard_state import BEGUN, event, observed, pod, stamp
+from tests.commands.dashboard_state import START_TIME, event, observed, pod, stamp
 
 LOG_TEXT = "a line\n"
 
@@ -261,8 +261,8 @@ def test_browser_shows_a_failed_job_whose_rank_0_has_no_pod(server: Server, tmp_
 
 def late_metrics() -> JobMetrics:
     """Return the metrics of a dashboard that started late. It has missed the first logs and two of the starts."""
-    times = times_of([event("start", 10), event("start", 90), event("start", 150)], BEGUN + 200)
-    return JobMetrics(curves=Curves(WANTED), times=times, since=BEGUN + 5)
+    times = times_of([event("start", 10), event("start", 90), event("start", 150)], START_TIME + 200)
+    return JobMetrics(curves=Curves(WANTED), times=times, since=START_TIME + 5)
 
 
 @needs_chromium

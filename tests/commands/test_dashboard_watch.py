@@ -19,7 +19,7 @@ from commands.monitor.job_state import JobState
 from commands.monitor.pod_state import Object, PodState
 from commands.stack_files import StateFiles
 from infra.local.settings import ClusterSettings
-from tests.commands.dashboard_state import BEGUN, EVENTS, event, job_of, node, observed, pod, stamp, train
+from tests.commands.dashboard_state import EVENTS, START_TIME, event, job_of, node, observed, pod, stamp, train
 
 OUTPUTS: dict[str, Any] = {
     "kubeconfig_path": "/nowhere/keys/admin.kubeconfig",
@@ -190,14 +190,14 @@ def test_watcher_of_a_deleted_namespace_or_cluster_says_that_the_stack_is_gone(
 
 
 def job_started(seconds: float, **changes: Any) -> JobState:
-    """Return the job `digits`, whose newest start was some seconds after BEGUN."""
+    """Return the job `digits`, whose newest start was some seconds after START_TIME."""
     started = JobState(name="digits", kind="jobset", state="running", started=stamp(seconds), created=stamp(0))
     return replace(started, **changes)
 
 
 def shares(feed: JobFeed) -> dict[str, Any]:
     """Return the numbers of a time line 100 seconds after the last event."""
-    now = job_of(document(observed(metrics={"digits": feed.metrics()}, time=BEGUN + 600)))
+    now = job_of(document(observed(metrics={"digits": feed.metrics()}, time=START_TIME + 600)))
     return {key: now[key] for key in ("seconds", "since", "uncertain_gaps")}
 
 
@@ -248,7 +248,7 @@ def test_feed_of_logs_begins_with_the_oldest_pod_if_earlier_logs_are_gone(cluste
     late, early = JobFeed(None), JobFeed(None)
     late.submit(job_started(0), [replacement])
     late.read_log(cluster, replacement)  # type: ignore[arg-type]  # a fake with logs only
-    assert shares(late)["since"] == BEGUN + 300
+    assert shares(late)["since"] == START_TIME + 300
     assert shares(late)["seconds"]["waiting"] == 20
     first = pod(0, created=stamp(5))
     early.submit(job_started(0), [first])
@@ -259,7 +259,7 @@ def test_feed_of_logs_begins_with_the_oldest_pod_if_earlier_logs_are_gone(cluste
     assert shares(early)["seconds"]["waiting"] == 20
 
 
-@pytest.mark.parametrize(("queue", "since"), [("", BEGUN + 300), ("batch", None)])
+@pytest.mark.parametrize(("queue", "since"), [("", START_TIME + 300), ("batch", None)])
 def test_feed_of_logs_begins_with_the_start_after_a_stop(cluster: FakeCluster, queue: str, since: float | None) -> None:
     cluster.log_lines = [(stamp(320), "start ranks=2"), (stamp(330), "train step=5/10 loss=0.5")]
     feed, first = JobFeed(None), pod(0, created=stamp(302))
@@ -350,7 +350,7 @@ def test_watcher_of_a_recreated_job_has_only_the_log_of_its_new_hosts(cluster: F
     cluster.log_lines = [(stamp(21), "start device=cpu rank=0/2"), (stamp(22), "train step=2 loss=0.9 rank=0/2")]
     job = job_of(document(watcher.observe()))
     assert job["charts"][0]["lines"][0]["points"] == [2, 0.9]
-    assert job["spans"][0][0] == BEGUN + 21
+    assert job["spans"][0][0] == START_TIME + 21
 
 
 def test_feed_of_a_fresh_job_has_only_its_own_events_and_says_so(tmp_path: Path) -> None:
@@ -365,7 +365,7 @@ def test_feed_of_a_fresh_job_has_only_its_own_events_and_says_so(tmp_path: Path)
     feed.read_files(4)
     found = observed(metrics={"digits": feed.metrics()})
     job = job_of(document(found))
-    assert job["spans"][0][0] == BEGUN + 1000
+    assert job["spans"][0][0] == START_TIME + 1000
     assert "lost" not in job["seconds"]
     assert job["steps"] == [5, None, None, None]
     assert job["fresh"].startswith("The job started from the beginning at ")

@@ -42,7 +42,7 @@ from commands.report import (
 )
 from commands.report_page import page
 from tests.commands.browser import draw, needs_chromium
-from tests.commands.dashboard_state import BEGUN, event, pod, stamp
+from tests.commands.dashboard_state import START_TIME, event, pod, stamp
 
 STATE = JobState(name="digits", kind="indexed-job", state="complete", hosts=2)
 RECORD = {
@@ -125,7 +125,7 @@ def test_events_of_log_have_times_and_steps() -> None:
             ("2026-11-26T10:00:03Z", "some other line"),
         ]
     )
-    assert [(each["event"], each["time"] - BEGUN) for each in found] == [("start", 0), ("train", 1)]
+    assert [(each["event"], each["time"] - START_TIME) for each in found] == [("start", 0), ("train", 1)]
     assert (found[1]["global_step"], found[1]["global_steps"], found[1]["loss"]) == (10, 63, 0.5)
 
 
@@ -158,7 +158,7 @@ def test_events_of_log_have_the_global_step_and_ignore_the_printed_clock() -> No
     line = "train epoch=3 step=10/63 loss=0.5 rank=0/2 host=digits-0 global_step=136 time=13:05:01"
     assert events_of_log([("2026-11-26T10:00:01Z", line)])[0] == {
         "event": "train",
-        "time": BEGUN + 1,
+        "time": START_TIME + 1,
         "epoch": 3.0,
         "step": 10.0,
         "global_step": 2 * 63 + 10,
@@ -322,7 +322,7 @@ def test_report_after_rerun_fresh_has_only_the_fresh_run_and_its_time(
     assert "training loss at step 10<" in text
     assert restarts_shown(text) == "1 restart or resume"
     assert (found.newest_checkpoint, list(found.end)) == ("", [])
-    assert found.times.starts == [BEGUN + 1003, BEGUN + 1100]
+    assert found.times.starts == [START_TIME + 1003, START_TIME + 1100]
     assert found.times.seconds_by_cause()["lost"] > 40
     assert found.as_json()["fresh_start"] == found.fresh_start
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", found.fresh_start)
@@ -441,11 +441,11 @@ def test_page_shows_goodput_by_cause_and_the_ranks_by_speed() -> None:
 def test_report_counts_the_time_until_the_job_ended_as_the_dashboard_does(finished: str, until: int) -> None:
     events = [each for each in EVENTS if each["event"] != "done"]
     state = replace(STATE, finished=finished)
-    found = job_report(events=events, state=state, until=state.known_until(BEGUN + 900))
+    found = job_report(events=events, state=state, until=state.known_until(START_TIME + 900))
     assert sum(found.as_json()["seconds_by_cause"].values()) == until
     shares = [re.findall(r"Goodput: ([0-9.]+) %", page(each))[0] for each in (found, replace(found, until=None))]
     assert shares[0] == f"{100 * found.seconds['training'] / until:.1f}" != shares[1]
-    assert replace(STATE, state="suspended").known_until(BEGUN) is None
+    assert replace(STATE, state="suspended").known_until(START_TIME) is None
 
 
 def test_page_of_a_run_with_repeated_steps_names_them() -> None:

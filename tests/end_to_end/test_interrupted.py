@@ -52,12 +52,12 @@ def interrupt(checkout: Checkout, target: str, way: str, after: float, text: str
     if pid == 0:
         os.chdir(checkout.folder)
         os.execvpe("make", ["make", *target.split()], checkout.environment() | {"TERM": "dumb"})
-    output, begun, sent = b"", time.monotonic(), 0.0
-    counted = 0.0 if text else begun
+    output, started, sent = b"", time.monotonic(), 0.0
+    counted = 0.0 if text else started
     twice = way == "twice"
     while True:
         now = time.monotonic()
-        assert now - begun < LIMIT_SECONDS, output.decode(errors="replace")
+        assert now - started < LIMIT_SECONDS, output.decode(errors="replace")
         if not counted and text.encode() in output:
             counted = now
         if not sent and counted and now - counted >= after:

@@ -68,10 +68,10 @@ def run_pod(settings: ClusterSettings, name: str, node: str) -> None:
     """Create a pod on a node and wait until it runs."""
     containers = [{"name": "c", "image": "example.com/image:1"}]
     spec = {"nodeName": node, "containers": containers, "automountServiceAccountToken": False}
-    begun = time.monotonic()
+    started = time.monotonic()
     request(settings, "POST", PODS, {"metadata": {"name": name}, "spec": spec}, JSON)
     while phase(settings, name) != "Running":
-        assert time.monotonic() - begun < SOON_SECONDS, f"pod {name} does not run"
+        assert time.monotonic() - started < SOON_SECONDS, f"pod {name} does not run"
         time.sleep(0.2)
 
 
@@ -99,9 +99,9 @@ def test_let_jobs_complete_ignores_a_deleted_pod(cluster: ClusterSettings) -> No
     with pytest.raises(NotFound):
         phase(cluster, "first")
     placement.let_jobs_complete(cluster, found)
-    begun = time.monotonic()
+    started = time.monotonic()
     while phase(cluster, "second") != "Succeeded":
-        assert time.monotonic() - begun < SOON_SECONDS, "the other pod does not end"
+        assert time.monotonic() - started < SOON_SECONDS, "the other pod does not end"
         time.sleep(0.2)
 
 

@@ -39,17 +39,17 @@ def test_confusion_has_classes_as_rows_and_predictions_as_columns(runtime: Runti
 
 def wandb_records(path: Path) -> list[Any]:
     data, place = path.read_bytes(), HEAD
-    found, begun = [], b""
+    found, partial = [], b""
     while place < len(data):
         if BLOCK - place % BLOCK < HEAD:
             place += BLOCK - place % BLOCK
             continue
         _, length, part = struct.unpack_from("<IHB", data, place)
-        begun += data[place + HEAD : place + HEAD + length]
+        partial += data[place + HEAD : place + HEAD + length]
         place += HEAD + length
         if part in (WHOLE, LAST):
-            found.append(Record.FromString(begun))
-            begun = b""
+            found.append(Record.FromString(partial))
+            partial = b""
     return found
 
 

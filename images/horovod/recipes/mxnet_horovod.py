@@ -31,9 +31,9 @@ def main() -> None:
     optimizer = mx.optimizer.SGD(learning_rate=options.learning_rate, momentum=0.9)
     trainer = hvd.DistributedTrainer(net.collect_params(), optimizer)
     for epoch in range(1, options.epochs + 1):
-        begun = time.monotonic()
+        started = time.monotonic()
         losses = [train_step(net, trainer, *batch) for batch in batches(train_images, train_labels, epoch, steps)]
-        rate = steps * BATCH / (time.monotonic() - begun)
+        rate = steps * BATCH / (time.monotonic() - started)
         test = accuracy(net, test_images, test_labels)
         # Write each line in one call, because the ranks share mpirun's output. `print` writes twice.
         sys.stdout.write(

@@ -25,9 +25,9 @@ def main() -> None:
     settings = {"learning_rate": options.learning_rate / size, "momentum": 0.9}
     trainer = gluon.Trainer(net.collect_params(), "sgd", settings, kvstore=store)
     for epoch in range(1, options.epochs + 1):
-        begun = time.monotonic()
+        started = time.monotonic()
         losses = [train_step(net, trainer, *batch) for batch in batches(train_images, train_labels, epoch, steps)]
-        rate = steps * BATCH / (time.monotonic() - begun)
+        rate = steps * BATCH / (time.monotonic() - started)
         loss = sum(losses) / steps
         print(
             f"train epoch={epoch} step={steps}/{steps} loss={loss:.4f} rate={rate:.1f} global_step={epoch * steps} "

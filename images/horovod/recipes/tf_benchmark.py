@@ -45,10 +45,10 @@ def main() -> None:
         step()
     rates = []
     for iteration in range(1, options.iterations + 1):
-        begun = time.monotonic()
+        started = time.monotonic()
         for _ in range(options.batches):
             loss = step()
-        rates.append(options.batch_size * options.batches / (time.monotonic() - begun))
+        rates.append(options.batch_size * options.batches / (time.monotonic() - started))
         # Write each line in one call, because the ranks share mpirun's output. `print` writes twice.
         sys.stdout.write(
             f"train step={iteration * options.batches} loss={float(loss):.4f} rate={rates[-1]:.1f} "

@@ -103,9 +103,9 @@ def train_rank(config: dict[str, Any]) -> None:
     name = "resume" if first > 1 else "start"
     print(f"{name} epoch={first} device={device} node={os.environ['TRAINYARD_NODE']} rank={rank}/{size}", flush=True)
     for epoch in range(first, config["epochs"] + 1):
-        begun = time.monotonic()
+        started = time.monotonic()
         loss = train_epoch(model, optimizer, share, epoch, steps)
-        rate = steps * BATCH / (time.monotonic() - begun)
+        rate = steps * BATCH / (time.monotonic() - started)
         with torch.no_grad():
             accuracy = float((model(images[:num_test]).argmax(1) == labels[:num_test]).float().mean() * 100)
         save(model, optimizer, epoch, accuracy)
