@@ -295,7 +295,7 @@ def _example(folder: Path) -> LanguageConfig:
 
 
 def variant_config(folder: Path, variant: str) -> LanguageConfig:
-    """Return the configuration of a variant on a GPU: 1B weights, with the vocabulary of Llama 3.
+    """Return the configuration of a variant on a GPU: 1B parameters, with the vocabulary of Llama 3.
 
     Both sides fit into the 80 GB of an H100 together.
     """

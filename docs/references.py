@@ -255,12 +255,12 @@ def _commands(stack: str, config: StackConfig) -> Iterator[str]:
     cloud = config.cloud.provisioned
     yield from ("", "```")
     if cloud:
-        yield f"make preview{suffix}        # changes, cost, quota and broken rules; no credentials"
-        yield f"make rehearse{suffix}       # run it in a simulated cloud; no credentials"
+        yield f"make preview{suffix}        # changes, cost, quota and broken rules; needs no credentials"
+        yield f"make rehearse{suffix}       # run it in a simulated cloud; needs no credentials"
     yield f"make up{suffix}"
     yield f"make down{suffix}"
-    source = "by the cloud's API" if cloud else "on this machine"
-    yield f"make verify-empty{suffix}   # leftovers, {source}"
+    source = "according to the cloud's API" if cloud else "on this machine"
+    yield f"make verify-empty{suffix}   # list leftovers, {source}"
     yield "```"
 
 

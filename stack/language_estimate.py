@@ -86,7 +86,7 @@ class LanguageEstimate:
     def lines(self) -> list[str]:
         """Return the estimate as lines of Markdown."""
         found = [
-            f"- {self.job}: {self.weights / 1e6:,.1f} million weights. Memory of each of {self.num_devices} devices "
+            f"- {self.job}: {self.weights / 1e6:,.1f} million parameters. Memory of each of {self.num_devices} devices "
             f"(estimate): {self.memory_gib:,.1f} of {self.memory_limit_gib:,.0f} GiB ({self.memory_parts})"
         ]
         if self.tokens_per_second:
@@ -97,7 +97,7 @@ class LanguageEstimate:
                 price = "${:,.0f} to ${:,.0f} for 10^9 tokens".format(*self.usd_per_billion_tokens)
             found.append(
                 f"- {self.job}: {price}, at {low:,.0f} to {high:,.0f} tokens a second on each GPU. This is an "
-                f"estimate, not a measurement: {shares} of the GPU's peak, as [{ANCHOR.text}]({ANCHOR.source})"
+                f"estimate, not a measurement: {shares} of the GPU's peak, as in [{ANCHOR.text}]({ANCHOR.source})"
             )
         return found
 

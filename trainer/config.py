@@ -179,7 +179,7 @@ class LanguageConfig(TrainConfig):
     """Folder with train/ and test/, of *.txt (a document each), *.jsonl and *.parquet (a document per row, in `text`)
     and *.npy (a row of tokens). It is on a disk, or at gs://... or s3://..., by default $TRAINYARD_DATA."""
     preset: PresetName = "1m"
-    """Sizes of the model, named by its approximate number of weights."""
+    """Sizes of the model, named by its approximate number of parameters."""
     layers: rules.NaturalNumber = 0
     """Number of blocks. 0 uses the preset's."""
     width: rules.NaturalNumber = 0
@@ -210,9 +210,10 @@ class LanguageConfig(TrainConfig):
     context: rules.Count = 256
     """Tokens of a sample. Documents are packed into samples, and no token attends to another document."""
     parallelism: ParallelismText = ""
-    """Sizes of the groups of ranks, such as shard=8,tensor=2. Ranks of a shard group share the weights (FSDP), ranks of
-    a tensor group share each matrix product, and data=N groups have copies. One size can be auto, which
-    is data by default. Empty copies the weights to each rank (DDP). On XLA each device is a rank, and tensor is 1."""
+    """Sizes of the groups of ranks, such as shard=8,tensor=2. The weights are sharded across a shard group (FSDP), each
+    matrix product is split across a tensor group, and data=N groups hold copies. One size can be auto,
+    by default data. If this is empty, every rank has all weights (DDP). On XLA each device is a rank, and tensor is
+    1."""
     activation_checkpointing: Literal["none", "selective", "full"] = "none"
     """Results of a block that the backward pass computes again, to use less memory: none, all but those of matrix
     products and attention (selective), or all (full)."""

@@ -21,7 +21,7 @@ class Recipe:
     name: str
     data: Path
     flags: tuple[str, ...] = ()
-    """Flags that make a run short. Two ranks share the weights of a language model."""
+    """Flags that make a run short. The weights of a language model are sharded across two ranks."""
     large: tuple[str, ...] = ()
     """Flags of a model with more weights."""
     measure: str = "accuracy"

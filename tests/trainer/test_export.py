@@ -161,7 +161,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the bucket of a run of two ranks that share the weights."""
+    """Return the bucket of a run whose weights are sharded across two ranks."""
     bucket = tmp_path_factory.mktemp("trained")
     train(data, bucket, "--parallelism=shard=2", ranks=2, shares=2)
     return bucket

@@ -163,7 +163,7 @@ def test_example_fits_a_v5p_slice_by_the_estimate() -> None:
     (estimate,) = language_estimates(config)
     assert (estimate.num_devices, estimate.device, estimate.memory_limit_gib) == (16, "a device of TPU v5p", 95)
     assert estimate.memory_gib == pytest.approx(13, abs=0.5)
-    assert estimate.lines()[0].startswith("- language-spmd: 6,981.9 million weights.")
+    assert estimate.lines()[0].startswith("- language-spmd: 6,981.9 million parameters.")
 
 
 def test_tpu7x_has_two_devices_a_chip() -> None:

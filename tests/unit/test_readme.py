@@ -27,11 +27,11 @@ STACKS: dict[str, tuple[str, list[Job]]] = {
     "dev": ("two hosts with two T4 each", [("indexed-job", "imagenet", 2, "nvidia-tesla-t4", 2)]),
     "gke-v100": ("two hosts with two V100 each", [("indexed-job", "imagenet", 2, "nvidia-tesla-v100", 2)]),
     "gke-h200": (
-        "a language model of 7 billion weights on two hosts with eight H200 each, spot",
+        "a language model of 7 billion parameters on two hosts with eight H200 each, spot",
         [("indexed-job", "language", 2, "nvidia-h200-141gb", 8)],
     ),
     "eks-p5": (
-        "a language model of 7 billion weights on two hosts with eight H100 each",
+        "a language model of 7 billion parameters on two hosts with eight H100 each",
         [("indexed-job", "language", 2, "nvidia-h100-80gb", 8)],
     ),
     "gke-tpu": ("a TPU v4 slice of 2x2x4 chips, spot", [("indexed-job", "digits", 4, "v4-32", None)]),
