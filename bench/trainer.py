@@ -233,7 +233,7 @@ def gpu_measures() -> tuple[Measure | Result, ...]:
 
 
 def language_variants() -> tuple[Measure | Result, ...]:
-    """Measure a language model of 1B parameters on a GPU against torchtitan's model: eager, compiled, and with float8."""
+    """Measure a language model of 1B parameters on a GPU against torchtitan's: eager, compiled, and with float8."""
     gpu = torch.cuda.get_device_name(0)
     variants = [each for each in GPU_VARIANTS if each != "float8" or torch.cuda.get_device_capability(0) >= CAPABILITY]
     found: list[Measure | Result] = []

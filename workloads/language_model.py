@@ -300,8 +300,8 @@ def shard_problem(spec: JobSpec, shard: int, width: int) -> str:
 def settings_that_fit(spec: JobSpec, limit: int) -> str:
     """Return flags that make a job's training fit by the estimate; empty if there are none.
 
-    Try to shard the weights across more ranks first, then smaller parts of a batch, activation checkpointing and a shorter
-    context. Try a smaller preset last, unless flags or published weights give the model's sizes.
+    Try to shard the weights across more ranks first, then smaller parts of a batch, activation checkpointing and a
+    shorter context. Try a smaller preset last, unless flags or published weights give the model's sizes.
     """
     training = language_training(spec)
     for found in _candidates(spec, training):

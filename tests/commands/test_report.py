@@ -232,7 +232,7 @@ def test_report_of_language_model_has_memory_speed_and_price_with_source() -> No
     text = markdown(found, TODAY)
     assert "- llm: 6,981.9 million parameters. Memory of each of 16 devices (estimate): " in text
     assert " of 141 GiB (weights 3.3, gradients 3.3, optimizer 6.5, copies " in text
-    assert "29% to 35% of the GPU's peak, as [Llama 3.1 8B" in text
+    assert "29% to 35% of the GPU's peak, as in [Llama 3.1 8B" in text
     assert "This is an estimate, not a measurement" in text
     assert "https://github.com/pytorch/torchtitan/" in text
     (estimate,) = as_json(found, TODAY)["language"]
