@@ -133,7 +133,7 @@ def _config_reader(config_from_args: Any, *, should_fork: bool) -> Any:
         except AssertionError as error:
             raise ValueError(str(error)) from error
         if config.nproc_per_node < 1:
-            raise ValueError(f"nproc_per_node is {config.nproc_per_node}; allowed is 1 or more")
+            raise ValueError(f"nproc_per_node = {config.nproc_per_node}: must be 1 or more")
         if not (should_fork and arguments.module):
             return config, command, script_arguments
         config.start_method = "forkserver"

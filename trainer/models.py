@@ -97,9 +97,7 @@ def _by_name(arch: str, *, classes: int, size: int) -> nn.Module:
             model: nn.Module = torchvision.models.get_model(arch, weights=None, **options)
         return model
     if arch in torchvision.models.list_models():
-        raise ConfigurationError(
-            f"arch is {arch!r}, which is not an image classifier; allowed are classifiers: {MODEL_LISTS}"
-        )
+        raise ConfigurationError(f"arch = {arch!r}: is not an image classifier; {MODEL_LISTS}")
     import timm
 
     name = arch.removeprefix("timm/")
@@ -108,14 +106,14 @@ def _by_name(arch: str, *, classes: int, size: int) -> nn.Module:
             fixed = timm.get_pretrained_cfg(name)
         except RuntimeError as error:  # an unknown tag of pretrained weights
             allowed = "a model of timm, without the tag of its weights or with an existing one"
-            raise ConfigurationError(f"arch is {arch!r}; allowed is {allowed}: {error}") from None
+            raise ConfigurationError(f"arch = {arch!r}: must be {allowed}; {error}") from None
         is_resized = fixed and fixed.fixed_input_size and fixed.input_size[-1] != size
         given: dict[str, Any] = {"img_size": size} if is_resized else {}
         with _explain_size_errors(arch, size if given else None):
             return timm.create_model(name, pretrained=False, num_classes=classes, **given)
     near = get_close_matches(name, sorted({*classifiers, *timm.list_models()}), n=3)
     hint = f"did you mean {', '.join(near)}?" if near else MODEL_LISTS
-    raise ConfigurationError(f"arch is {arch!r}; allowed are the models of torchvision and timm: {hint}")
+    raise ConfigurationError(f"arch = {arch!r}: must be a model of torchvision or timm; {hint}")
 
 
 @contextmanager
@@ -127,7 +125,7 @@ def _explain_size_errors(arch: str, size: int | None) -> Iterator[None]:
         if size is None:
             raise
         allowed = "a size that the model supports, usually 224"
-        raise ConfigurationError(f"image_size is {size}; allowed is {allowed}: {arch} says: {error}") from error
+        raise ConfigurationError(f"image_size = {size}: must be {allowed}; {arch} says: {error}") from error
 
 
 def on_meta_device(model: nn.Module) -> nn.Module:

@@ -45,7 +45,7 @@ CHECKPOINTS, PROFILES = SHARED_FOLDERS = "checkpoints", "profiles"
 
 def invalid_setting(key: str, value: object, allowed: str, remedy: str) -> ConfigurationError:
     """Return the error for an invalid value of a setting."""
-    return ConfigurationError(f"{key} is {value!r}; allowed is {allowed}: {remedy}")
+    return ConfigurationError(f"{key} = {value!r}: must be {allowed}; {remedy}")
 
 
 @dataclass(frozen=True)

@@ -110,7 +110,7 @@ class LanguageTraining:
 
     @property
     def is_sharded(self) -> bool:
-        """True if FSDP2 divides the weights."""
+        """True if FSDP2 shards the weights."""
         return self.shard * self.tensor > 1
 
 

@@ -130,7 +130,7 @@ class Histories(RuleBasedStateMachine):
         self._run = None
 
     def teardown(self) -> None:
-        """Continue every held save, also after a failure."""
+        """Continue every held save, even after a failure."""
         for run in (*self._former, *([self._run] if self._run else [])):
             run.release()
 

@@ -56,7 +56,7 @@ def test_byte_tokenizer_file_gives_the_tokens_of_the_byte_coder(text: str) -> No
 def test_tokens_beyond_the_vocabulary_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text(learn([TEXT], 300).to_str())
     config = LanguageConfig(tokenizer=f"{tmp_path}/tokenizer.json", vocabulary=280)
-    with pytest.raises(ConfigurationError, match=r"vocabulary is 280; allowed is at least \d+"):
+    with pytest.raises(ConfigurationError, match=r"vocabulary = 280: must be at least \d+"):
         load_coder(config, ReaderRank(), [])
 
 

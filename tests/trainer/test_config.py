@@ -54,45 +54,45 @@ def test_help_describes_every_setting(config: type[TrainConfig], capsys: pytest.
 
 
 INVALID_FLAGS: list[tuple[list[str], list[str]]] = [
-    (["digits", "--epochs=0"], ["epochs is 0", "1 to 1000000000", "--epochs"]),
+    (["digits", "--epochs=0"], ["epochs = 0", "1 to 1000000000", "--epochs"]),
     (["digits", "--epochs=many"], ["--epochs", "'many'"]),
     (["digits", "--epoch=3"], ["--epoch=3", "--epochs"]),
-    (["digits", "--learning-rate=0"], ["learning_rate is 0.0", "more than 0"]),
-    (["digits", "--warmup=1.5"], ["warmup is 1.5", "0 to 1"]),
+    (["digits", "--learning-rate=0"], ["learning_rate = 0.0", "more than 0"]),
+    (["digits", "--warmup=1.5"], ["warmup = 1.5", "0 to 1"]),
     (["digits", "--device=tpu"], ["'tpu'", "--device", "'cuda'"]),
     (["digits", "--optimizer=lion"], ["'lion'", "--optimizer", "'adamw'"]),
-    (["digits", "--seed=-1"], ["seed is -1", "0 to"]),
-    (["digits", "--job=../other"], ["job is '../other'", "one folder name"]),
+    (["digits", "--seed=-1"], ["seed = -1", "0 to"]),
+    (["digits", "--job=../other"], ["job = '../other'", "one folder name"]),
     (["imagenet", "--no-fake-data", "--data-dir="], ["data_dir", "a folder of images"]),
-    (["imagenet", "--profile-steps=9-3"], ["profile_steps is '9-3'", "1 <= A <= B"]),
-    (["imagenet", "--num-classes=1"], ["num_classes is 1", "2 to 1000000"]),
-    (["imagenet", "--num-classes=1000001"], ["num_classes is 1000001", "2 to 1000000", "--num-classes"]),
-    (["imagenet", "--data-dir=/data"], ["data_dir is '/data'", "--no-fake-data"]),
-    (["imagenet", "--stream"], ["stream is True", "--no-fake-data"]),
-    (["imagenet", "--cache-dir=/cache"], ["cache_dir is '/cache'", "leave --cache-dir out"]),
-    (["digits", "--bucket=ftp://a/b"], ["bucket is 'ftp://a/b'", "gs://BUCKET/FOLDER"]),
-    (["digits", "--bucket=file://tmp/a"], ["bucket is 'file://tmp/a'", "file:///FOLDER"]),
-    (["digits", "--bucket=s3://"], ["bucket is 's3://'"]),
-    (["digits", "--bucket=file:///a::gs://b"], ["bucket is 'file:///a::gs://b'", "without '::'"]),
-    (["imagenet", "--no-fake-data", "--data-dir=/a::b"], ["data_dir is '/a::b'", "without '::'"]),
-    (["digits", "--weight-decay=1e38"], ["weight_decay is 1e+38", "0 to 1e+37"]),
-    (["digits", "--bucket=/tmp/a"], ["bucket is '/tmp/a'", "file:///FOLDER"]),
-    (["digits", "--threads=1025"], ["threads is 1025", "0 to 1024", "--threads"]),
-    (["digits", "--process-group-timeout=31622401"], ["process_group_timeout is 31622401.0", "at most 31622400"]),
-    (["digits", "--learning-rate=1e38"], ["learning_rate is 1e+38", "more than 0 and at most 1e+37"]),
-    (["digits", "--accumulate=65"], ["accumulate is 65", "at most batch_size, 64", "--accumulate", "--batch-size"]),
-    (["imagenet", "--profile-steps=1-99999999999999999999"], ["profile_steps is '1-9999", "B <= 1000000000"]),
-    (["digits", "--bucket=", "--profile-steps=3-5"], ["profile_steps is '3-5'", "--bucket", "--profile-steps"]),
-    (["digits", "--bucket=", "--wandb=offline"], ["wandb is 'offline'", "give --bucket too", "--wandb"]),
-    (["digits", r"--job=a\b"], [r"job is 'a\\b'", "one folder name", "--job"]),
-    (["digits", "--job=run*"], ["job is 'run*'", r"without any of /\*?[]#% and '::'"]),
-    (["digits", "--job=a\udc80"], ["job is 'a\\udc80'"]),
-    (["digits", f"--job={'a' * 256}"], ["job is 'aaa", "at most 255 bytes", "a shorter name"]),
+    (["imagenet", "--profile-steps=9-3"], ["profile_steps = '9-3'", "1 <= A <= B"]),
+    (["imagenet", "--num-classes=1"], ["num_classes = 1", "2 to 1000000"]),
+    (["imagenet", "--num-classes=1000001"], ["num_classes = 1000001", "2 to 1000000", "--num-classes"]),
+    (["imagenet", "--data-dir=/data"], ["data_dir = '/data'", "--no-fake-data"]),
+    (["imagenet", "--stream"], ["stream = True", "--no-fake-data"]),
+    (["imagenet", "--cache-dir=/cache"], ["cache_dir = '/cache'", "leave --cache-dir out"]),
+    (["digits", "--bucket=ftp://a/b"], ["bucket = 'ftp://a/b'", "gs://BUCKET/FOLDER"]),
+    (["digits", "--bucket=file://tmp/a"], ["bucket = 'file://tmp/a'", "file:///FOLDER"]),
+    (["digits", "--bucket=s3://"], ["bucket = 's3://'"]),
+    (["digits", "--bucket=file:///a::gs://b"], ["bucket = 'file:///a::gs://b'", "without '::'"]),
+    (["imagenet", "--no-fake-data", "--data-dir=/a::b"], ["data_dir = '/a::b'", "without '::'"]),
+    (["digits", "--weight-decay=1e38"], ["weight_decay = 1e+38", "0 to 1e+37"]),
+    (["digits", "--bucket=/tmp/a"], ["bucket = '/tmp/a'", "file:///FOLDER"]),
+    (["digits", "--threads=1025"], ["threads = 1025", "0 to 1024", "--threads"]),
+    (["digits", "--process-group-timeout=31622401"], ["process_group_timeout = 31622401.0", "at most 31622400"]),
+    (["digits", "--learning-rate=1e38"], ["learning_rate = 1e+38", "more than 0 and at most 1e+37"]),
+    (["digits", "--accumulate=65"], ["accumulate = 65", "at most batch_size, 64", "--accumulate", "--batch-size"]),
+    (["imagenet", "--profile-steps=1-99999999999999999999"], ["profile_steps = '1-9999", "B <= 1000000000"]),
+    (["digits", "--bucket=", "--profile-steps=3-5"], ["profile_steps = '3-5'", "--bucket", "--profile-steps"]),
+    (["digits", "--bucket=", "--wandb=offline"], ["wandb = 'offline'", "give --bucket too", "--wandb"]),
+    (["digits", r"--job=a\b"], [r"job = 'a\\b'", "one folder name", "--job"]),
+    (["digits", "--job=run*"], ["job = 'run*'", r"without any of /\*?[]#% and '::'"]),
+    (["digits", "--job=a\udc80"], ["job = 'a\\udc80'"]),
+    (["digits", f"--job={'a' * 256}"], ["job = 'aaa", "at most 255 bytes", "a shorter name"]),
     (
         ["digits", "--job=profiles"],
-        ["job is 'profiles'", "a name other than checkpoints and profiles", "another name"],
+        ["job = 'profiles'", "a name other than checkpoints and profiles", "another name"],
     ),
-    (["cifar"], ["RECIPE is 'cifar'", "digits or imagenet or language or export"]),
+    (["cifar"], ["RECIPE = 'cifar'", "digits or imagenet or language or export"]),
     ([], ["digits", "imagenet"]),
 ]
 """Flags, and texts of the error."""
@@ -113,13 +113,13 @@ def test_invalid_flags_are_rejected_with_allowed_values(flags: list[str], words:
 @pytest.mark.parametrize("key", ["warmup", "label_smoothing", "learning_rate", "weight_decay", "keep_hours"])
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
 def test_number_that_is_not_finite_is_rejected(key: str, value: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"{key} is {value}"):
+    with pytest.raises(ConfigurationError, match=f"{key} = {value}"):
         parse(["digits", f"--{key.replace('_', '-')}={value}"])
 
 
 @pytest.mark.parametrize(
     ("flag", "error"),
-    [("--epochs=0", "error: epochs is 0"), (b"--job=a\x80", "error: job is 'a\\udc80'")],
+    [("--epochs=0", "error: epochs = 0"), (b"--job=a\x80", "error: job = 'a\\udc80'")],
     ids=["number", "not UTF-8"],
 )
 def test_invalid_flag_ends_process_with_its_exit_code(flag: str | bytes, error: str) -> None:

@@ -138,4 +138,4 @@ def test_batch_beyond_gpu_memory_is_bad_configuration(digits: Path) -> None:
 
 def test_more_ranks_than_gpus_are_rejected(digits: Path) -> None:
     ended = run("--epochs=1", f"--device={DEVICE}", processes=17, recipe="digits", data=digits, code=BAD_CONFIGURATION)
-    assert "processes_per_host is 17; allowed is at most " in ended.output
+    assert "processes_per_host = 17: must be at most " in ended.output

@@ -1,4 +1,4 @@
-"""Exported models give the same logits in transformers, and runs can start from them, also with adapters."""
+"""Exported models give the same logits in transformers, and runs can start from them, with and without adapters."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ def test_exported_tokenizer_is_that_of_the_run(exported: Path, data: Path, tmp_p
 def test_export_over_another_model_is_rejected(trained: Path, exported: Path) -> None:
     before = (exported / "model.safetensors").read_bytes()
     ended = export(trained, exported, "--dtype=bfloat16", code=BAD_CONFIGURATION)
-    assert f"to is '{exported}'; allowed is a folder without model*.safetensors" in ended.output
+    assert f"to = '{exported}': must be a folder without model*.safetensors" in ended.output
     assert (exported / "model.safetensors").read_bytes() == before
 
 
@@ -286,7 +286,7 @@ def test_adapters_resume_exactly(exported: Path, data: Path, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("flags", "code", "words"),
     [
-        (("--lora-rank=4",), BAD_CONFIGURATION, "lora_rank is 4; allowed is 0 without weights"),
+        (("--lora-rank=4",), BAD_CONFIGURATION, "lora_rank = 4: must be 0 without weights"),
         (("--init-from={tmp}",), DATA_ERROR, "cannot be read as a model (config.json"),
         (("--init-from={exported}", "--width=128"), BAD_CONFIGURATION, "width is 128, not 64"),
     ],

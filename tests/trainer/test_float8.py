@@ -133,9 +133,9 @@ def test_checkpoint_is_resumed_without_float8(data: Path, whole: Path, tmp_path:
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"amp": False}, "amp is False; allowed is True with float8: change --amp, or leave --float8 out"),
-        ({"context": 100}, "context is 100; allowed is a multiple of 16 with float8"),
-        ({"lora_rank": 8, "init_from": "/model"}, "lora_rank is 8; allowed is 0 with float8"),
+        ({"amp": False}, "amp = False: must be True with float8; change --amp, or leave --float8 out"),
+        ({"context": 100}, "context = 100: must be a multiple of 16 with float8"),
+        ({"lora_rank": 8, "init_from": "/model"}, "lora_rank = 8: must be 0 with float8"),
     ],
     ids=["amp", "context", "lora"],
 )
@@ -146,7 +146,7 @@ def test_settings_that_float8_excludes_are_rejected(values: dict[str, Any], word
 
 def test_device_without_float8_is_rejected(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ended = run(*FLAGS, "--amp", "--float8=rowwise", recipe="language", data=data, code=BAD_CONFIGURATION)
-    words = "float8 is 'rowwise'; allowed is 'none' without a GPU of compute capability 8.9 or higher"
+    words = "float8 = 'rowwise': must be 'none' without a GPU of compute capability 8.9 or higher"
     assert words in ended.output
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _device: (8, 0))
     with pytest.raises(ConfigurationError, match="compute capability"):

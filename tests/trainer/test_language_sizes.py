@@ -91,13 +91,13 @@ def test_divide_ranks_uses_all_ranks_or_raises(world: int, text: str) -> None:
     ("flags", "words"),
     [
         (["--preset=2m"], ["'2m'", "--preset"]),
-        (["--width=100"], ["width is 100", "a multiple of 8"]),
-        (["--heads=6", "--width=144", "--kv-heads=4"], ["kv_heads is 4", "a divisor of heads, 6"]),
-        (["--parallelism=shard=2,shard=2"], ["parallelism is 'shard=2,shard=2'", "each group once"]),
-        (["--parallelism=shard=auto,tensor=auto"], ["parallelism is", "`auto` at most once"]),
-        (["--parallelism=shards=2"], ["parallelism is 'shards=2'", "shard=8,tensor=2"]),
-        (["--parallelism=shard=0"], ["parallelism is 'shard=0'"]),
-        (["--vocabulary=256"], ["vocabulary is 256", "257 to"]),
+        (["--width=100"], ["width = 100", "a multiple of 8"]),
+        (["--heads=6", "--width=144", "--kv-heads=4"], ["kv_heads = 4", "a divisor of heads, 6"]),
+        (["--parallelism=shard=2,shard=2"], ["parallelism = 'shard=2,shard=2'", "each group once"]),
+        (["--parallelism=shard=auto,tensor=auto"], ["parallelism = ", "`auto` at most once"]),
+        (["--parallelism=shards=2"], ["parallelism = 'shards=2'", "shard=8,tensor=2"]),
+        (["--parallelism=shard=0"], ["parallelism = 'shard=0'"]),
+        (["--vocabulary=256"], ["vocabulary = 256", "257 to"]),
     ],
     ids=" ".join,
 )
@@ -115,6 +115,8 @@ def test_size_flags_replace_sizes_of_the_preset() -> None:
 
 @pytest.mark.parametrize(("preset", "tensor", "name"), [("1m", 4, "kv_heads"), ("10m", 4, "heads"), ("1m", 3, "heads")])
 def test_tensor_size_that_does_not_divide_the_heads_is_rejected(preset: str, tensor: int, name: str) -> None:
-    with pytest.raises(ConfigurationError, match=rf"tensor={tensor}, and {name} is \d+; allowed is a divisor"):
+    with pytest.raises(
+        ConfigurationError, match=rf"parallelism = tensor={tensor}: must be a divisor of {name}, \d+; lower tensor"
+    ):
         check_tensor_size(PRESETS[preset], tensor, context=256, vocabulary=320)
     check_tensor_size(PRESETS[preset], 2, context=256, vocabulary=320)

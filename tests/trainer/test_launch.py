@@ -69,7 +69,7 @@ def test_ranks_with_killed_launcher_save_and_stop(
         ),
         (
             ["--nproc-per-node=0", "-m", "trainer"],
-            "does not accept its flags: nproc_per_node is 0; allowed is 1 or more",
+            "does not accept its flags: nproc_per_node = 0: must be 1 or more",
         ),
         (["--nnodes=2:1", "-m", "trainer"], "does not accept its flags: min_nodes must be > 0 and <= max_nodes"),
         (["--max-restarts=-1", "-m", "trainer"], "does not accept its flags: max_restarts must be >= 0"),

@@ -33,11 +33,11 @@ def test_models_accept_the_image_size_and_give_one_score_per_class(arch: str, si
     "arch", ["fasterrcnn_resnet50_fpn", "fcn_resnet50", "raft_small", "r3d_18", "quantized_resnet18"]
 )
 def test_model_that_is_not_a_classifier_is_rejected(arch: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"arch is '{arch}', which is not an image classifier; allowed are"):
+    with pytest.raises(ConfigurationError, match=f"arch = '{arch}': is not an image classifier; see torchvision"):
         build_model(ImagenetConfig(arch=arch), classes=3, channels=3)
 
 
 @pytest.mark.parametrize(("arch", "size"), [("vit_b_16", 100), ("timm/xcit_nano_12_p8_224", 7)])
 def test_image_size_that_a_model_rejects_is_bad_configuration(arch: str, size: int) -> None:
-    with pytest.raises(ConfigurationError, match=f"image_size is {size}; allowed is a size that the model supports"):
+    with pytest.raises(ConfigurationError, match=f"image_size = {size}: must be a size that the model supports"):
         build_model(ImagenetConfig(arch=arch, image_size=size), classes=3, channels=3)

@@ -14,12 +14,12 @@ HOSTS = {"TPU_WORKER_HOSTNAMES": "spmd-0.spmd,spmd-1.spmd,spmd-2.spmd,spmd-3.spm
 @pytest.mark.parametrize(
     ("variables", "words"),
     [
-        ({"RANK": "abc"}, "$RANK is 'abc'; allowed is a number from 0 to 0"),
-        ({"WORLD_SIZE": "2", "RANK": "2"}, "$RANK is '2'; allowed is a number from 0 to 1"),
-        ({"WORLD_SIZE": "0"}, "$WORLD_SIZE is '0'; allowed is a number from 1 on"),
-        ({"WORLD_SIZE": "2", "RANK": "0"}, "$MASTER_ADDR is ''; allowed is the address of rank 0"),
-        ({"WORLD_SIZE": "2", "MASTER_ADDR": "localhost"}, "$MASTER_PORT is ''"),
-        ({"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "http"}, "$MASTER_PORT is 'http'"),
+        ({"RANK": "abc"}, "$RANK = 'abc': must be a number from 0 to 0"),
+        ({"WORLD_SIZE": "2", "RANK": "2"}, "$RANK = '2': must be a number from 0 to 1"),
+        ({"WORLD_SIZE": "0"}, "$WORLD_SIZE = '0': must be a number from 1 on"),
+        ({"WORLD_SIZE": "2", "RANK": "0"}, "$MASTER_ADDR = '': must be the address of rank 0"),
+        ({"WORLD_SIZE": "2", "MASTER_ADDR": "localhost"}, "$MASTER_PORT = ''"),
+        ({"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "http"}, "$MASTER_PORT = 'http'"),
     ],
     ids=["not a rank", "rank too high", "no ranks", "no address", "no port", "not a port"],
 )

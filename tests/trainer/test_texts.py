@@ -208,7 +208,7 @@ def test_bytes_of_many_tokens_are_estimated(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_learnt_tokens_with_rows_are_rejected(folder: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"tokenizer is 'bpe'; allowed is bytes or a tokenizer\.json"):
+    with pytest.raises(ConfigurationError, match=r"tokenizer = 'bpe': must be bytes or a tokenizer\.json"):
         texts(folder, tokenizer="bpe")
 
 

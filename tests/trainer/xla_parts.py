@@ -1,6 +1,6 @@
-"""One of two hosts that share weights on XLA: save the parts of its devices, load them and check all values.
+"""Run one of two hosts with sharded weights on XLA: save the parts of its devices, load them and check all values.
 
-The two processes stand for hosts. XLA's CPU device spans one process, so each process has all eight devices, but uses
+Each of the two processes is a host. XLA's CPU device spans one process, so each process has all eight devices, but uses
 only the parts of its own four. Run as `python -m tests.trainer.xla_parts BUCKET` with RANK and WORLD_SIZE.
 """
 
@@ -29,7 +29,7 @@ def main(bucket: str) -> None:
     # As on a slice of 4x4 chips, the numbers of a host's devices are not consecutive.
     hosts = [[0, 1, 4, 5], [2, 3, 6, 7]]
     runtime.devices = lambda: [device for devices in hosts for device in devices]
-    runtime.divide_model(Parallelism(shard=8))
+    runtime.set_parallelism(Parallelism(shard=8))
     whole_shards, load_shards = XLAShardedTensor.local_shards.fget, XLAShardedTensor.load_local_shards_
     others: dict[int, list[Any]] = {}
 
@@ -50,7 +50,7 @@ def main(bucket: str) -> None:
     for number, (name, shape) in enumerate(SHAPES.items()):
         wanted[name] = torch.arange(torch.Size(shape).numel()).view(shape) + 10_000.0 * number
         tensors[name] = wanted[name].to(runtime.device)
-        runtime.divide(tensors[name])
+        runtime.shard(tensors[name])
     checkpoints = Checkpoints(Folder(bucket), runtime, keep=1)
     checkpoints.save(1, SavedState(tensors=runtime.to_host(tensors), facts={"step": 1}))
     checkpoints.wait()

@@ -30,7 +30,7 @@ def shard_model(model: Decoder, sizes: Parallelism, device_type: str, *, dtype: 
     """
     mesh = init_device_mesh(device_type, (sizes.data, sizes.shard, sizes.tensor), mesh_dim_names=(DATA, SHARD, TENSOR))
     if sizes.tensor > 1:
-        _divide_matrices(model, mesh[TENSOR])
+        _shard_matrices(model, mesh[TENSOR])
     # Cast only the weights: the angles of the rotary embedding need 32 bits.
     policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32, cast_forward_inputs=False)
     copies = mesh[DATA, SHARD] if sizes.data > 1 else mesh[SHARD]
@@ -39,7 +39,7 @@ def shard_model(model: Decoder, sizes: Parallelism, device_type: str, *, dtype: 
     fully_shard(model, mesh=copies, mp_policy=policy)
 
 
-def _divide_matrices(model: Decoder, mesh: DeviceMesh) -> None:
+def _shard_matrices(model: Decoder, mesh: DeviceMesh) -> None:
     """Shard heads, hidden width and vocabulary across a tensor group. Between these layers, shard the tokens.
 
     Tensor parallelism: https://arxiv.org/abs/1909.08053. Sequence parallelism: https://arxiv.org/abs/2205.05198.
@@ -62,7 +62,7 @@ def _divide_matrices(model: Decoder, mesh: DeviceMesh) -> None:
         parallelize_module(module, mesh, block)
         for name, style in block.items():
             if isinstance(layer := module.get_submodule(name), AdaptedLinear):
-                _divide_adapters(layer, mesh, is_column=isinstance(style, ColwiseParallel))
+                _shard_adapters(layer, mesh, is_column=isinstance(style, ColwiseParallel))
     whole: dict[str, ParallelStyle] = {
         "embedding": RowwiseParallel(input_layouts=Replicate(), output_layouts=tokens),
         "norm": SequenceParallel(),
@@ -77,7 +77,7 @@ def _divide_matrices(model: Decoder, mesh: DeviceMesh) -> None:
     model.tie()
 
 
-def _divide_adapters(layer: AdaptedLinear, mesh: DeviceMesh, *, is_column: bool) -> None:
+def _shard_adapters(layer: AdaptedLinear, mesh: DeviceMesh, *, is_column: bool) -> None:
     """Shard the LoRA matrix on the side on which the layer's matrix is sharded, and replicate the other matrix."""
     down, up = (Replicate(), Shard(0)) if is_column else (Shard(1), Replicate())
     layer.lora_down, layer.lora_up = (

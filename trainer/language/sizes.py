@@ -126,7 +126,7 @@ def parse_parallelism(text: str) -> dict[str, int]:
     pairs = [pair.split("=") for pair in text.split(",") if pair]
     sizes = {name: AUTO if size == "auto" else int(size) for name, size in pairs}
     if len(sizes) < len(pairs) or list(sizes.values()).count(AUTO) > 1:
-        allowed = "each group once, and `auto` at most once"
+        allowed = "sizes with each group once, and `auto` at most once"
         raise invalid_setting("parallelism", text, allowed, "remove the extra one")
     return sizes
 
@@ -146,12 +146,12 @@ def divide_ranks(text: str, world: int) -> Parallelism:
 
 
 def check_tensor_size(model: Sizes, tensor: int, *, context: int, vocabulary: int) -> None:
-    """Raise ConfigurationError if a tensor group cannot divide the model evenly."""
-    divided = {"heads": model.heads, "kv_heads": model.kv_heads, "hidden": model.hidden}
-    divided |= {"context": context, "vocabulary": vocabulary}
-    for name, size in divided.items():
+    """Raise ConfigurationError if the model cannot be split evenly across a tensor group."""
+    split = {"heads": model.heads, "kv_heads": model.kv_heads, "hidden": model.hidden}
+    split |= {"context": context, "vocabulary": vocabulary}
+    for name, size in split.items():
         if size % tensor:
             raise ConfigurationError(
-                f"parallelism has tensor={tensor}, and {name} is {size}; allowed is a divisor of it: lower tensor, or "
-                f"change --{name.replace('_', '-')}"
+                f"parallelism = tensor={tensor}: must be a divisor of {name}, {size}; lower tensor, or change "
+                f"--{name.replace('_', '-')}"
             )

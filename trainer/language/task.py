@@ -118,7 +118,7 @@ class LanguageTask(Task):
         self._parallelism = divide_ranks(config.parallelism, runtime.num_devices)
         tensor = self._parallelism.tensor
         check_tensor_size(config.sizes, tensor, context=config.context, vocabulary=config.vocabulary)
-        runtime.divide_model(self._parallelism)
+        runtime.set_parallelism(self._parallelism)
         self.units_per_sample, self.evaluate_steps = config.context, config.evaluate_steps
         self._texts = Texts(config, runtime)
         self.data = runtime.feed(self._texts)

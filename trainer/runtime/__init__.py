@@ -28,5 +28,5 @@ def start_runtime(config: TrainConfig) -> Runtime:
     if use_gpu():
         return CudaRuntime(config)
     if config.device == "cuda":
-        raise ConfigurationError("device is 'cuda'; allowed is 'cpu' or 'auto' here: this machine has no CUDA device")
+        raise ConfigurationError("device = 'cuda': must be 'cpu' or 'auto', because this machine has no CUDA device")
     return CpuRuntime(config)

@@ -174,8 +174,8 @@ class Runtime:
         """Return the data set with its batches on the device."""
         return data
 
-    def divide_model(self, sizes: Parallelism) -> None:
-        """Set how the devices share a decoder. Raises ConfigurationError if they cannot."""
+    def set_parallelism(self, sizes: Parallelism) -> None:
+        """Set the sizes of the groups that shard a decoder. Raises ConfigurationError for unsupported sizes."""
         self.tensor_size, self.is_lockstep = sizes.tensor, sizes.is_sharded
 
     def training(self, step: int) -> AbstractContextManager[object]:
@@ -341,7 +341,7 @@ class Runtime:
                 raise (TrainerError if self._has_stepped else ConfigurationError)(problem) from error
             if self.config.compile and _from_compiler(error):
                 raise ConfigurationError(
-                    "compile is True; allowed is False where torch.compile cannot compile this model: leave "
+                    "compile = True: must be False if torch.compile cannot compile the model; leave "
                     f"--compile out, or install g++ and Python's headers; the compiler says: {text}"
                 ) from error
             if isinstance(error, dist.DistStoreError) or TIMEOUT_TEXT.search(text):
@@ -447,7 +447,7 @@ class CudaRuntime(Runtime):
         found = torch.cuda.device_count()
         if self.local_rank >= found:
             raise ConfigurationError(
-                f"processes_per_host is {self.local_world}; allowed is at most {found}, this host's number of GPUs: "
+                f"processes_per_host = {self.local_world}: must be at most {found}, the number of GPUs of this host; "
                 "lower it"
             )
         if config.threads:

@@ -28,7 +28,7 @@ from trainer.runtime.base import Runtime
 
 MIN_LEARNING_RATE = 1e-12
 DATA, SHARD = "data", "shard"
-"""Axes of the mesh of devices that share a decoder."""
+"""Axes of the device mesh across which a decoder is sharded."""
 PreparedBatch = tuple[tuple[int, int], Batch]
 """A step's position (epoch, samples before it) and its batch."""
 
@@ -42,8 +42,8 @@ try:
     from torch_xla._internal import pjrt
 except ImportError as error:
     raise ConfigurationError(
-        f"device is 'xla'; allowed is 'cpu', 'cuda' or 'auto' here ({error}): use the image of trainer/Dockerfile.xla, "
-        "or unset $PJRT_DEVICE"
+        f"device = 'xla': must be 'cpu', 'cuda' or 'auto' in this image ({error}); use the image of "
+        "trainer/Dockerfile.xla, or unset $PJRT_DEVICE"
     ) from error
 
 
@@ -53,7 +53,7 @@ def start_xla(config: TrainConfig) -> XlaRuntime:
     torchrun starts one process per device. A process without torchrun has all devices of its host.
     """
     if config.compile:
-        raise ConfigurationError("compile is True; allowed is False on XLA, which compiles every step: leave it out")
+        raise ConfigurationError("compile = True: must be False on XLA, which compiles every step; leave --compile out")
     if dist.is_torchelastic_launched():
         return ReplicaRuntime(config)
     os.environ.update(rendezvous_environment(os.environ))
@@ -83,8 +83,8 @@ class XlaRuntime(Runtime):
             self.device = torch_xla.device()
         except RuntimeError as error:
             raise ConfigurationError(
-                f"PJRT_DEVICE is {os.environ.get('PJRT_DEVICE')!r}; allowed is a device of this host, such as CPU or "
-                f"TPU: {str(error).splitlines()[0]}"
+                f"PJRT_DEVICE = {os.environ.get('PJRT_DEVICE')!r}: must be a device of this host, such as CPU or TPU; "
+                f"XLA says: {str(error).splitlines()[0]}"
             ) from error
         if config.profile_port:
             # Keep a reference, because the server stops with the object.
@@ -103,8 +103,8 @@ class XlaRuntime(Runtime):
         """Return a data set that sends its batches to the device in advance."""
         return PrefetchedBatches(data, self, batch_size=self.config.batch_size, accumulate=self.config.accumulate)
 
-    def divide_model(self, sizes: Parallelism) -> None:
-        """Reject unsupported settings. Only SPMD divides weights, and only along one axis."""
+    def set_parallelism(self, sizes: Parallelism) -> None:
+        """Reject unsupported settings. Only SPMD shards weights, and only along one axis."""
         if getattr(self.config, "activation_checkpointing", "") == "selective":
             raise invalid_setting("activation_checkpointing", "selective", "none or full on XLA", "write full")
         if sizes.tensor > 1 or (sizes.shard > 1 and dist.is_torchelastic_launched()):
@@ -268,17 +268,17 @@ class ReplicaRuntime(XlaRuntime):
 
 
 class DecoderRuntime(SpmdRuntime):
-    """SPMD that shares a decoder's weights, gradients and optimizer state among the devices of all hosts.
+    """SPMD that shards a decoder's weights, gradients and optimizer state across the devices of all hosts.
 
-    It divides weights along the model's width. Some adapters lack that dimension and stay whole.
+    It shards weights along the model's width. Some adapters lack that dimension and stay whole.
 
-    MaxText divides its axis `embed` in the same way:
+    MaxText shards its axis `embed` in the same way:
     https://github.com/AI-Hypercomputer/maxtext/blob/main/src/maxtext/configs/base.yml (logical_axis_rules).
     """
 
-    def divide_model(self, sizes: Parallelism) -> None:
+    def set_parallelism(self, sizes: Parallelism) -> None:
         """Arrange the devices. Each device has a part of the weights, and each host saves its devices' parts."""
-        super().divide_model(sizes)
+        super().set_parallelism(sizes)
         width, per_host = cast("LanguageConfig", self.config).sizes.width, self.num_devices // self.world
         if width % sizes.shard or (sizes.shard % per_host and per_host % sizes.shard):
             allowed = (
@@ -293,22 +293,22 @@ class DecoderRuntime(SpmdRuntime):
         self._host_mesh: Any = None
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        """Return the model with divided weights. Hooks divide the samples of each block's output."""
+        """Return the model with sharded weights. Hooks shard the samples of each block's output."""
         for weight in model.parameters():
-            self.divide(weight)
+            self.shard(weight)
         for layer in model.modules():
             if isinstance(layer, nn.Embedding | Block):
-                layer.register_forward_hook(self._divide_samples)
+                layer.register_forward_hook(self._shard_samples)
         return model
 
     def sync_gradients(self, model: nn.Module) -> None:
-        """Divide the gradients like their weights, so that XLA divides the optimizer's state too."""
+        """Shard the gradients like their weights, so that XLA shards the optimizer's state too."""
         for weight in model.parameters():
             if weight.grad is not None:
-                self.divide(weight.grad)
+                self.shard(weight.grad)
 
     def host_part(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the part of a tensor that this host's devices have."""
+        """Return the part of a tensor that this host's devices hold."""
         if (axis := self._axis(tensor)) is None:
             return tensor.cpu()
         parts = {shard.indices[axis].start: shard.data for shard in xs.XLAShardedTensor(tensor).local_shards}
@@ -323,28 +323,28 @@ class DecoderRuntime(SpmdRuntime):
         """Copy this host's part of a saved tensor to its devices."""
         part, axis = local_part(saved), self._axis(target)
         with self.outside_steps():
-            self.divide(target)
+            self.shard(target)
             if axis is None:
                 target.copy_(part)
                 return
-            divided = xs.XLAShardedTensor(target)
-            shards = divided.local_shards
+            sharded = xs.XLAShardedTensor(target)
+            shards = sharded.local_shards
             first = min(shard.indices[axis].start for shard in shards)
             for shard in shards:
                 shard.data = part.narrow(axis, shard.indices[axis].start - first, shard.data.shape[axis]).contiguous()
-            divided.load_local_shards_(shards)
+            sharded.load_local_shards_(shards)
 
     def _axis(self, tensor: torch.Tensor) -> int | None:
-        """Return the dimension that is divided, or None."""
+        """Return the sharded dimension, or None."""
         return tensor.shape.index(self._width) if self._width in tensor.shape else None
 
-    def divide(self, tensor: torch.Tensor) -> None:
-        """Divide a tensor like the weights of the same size."""
+    def shard(self, tensor: torch.Tensor) -> None:
+        """Shard a tensor like the weights of the same size."""
         axis = self._axis(tensor)
         xs.mark_sharding(tensor, self._mesh, tuple(SHARD if own == axis else None for own in range(tensor.dim())))
 
-    def _divide_samples(self, _layer: nn.Module, _inputs: Any, hidden: torch.Tensor) -> None:
-        # Otherwise XLA may divide the width and gather the samples. A generated text is one sample, so it stays whole.
+    def _shard_samples(self, _layer: nn.Module, _inputs: Any, hidden: torch.Tensor) -> None:
+        # Otherwise XLA may shard the width and gather the samples. A generated text is one sample, so it stays whole.
         if len(hidden) % self.num_devices == 0:
             xs.mark_sharding(hidden, self._mesh, ((DATA, SHARD), None, None))
 
