@@ -173,7 +173,7 @@ class Bucket:
 
 
 def _copy_files(source: Path, target: Path) -> None:
-    """Copy the files of a folder, also of linked folders, into an empty one. Raises OSError with the file's name."""
+    """Copy the files of a folder and of folders linked in it into an empty one. Raises OSError with the file's name."""
     for found in sorted(source.iterdir()):
         copied = target / found.name
         try:

@@ -86,7 +86,7 @@ def findings(project: Path | None) -> Iterator[Finding]:
 
 
 def _machine(missing: list[Step]) -> Iterator[Finding]:
-    """Check the hardware, also for the missing steps of set-up."""
+    """Check the hardware, including the needs of the missing set-up steps."""
     capacity = this_machine()
     needed = max(needed_bytes(missing), lifecycle.RUN_BYTES)
     free = shutil.disk_usage(_existing(cache_folder())).free
@@ -396,7 +396,7 @@ def _tail(file: Path) -> str:
 
 
 def _has_state(stack: str) -> bool:
-    """Return False if the backend does not have the stack; True otherwise, also if unknown."""
+    """Return False if the backend does not have the stack; True otherwise, even if that is unknown."""
     try:
         return stack_exists(stack)
     except (CommandError, FileNotFoundError):

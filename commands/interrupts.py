@@ -403,7 +403,7 @@ class _PipeReader:
 
 
 def handles_interrupts(pid: int) -> bool:
-    """Return False if the process ignores SIGINT; True otherwise, also if unknown."""
+    """Return False if the process ignores SIGINT; True otherwise, even if that is unknown."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
     except OSError:

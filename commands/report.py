@@ -308,7 +308,7 @@ def failed_end(cluster: Cluster, state: JobState, pods: Sequence[PodState]) -> l
 
 
 def log_events(log_of: Callable[[PodState], Iterable[tuple[str, str]]], pods: Sequence[PodState]) -> list[Event]:
-    """Return the events that the first host has printed, also in replaced pods that still exist.
+    """Return the events that the first host has printed, including those in replaced pods that still exist.
 
     `log_of` returns time and text of each line of a pod's log.
     """

@@ -188,7 +188,7 @@ def program_problem(program: str) -> str:
 
 
 def hosts_problem(text: str, platform: str, program: str) -> str:
-    """Return the problem of a number of hosts, also if they do not fit on this machine; empty for none."""
+    """Return the problem of a number of hosts, such as hosts that do not fit on this machine; empty for none."""
     if not text.isdigit() or int(text) < 1:
         return "must be a number of at least 1"
     if PLATFORMS[platform].pools:

@@ -59,7 +59,7 @@ def job(name: str, script: str = "", **changes: Any) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def _signal_handlers() -> Iterator[None]:
-    """Restore the signal handlers after a test. `run_command` leaves signals ignored, also in later child processes."""
+    """Restore the signal handlers after a test. `run_command` leaves signals ignored, even in later child processes."""
     before = {number: signal.getsignal(number) for number in SIGNALS}
     yield
     for number, handler in before.items():

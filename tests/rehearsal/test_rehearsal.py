@@ -135,7 +135,7 @@ def test_queued_jobs_are_admitted_in_turn() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize(("kind", "named_hosts"), [("pytorch-job", 1), ("train-job", 2)])
 def test_queued_provisioning_creates_all_nodes_at_once(kind: str, named_hosts: int, tmp_path: Path) -> None:
-    """As on GKE, Kueue's request creates the nodes of queued provisioning, and pending pods do not.
+    """Kueue's request creates the nodes of queued provisioning, and pending pods do not. This is the same on GKE.
 
     Pods name that request. Kueue creates one request for a master and its workers, and names it only in the master.
     """

@@ -1,4 +1,4 @@
-"""Pods on kwok's nodes: they run, also after kwok was killed, complete, and make a pool grow."""
+"""Pods on kwok's nodes: they run (even after a kill of kwok), complete, and make a pool grow."""
 
 from __future__ import annotations
 
