@@ -28,6 +28,7 @@ from trainer import exit_codes
 from workloads.objects import FINAL_EXIT_CODES
 
 API: dict[str, Any] = json.loads((Path(__file__).parent / "api.json").read_text(encoding="utf-8"))
+"""Objects of the API server, without the keys that the commands do not read."""
 
 
 def pod(name: str) -> dict[str, Any]:
