@@ -196,7 +196,7 @@ EACH_KIND = frozenset(f"{'digits' if KINDS[kind].runs_recipes else 'script'}.{ki
 """Example of each kind."""
 WHOLE = {*EACH_KIND, "queues"}
 """Examples, and the queues, whose golden file has the complete manifests."""
-ALIASED_LINES = 10
+ALIASED_LINES = 6
 """Minimum number of lines of a repeated part of a manifest that a golden file contains only once."""
 BASES = {
     "slices": "tpu",
