@@ -18,10 +18,12 @@ GKE = {"kind": "gke", "project": "some-project"}
 T4 = {"accelerator": "nvidia-tesla-t4", "accelerators_per_host": 2, "hosts": 2}
 V4 = {"accelerator": "v4-32", "kind": "jobset"}
 TPUS = {**GKE, "zone": "us-central2-b", "pools": [{"name": "v4", "accelerator": "v4-32", "slices": 2}]}
+EKS: dict[str, Any] = {"kind": "eks"}
 P5: dict[str, Any] = {"kind": "eks", "pools": [{"name": "p5", "machine_type": "p5.48xlarge"}]}
 H100 = {"accelerator": "nvidia-h100-80gb", "accelerators_per_host": 8, "hosts": 2}
 QUEUED = {**GKE, "pools": [{"name": "a3", "machine_type": "a3-highgpu-8g", "capacity": "queued"}]}
 C7 = [{"name": "cpus", "machine_type": "c7i.2xlarge", "nodes": 2}]
+CPUS: dict[str, Any] = {**EKS, "pools": C7}
 MX: dict[str, Any] = {
     "kind": "mx-job",
     "recipe": None,
@@ -51,9 +53,9 @@ SCHEDULABLE: list[tuple[dict[str, Any], list[dict[str, Any]]]] = [
     (GKE, [{**T4, "queue": "research"}] * 2),
     (GKE, [{**T4, "hosts": 1, "accelerators_per_host": 1}] * 4),
     (GKE, [T4, {**T4, "suspend": True}]),
-    ({"kind": "eks", "pools": C7}, [{**MX, "parameter_servers": 2}]),
+    (CPUS, [{**MX, "parameter_servers": 2}]),
     (GKE, [{**MX, **T4, "parameter_servers": 3}]),
-    ({"kind": "eks"}, [{**T4, **MPI}]),
+    (EKS, [{**T4, **MPI}]),
     ({**GKE, "pools": []}, [{"resources": {"cpu": 2}}]),
 ]
 
@@ -73,7 +75,7 @@ UNSCHEDULABLE: list[tuple[dict[str, Any], list[dict[str, Any]], str, str]] = [
     (GKE, [{**T4, "hosts": 1, "accelerators_per_host": 1}] * 2 + [{**T4, "hosts": 1}], "pool_full", "2.hosts"),
     (GKE, [{**T4, "queue": "research"}, {**T4, "hosts": 1}], "pool_full", "0.hosts"),
     (GKE, [{**T4, "hosts": 3, "queue": "research"}], "pool_full", "0.hosts"),
-    ({"kind": "eks", "pools": C7}, [{**MX, "parameter_servers": 1000}], "no_capacity_left", "0.parameter_servers"),
+    (CPUS, [{**MX, "parameter_servers": 1000}], "no_capacity_left", "0.parameter_servers"),
     (
         GKE,
         [{**MX, **T4, "parameter_servers": 5, "resources": {"cpu": 3, "memory": "2Gi"}}],
@@ -81,20 +83,20 @@ UNSCHEDULABLE: list[tuple[dict[str, Any], list[dict[str, Any]], str, str]] = [
         "0.parameter_servers",
     ),
     (
-        {"kind": "eks"},
+        EKS,
         [{**MX, **T4, "accelerators_per_host": 4, "resources": {"cpu": 16, "memory": "64Gi"}}],
         "part_too_large",
         "0.resources",
     ),
     (
-        {"kind": "eks", "pools": []},
+        {**EKS, "pools": []},
         [{**MPI, "hosts": 2, "resources": {"cpu": "1500m", "memory": "1Gi"}}],
         "no_capacity_left",
         "0.kind",
     ),
     (GKE, [{**T4, "hosts": 3, "elastic": {"min_hosts": 1, "max_hosts": 3}}], "pool_full", "0.elastic.max_hosts"),
     (
-        {"kind": "eks", "pools": C7},
+        CPUS,
         [{"hosts": 97, "shared_memory": "64Mi", "resources": {"cpu": "100m", "memory": "200Mi"}}],
         "pool_full",
         "0.hosts",

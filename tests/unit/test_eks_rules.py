@@ -13,12 +13,13 @@ from tests.commands.platforms import eks as eks_config
 from tests.problems import problems_of
 from tests.unit.stack_settings import BLOCK, P5, RESERVATION, code_ids, eks, group
 
+G5 = {"machine_type": "g5.xlarge"}
+ZONES = ["us-west-2a", "us-west-2b"]
+P5_BLOCK = {**P5, "capacity": BLOCK, "zones": "us-west-2a"}
+P5_RESERVED = {**P5, "capacity": RESERVATION, "zones": "us-west-2a"}
+SMALL_VPC = {"network": {"vpc": "10.0.0.0/18"}}
 EKS_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
-    (
-        group(machine_type="g5.xlarge", capacity=RESERVATION, zones=["us-west-2a", "us-west-2b"]),
-        "eks.pool.reservation_zones",
-        "pools.0.zones",
-    ),
+    (group(**G5, capacity=RESERVATION, zones=ZONES), "eks.pool.reservation_zones", "pools.0.zones"),
     (eks(network={"services": "10.100.0.0/30"}), "eks.network.services_size", "network.services"),
     (eks(zones=["us-west-2", "us-west-2b"]), "settings.aws_zone", "zones.0"),
     (eks(zones=["us-west-2a", "us-west-2z"]), "eks.zones.unknown", "zones"),
@@ -34,36 +35,20 @@ EKS_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (eks(authorized_networks=["10.1.0.0/16"]), "eks.authorized_networks.private", "authorized_networks.0"),
     (eks(admins=["arn:aws:iam::123456789012:role/a"] * 2), "eks.admins.duplicate", "admins.1"),
     (group(machine_type="p5.large"), "eks.pool.machine_unknown", "pools.0.machine_type"),
-    (group(**P5, zones=["us-west-2a", "us-west-2b"]), "eks.pool.efa_zones", "pools.0.zones"),
+    (group(**P5, zones=ZONES), "eks.pool.efa_zones", "pools.0.zones"),
     (
         group(machine_type="g5.48xlarge", capacity=BLOCK, zones="us-west-2a"),
         "eks.pool.capacity_block_machine",
         "pools.0.capacity",
     ),
-    (
-        group(**P5, capacity=BLOCK, zones="us-west-2a", placement_group=True),
-        "eks.pool.placement_capacity_block",
-        "pools.0.placement_group",
-    ),
-    (
-        group(**P5, capacity=RESERVATION, zones="us-west-2a", placement_group=True),
-        "eks.pool.placement_reservation",
-        "pools.0.placement_group",
-    ),
+    (group(**P5_BLOCK, placement_group=True), "eks.pool.placement_capacity_block", "pools.0.placement_group"),
+    (group(**P5_RESERVED, placement_group=True), "eks.pool.placement_reservation", "pools.0.placement_group"),
     (group(**P5, capacity=RESERVATION), "eks.pool.reservation_without_zone", "pools.0.zones"),
     (eks(system_pool={"machine_type": "g5.xlarge"}), "eks.system_pool.has_gpus", "system_pool.machine_type"),
-    (
-        group(machine_type="g5.xlarge", placement_group=True, zones=["us-west-2a", "us-west-2b"]),
-        "eks.pool.placement_zones",
-        "pools.0.zones",
-    ),
+    (group(**G5, placement_group=True, zones=ZONES), "eks.pool.placement_zones", "pools.0.zones"),
     (eks(kubernetes_version="1.99"), "eks.kubernetes_version.not_yet_offered", "kubernetes_version"),
     (eks(region="us-west-1"), "eks.zones.by_account", "zones"),
-    (
-        eks(region="sa-east-1", pools=[{"name": "a", "machine_type": "p5.48xlarge"}]),
-        "eks.pool.machine_not_in_region",
-        "pools.0.machine_type",
-    ),
+    (group(**P5) | {"region": "sa-east-1"}, "eks.pool.machine_not_in_region", "pools.0.machine_type"),
     (eks(region="us-west-9"), "eks.region.unknown", "region"),
     (group(disk_size_gb=10), "settings.greater_than_equal", "pools.0.disk_size_gb"),
     (eks(region="us-central1"), "settings.aws_region", "region"),
@@ -79,17 +64,9 @@ EKS_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (eks(admins=["me"]), "settings.aws_principal", "admins.0"),
     (eks(bucket={"name": "abc-s3alias"}), "eks.bucket.name_reserved", "bucket.name"),
     (eks(name="a" * 60), "eks.name.too_long_for_bucket", "name"),
-    (
-        group(machine_type="c7i.large", nodes=15_000) | {"network": {"vpc": "10.0.0.0/18"}},
-        "eks.network.too_few_addresses",
-        "network.vpc",
-    ),
-    (
-        group(machine_type="p5.48xlarge", nodes=41, zones="us-west-2a") | {"network": {"vpc": "10.0.0.0/18"}},
-        "eks.network.too_few_addresses",
-        "network.vpc",
-    ),
-    (group(machine_type="g5.xlarge", efa=True), "eks.pool.efa_machine", "pools.0.efa"),
+    (group(machine_type="c7i.large", nodes=15_000) | SMALL_VPC, "eks.network.too_few_addresses", "network.vpc"),
+    (group(**P5, nodes=41, zones="us-west-2a") | SMALL_VPC, "eks.network.too_few_addresses", "network.vpc"),
+    (group(**G5, efa=True), "eks.pool.efa_machine", "pools.0.efa"),
     (group(**P5, zones="us-west-2d"), "eks.pool.zones_outside_platform", "pools.0.zones"),
     (group(**P5, capacity="flex-start"), "settings.eks_capacity", "pools.0.capacity"),
     (group(capacity=["spot", "on-demand"]), "settings.several_capacities", "pools.0.capacity"),
@@ -105,7 +82,7 @@ def test_eks_invalid_setting_has_code_and_path(platform: dict[str, Any], code: s
 
 VALID_EKS: list[dict[str, Any]] = [
     eks(),
-    group(**P5, capacity=BLOCK, zones="us-west-2a"),
+    group(**P5_BLOCK),
     eks(name="a" * 60, bucket={"name": "checkpoints-of-ours"}),
     eks(image={"prebuilt": f"a/b@sha256:{'0' * 64}"}),
     eks(kubernetes_version="1.40", check_availability=False),
@@ -135,30 +112,21 @@ def cluster_settings(**changes: Any) -> EksConfig:
 
 
 CLUSTER = deployed_cluster(cluster_settings())
-UNSUPPORTED_CHANGES: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
-    "one zone fewer": ({"zones": ["us-west-2a", "us-west-2b"]}, ("eks.zones.fixed", "platform.zones")),
-    "other zones": ({"zones": ["us-west-2b", "us-west-2c"]}, ("eks.zones.fixed", "platform.zones")),
-    "zones in another order": (
-        {"zones": ["us-west-2b", "us-west-2a", "us-west-2c"]},
-        ("eks.zones.fixed", "platform.zones"),
-    ),
-    "another network": ({"network": {"vpc": "10.1.0.0/16"}}, ("eks.network.vpc_fixed", "platform.network.vpc")),
-    "a skipped version": (
-        {"kubernetes_version": "1.36"},
-        ("eks.kubernetes_version.skipped", "platform.kubernetes_version"),
-    ),
-    "an older version": (
-        {"kubernetes_version": "1.33"},
-        ("eks.kubernetes_version.downgrade", "platform.kubernetes_version"),
-    ),
+UNSUPPORTED_CHANGES: dict[str, tuple[dict[str, Any], str, str]] = {
+    "one zone fewer": ({"zones": ["us-west-2a", "us-west-2b"]}, "eks.zones.fixed", "zones"),
+    "other zones": ({"zones": ["us-west-2b", "us-west-2c"]}, "eks.zones.fixed", "zones"),
+    "zones in another order": ({"zones": ["us-west-2b", "us-west-2a", "us-west-2c"]}, "eks.zones.fixed", "zones"),
+    "another network": ({"network": {"vpc": "10.1.0.0/16"}}, "eks.network.vpc_fixed", "network.vpc"),
+    "a skipped version": ({"kubernetes_version": "1.36"}, "eks.kubernetes_version.skipped", "kubernetes_version"),
+    "an older version": ({"kubernetes_version": "1.33"}, "eks.kubernetes_version.downgrade", "kubernetes_version"),
 }
 
 
 @pytest.mark.parametrize("name", UNSUPPORTED_CHANGES)
 def test_update_problems_of_unsupported_change_have_code_and_path(name: str) -> None:
-    changes, problem = UNSUPPORTED_CHANGES[name]
+    changes, code, path = UNSUPPORTED_CHANGES[name]
     found = update_problems(CLUSTER, cluster_settings(**changes))
-    assert [(each.code, ".".join(map(str, each.path))) for each in found] == [problem]
+    assert [(each.code, ".".join(map(str, each.path))) for each in found] == [(code, f"platform.{path}")]
 
 
 @pytest.mark.parametrize(

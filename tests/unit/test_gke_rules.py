@@ -10,14 +10,15 @@ from stack.config import parse
 from tests.problems import problems_of
 from tests.unit.stack_settings import A3, code_ids, gke, pool, tpu
 
+N2 = {"machine_type": "n2-standard-4"}
+ZONES = ["us-central1-a", "us-central1-b"]
+OTHER_KEY = "projects/p/locations/us-east1/keyRings/r/cryptoKeys/k"
+PREBUILT = f"a/b@sha256:{'0' * 64}"
+V4 = ("v4-32", "us-central2-b")
 GKE_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     ({"kind": "gke"}, "settings.missing", "project"),
     (pool(**A3, capacity=["reservation:r", "spot"], min_nodes=1), "gke.pool.min_with_fallback", "pools.0.min_nodes"),
-    (
-        pool(machine_type="n2-standard-4", accelerators_per_node=1),
-        "gke.pool.count_without_accelerator",
-        "pools.0.accelerators_per_node",
-    ),
+    (pool(**N2, accelerators_per_node=1), "gke.pool.count_without_accelerator", "pools.0.accelerators_per_node"),
     (gke(kubernetes_version="1.34"), "gke.kubernetes_version.standard_support_ended", "kubernetes_version"),
     (gke(authorized_networks=["203.0.113.7/24"]), "settings.address_in_range", "authorized_networks.0"),
     (gke(registry={"host": "mars-docker.pkg.dev"}), "gke.registry.location_unknown", "registry.host"),
@@ -34,7 +35,7 @@ GKE_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
         "system_pool.machine_type",
     ),
     (gke(pools=[{"name": "system"}]), "gke.pool.name_taken", "pools.0.name"),
-    (pool(machine_type="n2-standard-4", gpu_driver="latest"), "gke.pool.driver_without_gpu", "pools.0.gpu_driver"),
+    (pool(**N2, gpu_driver="latest"), "gke.pool.driver_without_gpu", "pools.0.gpu_driver"),
     (pool(zones=["us-central1-a", "us-central1-a"]), "gke.pool.zones_duplicate", "pools.0.zones"),
     (pool(capacity=["spot", "reservation:r"]), "gke.pool.spot_before_reservation", "pools.0.capacity"),
     (pool(capacity=["spot", "spot"]), "gke.pool.capacity_duplicate", "pools.0.capacity"),
@@ -51,16 +52,12 @@ GKE_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (pool(machine_type="g2-standard-8", disk_type="pd-standard"), "gke.pool.disk_ssd_only", "pools.0.disk_type"),
     (pool(topology="2x2"), "gke.pool.topology_without_tpu", "pools.0.topology"),
     (pool(slices=2), "gke.pool.slices_without_tpu", "pools.0.slices"),
-    (
-        gke(image={"prebuilt": f"a/b@sha256:{'0' * 64}", "git_branch": "dev"}),
-        "image.prebuilt.build_key",
-        "image.git_branch",
-    ),
+    (gke(image={"prebuilt": PREBUILT, "git_branch": "dev"}), "image.prebuilt.build_key", "image.git_branch"),
     (gke(registry={"repository": "mine"}), "gke.registry.repository_of_gcr", "registry.repository"),
     (pool(**A3, capacity=["queued", "spot"]), "gke.pool.queued_with_others", "pools.0.capacity"),
-    (pool(**A3, capacity="spot", zones=["us-central1-a", "us-central1-b"]), "gke.pool.fabrics_differ", "pools.0.zones"),
+    (pool(**A3, capacity="spot", zones=ZONES), "gke.pool.fabrics_differ", "pools.0.zones"),
     (gke(name="goog-dist"), "gke.bucket.name_reserved", "name"),
-    (tpu("v4-32", "us-central2-b", min_nodes=2), "gke.pool.part_of_slice", "pools.0.min_nodes"),
+    (tpu(*V4, min_nodes=2), "gke.pool.part_of_slice", "pools.0.min_nodes"),
     (tpu("v6e-16", "us-east5-a", capacity="queued"), "gke.pool.queued_tpu", "pools.0.capacity"),
     (tpu("v6e-16", "us-east5-a", compact=True), "gke.pool.compact_tpu", "pools.0.compact"),
     (gke(project="My_Project"), "settings.project_id", "project"),
@@ -75,12 +72,8 @@ GKE_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
         "kubernetes_version",
     ),
     (gke(zone="us-central1-z"), "gke.zone.unknown", "zone"),
-    (pool(machine_type="n2-standard-4", zones="us-central1-q"), "gke.pool.zone_unknown", "pools.0.zones"),
-    (
-        gke(secrets_key="projects/p/locations/us-east1/keyRings/r/cryptoKeys/k"),
-        "gke.secrets_key.other_region",
-        "secrets_key",
-    ),
+    (pool(**N2, zones="us-central1-q"), "gke.pool.zone_unknown", "pools.0.zones"),
+    (gke(secrets_key=OTHER_KEY), "gke.secrets_key.other_region", "secrets_key"),
     (gke(registry={"host": "docker.io"}), "settings.registry_host", "registry.host"),
     (gke(image={"name": "a:1"}), "settings.image_name", "image.name"),
     (gke(image={"prebuilt": "a/b:1"}), "settings.image_digest", "image.prebuilt"),
@@ -95,11 +88,7 @@ GKE_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (pool(disk_size_gb=10), "settings.greater_than_equal", "pools.0.disk_size_gb"),
     (pool(capacity="cheap"), "settings.gke_capacity", "pools.0.capacity.0"),
     (gke(network={"control_plane": "172.16.0.0/24"}), "gke.network.fixed_size", "network.control_plane"),
-    (
-        gke(network={"nodes": "10.0.0.0/28"}, pools=[{"name": "a", "nodes": 20}]),
-        "gke.network.too_few_addresses",
-        "network.nodes",
-    ),
+    (pool(nodes=20, platform_network={"nodes": "10.0.0.0/28"}), "gke.network.too_few_addresses", "network.nodes"),
     (gke(network={"pods": "10.64.0.0/24"}), "gke.network.too_few_addresses", "network.pods"),
     (gke(namespace="trainyard-operators"), "settings.namespace_not_deletable", "namespace"),
     (pool(machine_type="ct5p-hightpu-4t"), "gke.pool.machine_of_tpu", "pools.0.machine_type"),
@@ -113,15 +102,11 @@ GKE_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     ),
     (gke(maintenance={"days": ["SA"], "hours": 4}), "gke.maintenance.too_short", "maintenance.days"),
     (gke(pools=[{"name": "a"}, {"name": "a"}]), "gke.pool.name_taken", "pools.1.name"),
-    (
-        gke(pools=[{"name": "a" * 35, "capacity": ["reservation:r", "spot"], **A3}]),
-        "gke.pool.name_too_long",
-        "pools.0.name",
-    ),
+    (pool(name="a" * 35, **A3, capacity=["reservation:r", "spot"]), "gke.pool.name_too_long", "pools.0.name"),
     (pool(machine_type="n1-standard-5"), "gke.pool.machine_unknown", "pools.0.machine_type"),
     (pool(machine_type="g2-standard-8", zones="us-central1-f"), "gke.pool.zones_lack_accelerator", "pools.0.zones"),
     (pool(zones=["us-east1-c"]), "gke.pool.zones_other_region", "pools.0.zones"),
-    (pool(nodes=3, zones=["us-central1-a", "us-central1-b"]), "gke.pool.nodes_of_zones", "pools.0.nodes"),
+    (pool(nodes=3, zones=ZONES), "gke.pool.nodes_of_zones", "pools.0.nodes"),
     (gke(secrets_key="mine"), "settings.kms_key", "secrets_key"),
     (pool(min_nodes=3), "gke.pool.min_above_nodes", "pools.0.min_nodes"),
     (pool(capacity="flex-start"), "gke.pool.capacity_of_machine", "pools.0.capacity"),
@@ -138,13 +123,9 @@ GKE_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (gke(system_pool={"machine_type": "e2-micro"}), "gke.system_pool.machine_unknown", "system_pool.machine_type"),
     (tpu("v4-32", "us-central1-a"), "gke.pool.zones_lack_accelerator", "pools.0.zones"),
     (tpu("v4", "us-central2-b", topology="4x4"), "gke.pool.topology_impossible", "pools.0.topology"),
-    (tpu("v4-32", "us-central2-b", nodes=2), "gke.pool.nodes_of_slice", "pools.0.nodes"),
-    (
-        tpu("v4-32", "us-central2-b", machine_type="ct5p-hightpu-4t"),
-        "gke.pool.machine_of_slice",
-        "pools.0.machine_type",
-    ),
-    (tpu("v4-32", "us-central2-b", capacity="flex-start"), "gke.pool.flex_start_tpu", "pools.0.capacity"),
+    (tpu(*V4, nodes=2), "gke.pool.nodes_of_slice", "pools.0.nodes"),
+    (tpu(*V4, machine_type="ct5p-hightpu-4t"), "gke.pool.machine_of_slice", "pools.0.machine_type"),
+    (tpu(*V4, capacity="flex-start"), "gke.pool.flex_start_tpu", "pools.0.capacity"),
     (tpu("v5litepod-16", "us-west1-c", capacity="flex-start"), "gke.pool.flex_start_zone", "pools.0.capacity"),
 ]
 """Platforms with the code and path, below `platform`, of their problem."""
@@ -162,16 +143,11 @@ VALID_GKE: list[dict[str, Any]] = [
     pool(machine_type="n1-standard-8"),
     pool(accelerator="nvidia-tesla-v100", machine_type="n1-standard-8"),
     pool(**A3, capacity=["reservation:projects/p/reservations/r", "flex-start", "spot"]),
-    pool(
-        accelerator="v6e-16",
-        capacity=["flex-start", "spot"],
-        zones=["us-east5-a", "us-east5-b"],
-        platform_zone="us-east5-a",
-    ),
+    tpu("v6e-16", "us-east5-a", capacity=["flex-start", "spot"], zones=["us-east5-a", "us-east5-b"]),
     pool(machine_type="a3-ultragpu-8g", platform_zone="us-central1-b"),
     tpu("v4-32", "us-central1-a", check_zones=False),
-    tpu("v4-32", "us-central2-b", nodes=4, machine_type="ct4p-hightpu-4t"),
-    tpu("v4-32", "us-central2-b", nodes=8, slices=2),
+    tpu(*V4, nodes=4, machine_type="ct4p-hightpu-4t"),
+    tpu(*V4, nodes=8, slices=2),
     pool(machine_type="g2-standard-8", platform_zone="europe-west4-c"),
     gke(system_pool={"machine_type": "n1-standard-2"}),
     gke(pools=[]),
