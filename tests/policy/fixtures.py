@@ -30,9 +30,12 @@ def policy(action: str, resource: str) -> dict[str, Any]:
     return {"policy": json.dumps({"Version": "2012-10-17", "Statement": [statement]})}
 
 
-def blocks(cidr: str) -> dict[str, Any]:
-    """Return the inputs of a GKE cluster with one authorized network."""
-    return {"masterAuthorizedNetworksConfig": {"cidrBlocks": [{"cidrBlock": cidr}]}}
+def at(path: str, good: Any, bad: Any = None) -> tuple[dict[str, Any], dict[str, Any], str]:
+    """Return inputs with only a good and with only a bad value at a path, and the path. None is no value."""
+    first, _, rest = path.partition(".")
+    if rest:
+        good, bad, _ = at(rest, good, bad)
+    return {first: good}, {first: bad} if bad not in (None, {}) else {}, path
 
 
 GPUS = {"guestAccelerators": [{"type": "nvidia-tesla-t4", "count": 2}], "machineType": "n1-standard-4"}
@@ -45,27 +48,17 @@ MEMBER = "gcp:projects/iAMMember:IAMMember"
 EKS = "aws:eks/cluster:Cluster"
 TEMPLATE = "aws:ec2/launchTemplate:LaunchTemplate"
 JOB = "kubernetes:batch/v1:Job"
+NETWORKS = ("203.0.113.0/24", "0.0.0.0/0")
+FIRST = "spec.template.spec.containers[0]"
 
 FIXTURES: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
-    "private-nodes": (
-        GKE,
-        {"privateClusterConfig": {"enablePrivateNodes": True}},
-        {},
-        "privateClusterConfig.enablePrivateNodes",
-    ),
-    "workload-identity": (
-        GKE,
-        {"workloadIdentityConfig": {"workloadPool": "p.svc.id.goog"}},
-        {},
-        "workloadIdentityConfig.workloadPool",
-    ),
-    "shielded-nodes": (GKE, {"enableShieldedNodes": True}, {"enableShieldedNodes": False}, "enableShieldedNodes"),
-    "no-legacy-authorization": (GKE, {"enableLegacyAbac": False}, {"enableLegacyAbac": True}, "enableLegacyAbac"),
+    "private-nodes": (GKE, *at("privateClusterConfig.enablePrivateNodes", True)),
+    "workload-identity": (GKE, *at("workloadIdentityConfig.workloadPool", "p.svc.id.goog")),
+    "shielded-nodes": (GKE, *at("enableShieldedNodes", True, False)),
+    "no-legacy-authorization": (GKE, *at("enableLegacyAbac", False, True)),
     "api-server-not-public": (
         GKE,
-        blocks("203.0.113.0/24"),
-        blocks("0.0.0.0/0"),
-        "masterAuthorizedNetworksConfig.cidrBlocks",
+        *at("masterAuthorizedNetworksConfig.cidrBlocks", *([{"cidrBlock": each}] for each in NETWORKS)),
     ),
     "eks-api-server-not-public": (
         EKS,
@@ -73,14 +66,9 @@ FIXTURES: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
         {"vpcConfig": {"endpointPublicAccess": True}},
         "vpcConfig.publicAccessCidrs",
     ),
-    "node-service-account": (
-        POOL,
-        {"nodeConfig": {"serviceAccount": "nodes@p.iam.gserviceaccount.com"}},
-        {},
-        "nodeConfig.serviceAccount",
-    ),
-    "no-primitive-roles": (MEMBER, {"role": "roles/storage.objectUser"}, {"role": "roles/editor"}, "role"),
-    "no-public-grants": (MEMBER, {"member": "serviceAccount:a@b"}, {"member": "allUsers"}, "member"),
+    "node-service-account": (POOL, *at("nodeConfig.serviceAccount", "nodes@p.iam.gserviceaccount.com")),
+    "no-primitive-roles": (MEMBER, *at("role", "roles/storage.objectUser", "roles/editor")),
+    "no-public-grants": (MEMBER, *at("member", "serviceAccount:a@b", "allUsers")),
     "no-wildcards": (
         "aws:iam/rolePolicy:RolePolicy",
         policy("s3:GetObject", "arn:aws:s3:::bucket/jobs/*"),
@@ -99,18 +87,11 @@ FIXTURES: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
         {**ALL_BLOCKED, "blockPublicPolicy": False},
         "blockPublicPolicy",
     ),
-    "encrypted-secrets": (EKS, {"encryptionConfig": {"resources": ["secrets"]}}, {}, "encryptionConfig.resources"),
-    "metadata-needs-token": (
-        TEMPLATE,
-        {"metadataOptions": {"httpTokens": "required"}},
-        {"metadataOptions": {"httpTokens": "optional"}},
-        "metadataOptions.httpTokens",
-    ),
+    "encrypted-secrets": (EKS, *at("encryptionConfig.resources", ["secrets"])),
+    "metadata-needs-token": (TEMPLATE, *at("metadataOptions.httpTokens", "required", "optional")),
     "encrypted-disks": (
         TEMPLATE,
-        {"blockDeviceMappings": [{"ebs": {"encrypted": "true"}}]},
-        {"blockDeviceMappings": [{"ebs": {"encrypted": "false"}}]},
-        "blockDeviceMappings",
+        *at("blockDeviceMappings", *([{"ebs": {"encrypted": each}}] for each in ("true", "false"))),
     ),
     "accelerators-end": (
         POOL,
@@ -118,32 +99,27 @@ FIXTURES: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
         {"nodeConfig": GPUS},
         "autoscaling",
     ),
-    "deletion-protection": (GKE, {"deletionProtection": True}, {"deletionProtection": False}, "deletionProtection"),
+    "deletion-protection": (GKE, *at("deletionProtection", True, False)),
     "labels-for-cost": (GKE, {"resourceLabels": {"stack": "dev"}}, {}, ""),
-    "images-by-digest": (JOB, job(), job(image="example.com/trainer:latest"), "spec.template.spec.containers[0].image"),
-    "limits-set": (
-        JOB,
-        job(),
-        job(resources={"limits": {"cpu": "1"}}),
-        "spec.template.spec.containers[0].resources.limits",
-    ),
+    "images-by-digest": (JOB, job(), job(image="example.com/trainer:latest"), f"{FIRST}.image"),
+    "limits-set": (JOB, job(), job(resources={"limits": {"cpu": "1"}}), f"{FIRST}.resources.limits"),
     "services-bounded": (
         "kubernetes:apps/v1:Deployment",
         job(resources={"limits": {"memory": "1Gi"}, "requests": {"cpu": "100m"}}),
         job(resources={"requests": {"cpu": "100m"}}),
-        "spec.template.spec.containers[0].resources",
+        f"{FIRST}.resources",
     ),
     "non-root": (
         JOB,
         job(),
         job(securityContext={**SAFE, "runAsNonRoot": False}),
-        "spec.template.spec.containers[0].securityContext.runAsNonRoot",
+        f"{FIRST}.securityContext.runAsNonRoot",
     ),
     "no-privileges": (
         JOB,
         job(),
         job(securityContext={**SAFE, "allowPrivilegeEscalation": True}),
-        "spec.template.spec.containers[0].securityContext",
+        f"{FIRST}.securityContext",
     ),
     "no-host-access": (
         JOB,

@@ -121,10 +121,7 @@ GOOD: dict[str, dict[str, Any]] = {
     },
     "aws:eks/nodeGroup:NodeGroup": GROUP,
     "aws:eks/addon:Addon": {"clusterName": "train", "addonName": "coredns"},
-    "aws:eks/accessEntry:AccessEntry": {
-        "clusterName": "train",
-        "principalArn": "arn:aws:iam::123456789012:role/admin",
-    },
+    "aws:eks/accessEntry:AccessEntry": {"clusterName": "train", "principalArn": "arn:aws:iam::123456789012:role/admin"},
     "aws:eks/podIdentityAssociation:PodIdentityAssociation": {
         "clusterName": "train",
         "namespace": "training",

@@ -102,11 +102,7 @@ AWS_REJECTIONS: list[tuple[str, dict[str, Any], str]] = [
     (RULES, {"rules": []}, "rules"),
     (RULES, {"bucket": "b" * 64}, "bucket"),
     ("aws:ecr/lifecyclePolicy:LifecyclePolicy", {"policy": "rules"}, "policy"),
-    (
-        "aws:ec2/subnet:Subnet",
-        {"availabilityZone": "us-west-2a", "availabilityZoneId": "usw2-az1"},
-        "availabilityZone",
-    ),
+    ("aws:ec2/subnet:Subnet", {"availabilityZone": "us-west-2a", "availabilityZoneId": "usw2-az1"}, "availabilityZone"),
     (IMAGES, {"imageTagMutability": "FIXED"}, "imageTagMutability"),
     (IMAGES, {"encryptionConfigurations": [{"encryptionType": "RSA"}]}, "encryptionConfigurations[0].encryptionType"),
     (PLACEMENT, {"partitionCount": 2}, "partitionCount"),

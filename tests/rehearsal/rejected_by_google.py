@@ -114,13 +114,7 @@ GOOGLE_REJECTIONS: list[tuple[str, dict[str, Any], str]] = [
     (POLICY, {"workloadPolicy": {"type": "FAST"}}, "workloadPolicy.type"),
     (
         POLICY,
-        {
-            "workloadPolicy": {
-                "type": "HIGH_THROUGHPUT",
-                "acceleratorTopology": "4x4",
-                "maxTopologyDistance": "BLOCK",
-            }
-        },
+        {"workloadPolicy": {"type": "HIGH_THROUGHPUT", "acceleratorTopology": "4x4", "maxTopologyDistance": "BLOCK"}},
         "workloadPolicy.acceleratorTopology",
     ),
     (POLICY, {"region": None}, "region"),

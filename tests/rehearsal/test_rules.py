@@ -63,28 +63,32 @@ def record(type_: str, id_: str, **inputs: Any) -> Record:
 
 
 TEMPLATE = "aws:ec2/launchTemplate:LaunchTemplate"
+
+
+def cluster(version: str) -> Record:
+    """Return the cluster `train` with this version."""
+    return record(EKS, "train", **{**GOOD[EKS], "name": "train", "version": version})
+
+
+def role_of_instances(name: str) -> Record:
+    """Return a role that only instances may have."""
+    policy = POLICY.replace("eks.amazonaws.com", "ec2.amazonaws.com")
+    return record("aws:iam/role:Role", name, arn=f"arn:aws:iam::123456789012:role/{name}", assumeRolePolicy=policy)
+
+
+SUBNETS, GKE = "gcp:compute/subnetwork:Subnetwork", "gcp:container/cluster:Cluster"
+USER, IDENTITY = "gcp:serviceaccount/iAMMember:IAMMember", "aws:eks/podIdentityAssociation:PodIdentityAssociation"
+NODES_SUBNET = record(SUBNETS, "nodes", **SUBNET)
 BROKEN_RULES: list[tuple[str, str, str, dict[str, Any], list[Record]]] = [
-    (
-        "ranges_of_network",
-        "ipCidrRange",
-        "gcp:compute/subnetwork:Subnetwork",
-        {**SUBNET, "name": "more"},
-        [record("gcp:compute/subnetwork:Subnetwork", "nodes", **SUBNET)],
-    ),
+    ("ranges_of_network", "ipCidrRange", SUBNETS, {**SUBNET, "name": "more"}, [NODES_SUBNET]),
     (
         "secondary_ranges_exist",
         "ipAllocationPolicy.clusterSecondaryRangeName",
-        "gcp:container/cluster:Cluster",
+        GKE,
         {**CLUSTER, "ipAllocationPolicy": {"clusterSecondaryRangeName": "pots"}},
-        [record("gcp:compute/subnetwork:Subnetwork", "nodes", **SUBNET)],
+        [NODES_SUBNET],
     ),
-    (
-        "workload_pool_exists",
-        "member",
-        "gcp:serviceaccount/iAMMember:IAMMember",
-        GOOD["gcp:serviceaccount/iAMMember:IAMMember"],
-        [],
-    ),
+    ("workload_pool_exists", "member", USER, GOOD[USER], []),
     (
         "member_exists",
         "member",
@@ -102,24 +106,11 @@ BROKEN_RULES: list[tuple[str, str, str, dict[str, Any], list[Record]]] = [
     (
         "subnets_in_two_zones",
         "vpcConfig.subnetIds",
-        "aws:eks/cluster:Cluster",
-        GOOD["aws:eks/cluster:Cluster"],
+        EKS,
+        GOOD[EKS],
         [record("aws:ec2/subnet:Subnet", "subnet-1", availabilityZone="us-west-2a")],
     ),
-    (
-        "cluster_role",
-        "roleArn",
-        "aws:eks/cluster:Cluster",
-        GOOD["aws:eks/cluster:Cluster"],
-        [
-            record(
-                "aws:iam/role:Role",
-                "eks",
-                arn="arn:aws:iam::123456789012:role/eks",
-                assumeRolePolicy=POLICY.replace("eks.amazonaws.com", "ec2.amazonaws.com"),
-            )
-        ],
-    ),
+    ("cluster_role", "roleArn", EKS, GOOD[EKS], [role_of_instances("eks")]),
     (
         "placement_group_in_one_zone",
         "subnetIds",
@@ -127,27 +118,15 @@ BROKEN_RULES: list[tuple[str, str, str, dict[str, Any], list[Record]]] = [
         {**GROUP, "subnetIds": ["subnet-1", "subnet-2"]},
         [record(TEMPLATE, "lt-1", placement={"groupName": "gpus"})],
     ),
-    (
-        "version_goes_up_by_one",
-        "version",
-        EKS,
-        {**GOOD[EKS], "version": "1.35"},
-        [record(EKS, "train", **{**GOOD[EKS], "name": "train", "version": "1.33"})],
-    ),
-    (
-        "version_goes_up_by_one",
-        "version",
-        EKS,
-        {**GOOD[EKS], "version": "1.33"},
-        [record(EKS, "train", **{**GOOD[EKS], "name": "train", "version": "1.34"})],
-    ),
+    ("version_goes_up_by_one", "version", EKS, {**GOOD[EKS], "version": "1.35"}, [cluster("1.33")]),
+    ("version_goes_up_by_one", "version", EKS, {**GOOD[EKS], "version": "1.33"}, [cluster("1.34")]),
     (
         "version_goes_up_by_one",
         "version",
         EKS,
         {**GOOD[EKS], "version": "1.35"},
         [
-            record(EKS, "train", **{**GOOD[EKS], "name": "train", "version": "1.34"}),
+            cluster("1.34"),
             record(NODES, "train:gpus", clusterName="train", version="1.33"),
         ],
     ),
@@ -176,28 +155,9 @@ BROKEN_RULES: list[tuple[str, str, str, dict[str, Any], list[Record]]] = [
         {**GROUP, "capacityType": "CAPACITY_BLOCK", "launchTemplate": {"id": "lt-1", "version": "1"}},
         [record(TEMPLATE, "lt-1")],
     ),
-    (
-        "node_role",
-        "nodeRoleArn",
-        NODES,
-        GROUP,
-        [record("aws:iam/role:Role", "nodes", assumeRolePolicy=POLICY)],
-    ),
+    ("node_role", "nodeRoleArn", NODES, GROUP, [record("aws:iam/role:Role", "nodes", assumeRolePolicy=POLICY)]),
     ("addon_has_nodes", "addonName", "aws:eks/addon:Addon", GOOD["aws:eks/addon:Addon"], []),
-    (
-        "pod_role",
-        "roleArn",
-        "aws:eks/podIdentityAssociation:PodIdentityAssociation",
-        GOOD["aws:eks/podIdentityAssociation:PodIdentityAssociation"],
-        [
-            record(
-                "aws:iam/role:Role",
-                "pods",
-                arn="arn:aws:iam::123456789012:role/pods",
-                assumeRolePolicy=POLICY.replace("eks.amazonaws.com", "ec2.amazonaws.com"),
-            )
-        ],
-    ),
+    ("pod_role", "roleArn", IDENTITY, GOOD[IDENTITY], [role_of_instances("pods")]),
 ]
 """Name of a rule, the input that it reports, a resource type, its inputs, and the resources that exist."""
 
