@@ -44,31 +44,11 @@ def test_pod_of_a_rank_that_does_not_run_lists_the_running_ranks(rank: str) -> N
 @pytest.mark.parametrize(
     ("state", "program", "message"),
     [
-        (
-            "suspended",
-            "trainyard",
-            "--rank 0: no pod of this rank is running: job a is stopped; `trainyard resume a` continues it",
-        ),
-        (
-            "suspended",
-            "",
-            "RANK=0: no pod of this rank is running: job a is stopped; `make resume JOB=a` continues it",
-        ),
-        (
-            "complete",
-            "trainyard",
-            "--rank 0: no pod of this rank is running: job a is complete; `trainyard rerun a` runs it again",
-        ),
-        (
-            "absent",
-            "trainyard",
-            "--rank 0: no pod of this rank is running: job a does not exist; `trainyard up` creates it",
-        ),
-        (
-            "pending",
-            "trainyard",
-            "--rank 0: no pod of this rank is running: job a is pending; `trainyard status` shows its events",
-        ),
+        ("suspended", "trainyard", "--rank 0: job a is stopped; `trainyard resume a` continues it"),
+        ("suspended", "", "RANK=0: job a is stopped; `make resume JOB=a` continues it"),
+        ("complete", "trainyard", "--rank 0: job a is complete; `trainyard rerun a` runs it again"),
+        ("absent", "trainyard", "--rank 0: job a does not exist; `trainyard up` creates it"),
+        ("pending", "trainyard", "--rank 0: job a is pending; `trainyard status` shows its events"),
     ],
 )
 def test_pod_of_a_job_without_running_pods_says_what_to_do(
@@ -78,7 +58,7 @@ def test_pod_of_a_job_without_running_pods_says_what_to_do(
     monkeypatch.setenv("STACK", "local")
     with pytest.raises(StackNotFound) as raised:
         pod_of([replace(HOST, state="succeeded")], "0", lambda: replace(JOB, state=state))
-    assert str(raised.value) == message
+    assert str(raised.value) == message.replace(": ", ": no pod of this rank is running: ", 1)
 
 
 LOST = 'E1127 01:51:12.000000   42 websocket.go:296] "Unknown stream" err="websocket: close 1006 (abnormal closure)"'

@@ -221,11 +221,7 @@ def test_rerun_of_a_running_job_without_a_terminal_changes_nothing(
         ("failed", [], ""),
         ("running", [], "End job digits, which is running"),
         ("failed", ["step-1", "step-2"], "Delete its checkpoints in /b/Digits (step-1 to step-2)"),
-        (
-            "running",
-            ["step-1"],
-            "End job digits, which is running, and delete its checkpoints in /b/Digits (step-1)",
-        ),
+        ("running", ["step-1"], "End job digits, which is running, and delete its checkpoints in /b/Digits (step-1)"),
     ],
 )
 def test_rerun_question_names_what_is_lost(state: str, saved: list[str], expected: str) -> None:
@@ -339,29 +335,20 @@ def test_rerun_fresh_that_cannot_move_the_curves_keeps_the_checkpoints(
 
 
 OTHER_BUCKET = {"job": "shared", "bucket": "file:///bucket/team"}
+SHARED = {"name": "shared", "recipe": "digits"}
 
 
 @pytest.mark.parametrize(
     ("flags", "others", "records", "message"),
     [
-        (
-            OTHER_BUCKET,
-            [{"name": "shared", "recipe": "digits"}],
-            {},
-            "has `bucket: file:///bucket/team` in its `flags`",
-        ),
+        (OTHER_BUCKET, [SHARED], {}, "has `bucket: file:///bucket/team` in its `flags`"),
         (
             {"job": "shared"},
-            [{"name": "b", "recipe": "digits", "flags": OTHER_BUCKET}],
+            [{**SHARED, "name": "b", "flags": OTHER_BUCKET}],
             {},
             "folder checkpoints/shared also belongs to job b",
         ),
-        (
-            {},
-            [],
-            {"old": {"checkpoints": "checkpoints/digits"}},
-            "folder checkpoints/digits also belongs to job old",
-        ),
+        ({}, [], {"old": {"checkpoints": "checkpoints/digits"}}, "folder checkpoints/digits also belongs to job old"),
     ],
 )
 def test_rerun_fresh_never_deletes_the_checkpoints_of_another_job(

@@ -255,10 +255,7 @@ def test_init_adds_the_requirements_file_of_a_script(project: Path, monkeypatch:
     [
         ({"platform": "azure"}, "--platform azure: must be one of local, gke, eks"),
         ({"platform": "local", "program": "digit"}, "--program digit: is unknown; write one of digits"),
-        (
-            {"platform": "local", "program": "nope.py"},
-            "--program nope.py: is not a file .* write ./ and the path of a",
-        ),
+        ({"platform": "local", "program": "nope.py"}, "--program nope.py: is not a file .* write ./ and the path of a"),
         ({"platform": "local", "program": "digits", "hosts": 0}, "--hosts 0: must be a number of at least 1"),
         (
             {"platform": "local", "program": "digits", "hosts": 9000},

@@ -28,6 +28,8 @@ RAY_JOB = {
 HOROVOD_JOB = {"script": "/opt/trainyard/recipes/mxnet_horovod.py", "image": "horovod"}
 STORES_JOB = {"recipe": None, "script": "/opt/trainyard/serve.py", "image": "stores"}
 IMAGENET = {"recipe": "imagenet"}
+LANGUAGE = {"recipe": "language"}
+TINY = "/opt/trainyard/tiny-imagenet"
 URL = {**CLUSTER, "kubeconfig": str(KUBECONFIG), "bucket": {"kind": "url", "url": "s3://team/runs"}}
 GKE = {"kind": "gke", "project": "some-project", "pools": [{"name": "cpu", "machine_type": "n2-standard-8"}]}
 EKS = {"kind": "eks", "pools": [{"name": "cpu", "machine_type": "c7i.2xlarge"}]}
@@ -44,45 +46,41 @@ def imagenet(**flags: Any) -> dict[str, Any]:
 
 
 IMAGE_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
-    (on(GKE, **MPI_JOB), "job.image.lacks_open_mpi", "jobs.0.image"),
-    (job(**RAY_JOB), "job.image.lacks_ray", "jobs.0.image"),
-    (job(**RAY_JOB, image="horovod"), "job.image.lacks_ray", "jobs.0.image"),
-    (job(**RAY_JOB, image="ray"), "job.script.not_in_image", "jobs.0.script"),
-    (job(kind="mpi-job"), "job.image.lacks_open_mpi", "jobs.0.image"),
-    (job(**MXNET_JOB), "job.image.lacks_mxnet", "jobs.0.image"),
-    (job(image="stores"), "job.image.lacks_trainer", "jobs.0.image"),
-    (job(**SCRIPT_JOB, image="horovod"), "job.image.lacks_torch", "jobs.0.image"),
-    (job(**SCRIPT_JOB, image="etcd", torchrun=False), "job.image.lacks_python", "jobs.0.image"),
-    (job(**SCRIPT_JOB, image="horovod", runtime="xla"), "job.image.lacks_xla", "jobs.0.image"),
-    (cloud(runtime="xla"), "job.image.not_built", "jobs.0.image"),
-    (on(EKS, **MPI_JOB, image="horovod"), "job.image.not_built", "jobs.0.image"),
-    (job(image="trainer"), "job.image.is_default", "jobs.0.image"),
-    (on(GKE, recipe=None, script="/bucket/train.py"), "job.script.in_bucket", "jobs.0.script"),
-    (on(GKE, flags={"data_dir": "/bucket"}), "job.bucket.no_folder", "jobs.0.flags.data_dir"),
+    (on(GKE, **MPI_JOB), "job.image.lacks_open_mpi", "image"),
+    (job(**RAY_JOB), "job.image.lacks_ray", "image"),
+    (job(**RAY_JOB, image="horovod"), "job.image.lacks_ray", "image"),
+    (job(**RAY_JOB, image="ray"), "job.script.not_in_image", "script"),
+    (job(kind="mpi-job"), "job.image.lacks_open_mpi", "image"),
+    (job(**MXNET_JOB), "job.image.lacks_mxnet", "image"),
+    (job(image="stores"), "job.image.lacks_trainer", "image"),
+    (job(**SCRIPT_JOB, image="horovod"), "job.image.lacks_torch", "image"),
+    (job(**SCRIPT_JOB, image="etcd", torchrun=False), "job.image.lacks_python", "image"),
+    (job(**SCRIPT_JOB, image="horovod", runtime="xla"), "job.image.lacks_xla", "image"),
+    (cloud(runtime="xla"), "job.image.not_built", "image"),
+    (on(EKS, **MPI_JOB, image="horovod"), "job.image.not_built", "image"),
+    (job(image="trainer"), "job.image.is_default", "image"),
+    (on(GKE, recipe=None, script="/bucket/train.py"), "job.script.in_bucket", "script"),
+    (on(GKE, flags={"data_dir": "/bucket"}), "job.bucket.no_folder", "flags.data_dir"),
     (
         on(GKE, recipe="imagenet", flags={"fake_data": False, "data_dir": "gs://a/b", "cache-dir": "/bucket/cache"}),
         "job.bucket.no_folder",
-        "jobs.0.flags.cache-dir",
+        "flags.cache-dir",
     ),
-    (on(GKE, flags={"bucket": "file:///bucket/a"}), "job.bucket.no_folder", "jobs.0.flags.bucket"),
-    (on(GKE, **NETWORK_CHECK_JOB, args=["--data=/bucket/a"]), "job.bucket.no_folder", "jobs.0.args.0"),
-    (on(URL, environment={"DATA": "/bucket/a"}), "job.bucket.no_folder", "jobs.0.environment.DATA"),
-    (job(**SCRIPT_JOB), "job.script.not_in_image", "jobs.0.script"),
-    (job(**NETWORK_CHECK_JOB, image="stores", torchrun=False), "job.script.not_in_image", "jobs.0.script"),
-    (job(recipe="language", flags={"init_from": "/llama"}), "job.init_from.not_in_image", "jobs.0.flags.init_from"),
+    (on(GKE, flags={"bucket": "file:///bucket/a"}), "job.bucket.no_folder", "flags.bucket"),
+    (on(GKE, **NETWORK_CHECK_JOB, args=["--data=/bucket/a"]), "job.bucket.no_folder", "args.0"),
+    (on(URL, environment={"DATA": "/bucket/a"}), "job.bucket.no_folder", "environment.DATA"),
+    (job(**SCRIPT_JOB), "job.script.not_in_image", "script"),
+    (job(**NETWORK_CHECK_JOB, image="stores", torchrun=False), "job.script.not_in_image", "script"),
+    (job(**LANGUAGE, flags={"init_from": "/llama"}), "job.init_from.not_in_image", "flags.init_from"),
+    (job(**LANGUAGE, flags={"tokenizer": "llama/tokenizer.json"}), "job.tokenizer.not_in_image", "flags.tokenizer"),
+    (imagenet(data_dir="/data/imagenet"), "job.data_dir.not_in_image", "flags.data_dir"),
     (
-        job(recipe="language", flags={"tokenizer": "llama/tokenizer.json"}),
-        "job.tokenizer.not_in_image",
-        "jobs.0.flags.tokenizer",
-    ),
-    (imagenet(data_dir="/data/imagenet"), "job.data_dir.not_in_image", "jobs.0.flags.data_dir"),
-    (
-        job(**IMAGENET, runtime="xla", flags={"fake_data": False, "data_dir": "/opt/trainyard/tiny-imagenet"}),
+        job(**IMAGENET, runtime="xla", flags={"fake_data": False, "data_dir": TINY}),
         "job.data_dir.not_in_image",
-        "jobs.0.flags.data_dir",
+        "flags.data_dir",
     ),
 ]
-"""Configurations with the code and path of their problem."""
+"""Configurations with the code and path, below `jobs.0`, of their problem."""
 VALID_IMAGES: list[dict[str, Any]] = [
     job(**MPI_JOB | HOROVOD_JOB),
     job(**MXNET_JOB | HOROVOD_JOB),
@@ -94,8 +92,8 @@ VALID_IMAGES: list[dict[str, Any]] = [
     imagenet(data_dir="/opt/trainyard/tiny-imagenet/"),
     imagenet(data_dir="tiny-imagenet"),
     imagenet(data_dir="/bucket/imagenet"),
-    job(recipe="language", flags={"init_from": "/bucket/llama", "tokenizer": "/bucket/llama/tokenizer.json"}),
-    job(recipe="language", flags={"tokenizer": "bpe"}),
+    job(**LANGUAGE, flags={"init_from": "/bucket/llama", "tokenizer": "/bucket/llama/tokenizer.json"}),
+    job(**LANGUAGE, flags={"tokenizer": "bpe"}),
     on(GKE, **IMAGENET, flags={"fake_data": False, "data_dir": "s3://team/imagenet"}),
     cloud(**IMAGENET, flags={"fake_data": False, "data_dir": "/data/imagenet"}),
     job(**IMAGENET, image="trainyard.local/a:1", flags={"fake_data": False, "data_dir": "/data/imagenet"}),
@@ -113,7 +111,7 @@ VALID_IMAGES: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize(("values", "code", "path"), IMAGE_PROBLEMS, ids=code_ids(IMAGE_PROBLEMS))
 def test_image_problem_has_code_and_path(values: dict[str, Any], code: str, path: str) -> None:
-    assert problems_of(values) == [(code, path)]
+    assert problems_of(values) == [(code, f"jobs.0.{path}")]
 
 
 @pytest.mark.parametrize("values", VALID_IMAGES, ids=str)
@@ -161,7 +159,7 @@ def test_prebuilt_image_without_xla_is_rejected_for_tpus() -> None:
 
 def cached(folder: str) -> dict[str, Any]:
     """Return a configuration with a job that caches decoded images."""
-    return imagenet(data_dir="/opt/trainyard/tiny-imagenet", cache_dir=folder)
+    return imagenet(data_dir=TINY, cache_dir=folder)
 
 
 def bucket(url: str, **changes: Any) -> dict[str, Any]:
@@ -170,23 +168,19 @@ def bucket(url: str, **changes: Any) -> dict[str, Any]:
 
 
 FOLDER_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
-    (bucket("file:///checkpoints"), "job.bucket.read_only", "jobs.0.flags.bucket"),
-    (cloud(flags={"bucket": "file:///home/me"}), "job.bucket.read_only", "jobs.0.flags.bucket"),
-    (cached("/cache"), "job.cache_dir.read_only", "jobs.0.flags.cache_dir"),
-    (cached("s3://team/cache"), "job.cache_dir.read_only", "jobs.0.flags.cache_dir"),
-    (bucket("file:///tmp/ck", hosts=2), "job.bucket.of_each_host", "jobs.0.flags.bucket"),
-    (
-        bucket("file:///dev/shm/ck", elastic={"min_hosts": 1, "max_hosts": 2}),
-        "job.bucket.of_each_host",
-        "jobs.0.flags.bucket",
-    ),
+    (bucket("file:///checkpoints"), "job.bucket.read_only", "bucket"),
+    (cloud(flags={"bucket": "file:///home/me"}), "job.bucket.read_only", "bucket"),
+    (cached("/cache"), "job.cache_dir.read_only", "cache_dir"),
+    (cached("s3://team/cache"), "job.cache_dir.read_only", "cache_dir"),
+    (bucket("file:///tmp/ck", hosts=2), "job.bucket.of_each_host", "bucket"),
+    (bucket("file:///dev/shm/ck", elastic={"min_hosts": 1, "max_hosts": 2}), "job.bucket.of_each_host", "bucket"),
 ]
-"""Configurations with the code and path of their problem."""
+"""Configurations with the code and flag of their problem."""
 
 
-@pytest.mark.parametrize(("values", "code", "path"), FOLDER_PROBLEMS, ids=code_ids(FOLDER_PROBLEMS))
-def test_folder_not_writable_in_pods_has_code_and_path(values: dict[str, Any], code: str, path: str) -> None:
-    assert problems_of(values) == [(code, path)]
+@pytest.mark.parametrize(("values", "code", "flag"), FOLDER_PROBLEMS, ids=code_ids(FOLDER_PROBLEMS))
+def test_folder_not_writable_in_pods_has_code_and_path(values: dict[str, Any], code: str, flag: str) -> None:
+    assert problems_of(values) == [(code, f"jobs.0.flags.{flag}")]
 
 
 @pytest.mark.parametrize(
@@ -272,10 +266,10 @@ def test_script_of_image_is_accepted(path: str) -> None:
 
 @pytest.mark.parametrize("path", ["./llama", "meta-llama/Llama-3.2-1B"])
 def test_missing_weights_have_message_with_the_platforms_bucket(path: str) -> None:
-    (line,) = error_lines(job(recipe="language", flags={"init_from": path}))
+    (line,) = error_lines(job(**LANGUAGE, flags={"init_from": path}))
     assert (
         "copy it into the folder that `pulumi stack output bucket_url` names, and write its path below /bucket" in line
     )
     assert line.endswith("; nothing is downloaded from Hugging Face's Hub")
-    (line,) = error_lines(on(GKE, recipe="language", flags={"init_from": path}))
+    (line,) = error_lines(on(GKE, **LANGUAGE, flags={"init_from": path}))
     assert "copy it into a bucket and write its URL (s3:// or gs://)" in line

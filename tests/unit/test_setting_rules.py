@@ -24,6 +24,7 @@ from tests.unit.stack_settings import (
 )
 
 GKE = {"platform": {"kind": "gke", "project": "some-project", "deletion_protection": True}, "jobs": []}
+L4 = {"accelerator": "nvidia-l4"}
 SETTING_MESSAGES: dict[str, tuple[dict[str, Any], str]] = {
     "number": (job(hosts=0), "jobs[0].hosts = 0: must be an integer from 1 to 10000; write `hosts: 1`"),
     "quotes": (
@@ -58,18 +59,14 @@ SETTING_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (cloud(accelerator="v4-32", flags={"device": "cpu"}), "job.device.not_cpu", "jobs.0.flags.device"),
     (job(runtime="xla", flags={"compile": True}), "job.compile.on_xla", "jobs.0.flags.compile"),
     (job(recipe="imagenet", flags={"fake_data": False}), "job.fake_data.no_data_dir", "jobs.0.flags.fake_data"),
-    (
-        cloud(accelerator="nvidia-l4", processes_per_host=2),
-        "job.processes_per_host.too_many",
-        "jobs.0.processes_per_host",
-    ),
+    (cloud(**L4, processes_per_host=2), "job.processes_per_host.too_many", "jobs.0.processes_per_host"),
     (cluster(namespace="default"), "kubeconfig.namespace.reserved", "platform.namespace"),
     (cluster(kubeconfig="/no/such/file"), "kubeconfig.context.unknown", "platform.kubeconfig"),
     (job(hosts=-2), "settings.greater_than_equal", "jobs.0.hosts"),
     (job(hosts="two"), "settings.int_type", "jobs.0.hosts"),
     (job(hosts=True), "settings.int_type", "jobs.0.hosts"),
     (job(deadline_seconds="2 days"), "settings.int_type", "jobs.0.deadline_seconds"),
-    ({"platform": PLATFORM, "jobs": [JOB], "ttl_hours": "1d"}, "settings.float_type", "ttl_hours"),
+    ({**job(), "ttl_hours": "1d"}, "settings.float_type", "ttl_hours"),
     (job(name=7), "settings.string_type", "jobs.0.name"),
     (job(name="a" * 64), "settings.dns_label", "jobs.0.name"),
     (job(name="a" * 62), "job.name.too_long", "jobs.0.name"),
@@ -80,8 +77,8 @@ SETTING_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (job(flags={"--lr": 1}), "settings.key.flag_name", "jobs.0.flags.--lr"),
     (job(flags={"lr": [1]}), "settings.flag_value", "jobs.0.flags.lr"),
     (job(environment={"PET_NNODES": "9"}), "settings.key.variable_reserved", "jobs.0.environment.PET_NNODES"),
-    ({"platform": PLATFORM, "jobs": [JOB], "budget": float("inf")}, "settings.finite_number", "budget"),
-    ({"platform": PLATFORM, "jobs": [JOB], "budget": 0}, "settings.greater_than", "budget"),
+    ({**job(), "budget": float("inf")}, "settings.finite_number", "budget"),
+    ({**job(), "budget": 0}, "settings.greater_than", "budget"),
     (job(min_bandwidth_gbps="fast"), "settings.float_type", "jobs.0.min_bandwidth_gbps"),
     (job(environment={"A": True}), "settings.variable_value", "jobs.0.environment.A"),
     (job(image="my image"), "settings.image_reference", "jobs.0.image"),
