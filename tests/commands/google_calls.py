@@ -29,6 +29,19 @@ class Calls:
         return {f"{service}.{each}" for each in (*self.create, *self.read, *self.update, *self.delete)}
 
 
+def compute_calls(source: str, resource: str, operations: str = "regionOperations") -> Calls:
+    """Return the usual calls for a resource of Compute Engine. Each change is an operation."""
+    insert, patch, delete = ((f"{resource}.{each}", f"{operations}.get") for each in ("insert", "patch", "delete"))
+    read = (f"{resource}.get",)
+    return Calls(source=source, api="compute.beta", create=insert, read=read, update=patch, delete=delete)
+
+
+def member_calls(source: str, api: str, resource: str) -> Calls:
+    """Return the calls for a member of a resource's policy."""
+    change = (f"{resource}.getIamPolicy", f"{resource}.setIamPolicy")
+    return Calls(source=source, api=api, create=change, read=change[:1], delete=change)
+
+
 CALLS: Mapping[str, Calls] = {
     "gcp:artifactregistry/repository:Repository": Calls(
         source="artifactregistry/resource_artifact_registry_repository.go:949",
@@ -38,45 +51,21 @@ CALLS: Mapping[str, Calls] = {
         update=("projects.locations.repositories.patch",),
         delete=("projects.locations.repositories.delete", "projects.locations.operations.get"),
     ),
-    "gcp:artifactregistry/repositoryIamMember:RepositoryIamMember": Calls(
-        source="artifactregistry/iam_artifact_registry_repository.go:189",
-        api="artifactregistry.v1",
-        create=("projects.locations.repositories.getIamPolicy", "projects.locations.repositories.setIamPolicy"),
-        read=("projects.locations.repositories.getIamPolicy",),
-        delete=("projects.locations.repositories.getIamPolicy", "projects.locations.repositories.setIamPolicy"),
+    "gcp:artifactregistry/repositoryIamMember:RepositoryIamMember": member_calls(
+        "artifactregistry/iam_artifact_registry_repository.go:189",
+        "artifactregistry.v1",
+        "projects.locations.repositories",
     ),
-    "gcp:compute/firewall:Firewall": Calls(
-        source="compute/resource_compute_firewall.go:559",
-        api="compute.beta",
-        create=("firewalls.insert", "globalOperations.get"),
-        read=("firewalls.get",),
-        update=("firewalls.patch", "globalOperations.get"),
-        delete=("firewalls.delete", "globalOperations.get"),
+    "gcp:compute/firewall:Firewall": compute_calls(
+        "compute/resource_compute_firewall.go:559", "firewalls", "globalOperations"
     ),
-    "gcp:compute/network:Network": Calls(
-        source="compute/resource_compute_network.go:328",
-        api="compute.beta",
-        create=("networks.insert", "globalOperations.get"),
-        read=("networks.get",),
-        update=("networks.patch", "globalOperations.get"),
-        delete=("networks.delete", "globalOperations.get"),
+    "gcp:compute/network:Network": compute_calls(
+        "compute/resource_compute_network.go:328", "networks", "globalOperations"
     ),
-    "gcp:compute/resourcePolicy:ResourcePolicy": Calls(
-        source="compute/resource_compute_resource_policy.go:553",
-        api="compute.beta",
-        create=("resourcePolicies.insert", "regionOperations.get"),
-        read=("resourcePolicies.get",),
-        update=("resourcePolicies.patch", "regionOperations.get"),
-        delete=("resourcePolicies.delete", "regionOperations.get"),
+    "gcp:compute/resourcePolicy:ResourcePolicy": compute_calls(
+        "compute/resource_compute_resource_policy.go:553", "resourcePolicies"
     ),
-    "gcp:compute/router:Router": Calls(
-        source="compute/resource_compute_router.go:377",
-        api="compute.beta",
-        create=("routers.insert", "regionOperations.get"),
-        read=("routers.get",),
-        update=("routers.patch", "regionOperations.get"),
-        delete=("routers.delete", "regionOperations.get"),
-    ),
+    "gcp:compute/router:Router": compute_calls("compute/resource_compute_router.go:377", "routers"),
     "gcp:compute/routerNat:RouterNat": Calls(
         source="compute/resource_compute_router_nat.go:711",
         api="compute.beta",
@@ -146,12 +135,8 @@ CALLS: Mapping[str, Calls] = {
         ),
         more=("compute.instanceGroupManagers.list", "iam.serviceAccounts.actAs"),
     ),
-    "gcp:projects/iAMMember:IAMMember": Calls(
-        source="resourcemanager/iam_project.go:93",
-        api="cloudresourcemanager.v1",
-        create=("projects.getIamPolicy", "projects.setIamPolicy"),
-        read=("projects.getIamPolicy",),
-        delete=("projects.getIamPolicy", "projects.setIamPolicy"),
+    "gcp:projects/iAMMember:IAMMember": member_calls(
+        "resourcemanager/iam_project.go:93", "cloudresourcemanager.v1", "projects"
     ),
     "gcp:projects/service:Service": Calls(
         source="resourcemanager/resource_google_project_service.go:217",
@@ -169,12 +154,8 @@ CALLS: Mapping[str, Calls] = {
         update=("projects.serviceAccounts.get", "projects.serviceAccounts.patch"),
         delete=("projects.serviceAccounts.delete",),
     ),
-    "gcp:serviceaccount/iAMMember:IAMMember": Calls(
-        source="resourcemanager/iam_service_account.go:85",
-        api="iam.v1",
-        create=("projects.serviceAccounts.getIamPolicy", "projects.serviceAccounts.setIamPolicy"),
-        read=("projects.serviceAccounts.getIamPolicy",),
-        delete=("projects.serviceAccounts.getIamPolicy", "projects.serviceAccounts.setIamPolicy"),
+    "gcp:serviceaccount/iAMMember:IAMMember": member_calls(
+        "resourcemanager/iam_service_account.go:85", "iam.v1", "projects.serviceAccounts"
     ),
     "gcp:storage/bucket:Bucket": Calls(
         source="storage/resource_storage_bucket.go:887",
@@ -184,12 +165,8 @@ CALLS: Mapping[str, Calls] = {
         update=("buckets.patch", "buckets.get"),
         delete=("anywhereCaches.list", "objects.list", "objects.delete", "buckets.delete"),
     ),
-    "gcp:storage/bucketIAMMember:BucketIAMMember": Calls(
-        source="storage/iam_storage_bucket.go:106",
-        api="storage.v1",
-        create=("buckets.getIamPolicy", "buckets.setIamPolicy"),
-        read=("buckets.getIamPolicy",),
-        delete=("buckets.getIamPolicy", "buckets.setIamPolicy"),
+    "gcp:storage/bucketIAMMember:BucketIAMMember": member_calls(
+        "storage/iam_storage_bucket.go:106", "storage.v1", "buckets"
     ),
 }
 """Pulumi's type -> calls."""
@@ -274,124 +251,57 @@ An operation of Artifact Registry needs none. Reading and updating a bucket also
 the access lists.
 """
 
+
+def permissions(service: str, **verbs: str) -> tuple[str, ...]:
+    """Return the permissions of a service from the verbs of each of its resources."""
+    return tuple(f"{service}.{resource}.{verb}" for resource, names in verbs.items() for verb in names.split())
+
+
+PROJECT = permissions("resourcemanager", projects="get")
+LISTED = (*PROJECT, *permissions("serviceusage", services="list"))
+READ = ("firewalls", "globalOperations", "networks", "regionOperations", "routers", "subnetworks")
+COMPUTE = (*LISTED, *permissions("compute", **dict.fromkeys(READ, "get")))
+"""Permissions of every role for Compute Engine."""
 ROLES: Mapping[str, Sequence[str]] = {
     "roles/container.admin": (
-        "container.clusters.create",
-        "container.clusters.delete",
-        "container.clusters.get",
-        "container.clusters.update",
-        "container.operations.get",
-        "resourcemanager.projects.get",
+        *permissions("container", clusters="create delete get update", operations="get"),
+        *PROJECT,
     ),
     "roles/compute.networkAdmin": (
-        "compute.firewalls.get",
-        "compute.globalOperations.get",
-        "compute.instanceGroupManagers.list",
-        "compute.networks.create",
-        "compute.networks.delete",
-        "compute.networks.get",
-        "compute.networks.update",
-        "compute.networks.updatePolicy",
-        "compute.regionOperations.get",
-        "compute.routers.create",
-        "compute.routers.delete",
-        "compute.routers.get",
-        "compute.routers.update",
-        "compute.subnetworks.create",
-        "compute.subnetworks.delete",
-        "compute.subnetworks.expandIpCidrRange",
-        "compute.subnetworks.get",
-        "compute.subnetworks.setPrivateIpGoogleAccess",
-        "compute.subnetworks.update",
-        "resourcemanager.projects.get",
-        "serviceusage.services.list",
+        *COMPUTE,
+        *permissions("compute", instanceGroupManagers="list", routers="create delete update"),
+        *permissions("compute", networks="create delete update updatePolicy"),
+        *permissions("compute", subnetworks="create delete expandIpCidrRange setPrivateIpGoogleAccess update"),
     ),
     "roles/compute.securityAdmin": (
-        "compute.firewalls.create",
-        "compute.firewalls.delete",
-        "compute.firewalls.get",
-        "compute.firewalls.update",
-        "compute.globalOperations.get",
-        "compute.networks.get",
-        "compute.networks.updatePolicy",
-        "compute.regionOperations.get",
-        "compute.routers.get",
-        "compute.subnetworks.get",
-        "resourcemanager.projects.get",
-        "serviceusage.services.list",
+        *COMPUTE,
+        *permissions("compute", firewalls="create delete update", networks="updatePolicy"),
     ),
     "roles/compute.instanceAdmin.v1": (
-        "compute.firewalls.get",
-        "compute.globalOperations.get",
-        "compute.instanceGroupManagers.list",
-        "compute.networks.get",
-        "compute.regionOperations.get",
-        "compute.resourcePolicies.create",
-        "compute.resourcePolicies.delete",
-        "compute.resourcePolicies.get",
-        "compute.resourcePolicies.update",
-        "compute.routers.get",
-        "compute.subnetworks.get",
-        "resourcemanager.projects.get",
-        "serviceusage.services.list",
+        *COMPUTE,
+        *permissions("compute", instanceGroupManagers="list", resourcePolicies="create delete get update"),
     ),
     "roles/compute.viewer": (
-        "compute.firewalls.get",
-        "compute.globalOperations.get",
-        "compute.instanceGroupManagers.list",
-        "compute.networks.get",
-        "compute.regionOperations.get",
-        "compute.resourcePolicies.get",
-        "compute.routers.get",
-        "compute.subnetworks.get",
-        "resourcemanager.projects.get",
-        "serviceusage.services.list",
+        *COMPUTE,
+        *permissions("compute", instanceGroupManagers="list", resourcePolicies="get"),
     ),
     "roles/storage.admin": (
-        "resourcemanager.projects.get",
-        "storage.anywhereCaches.list",
-        "storage.buckets.create",
-        "storage.buckets.delete",
-        "storage.buckets.get",
-        "storage.buckets.getIamPolicy",
-        "storage.buckets.setIamPolicy",
-        "storage.buckets.update",
-        "storage.objects.delete",
-        "storage.objects.list",
+        *permissions("storage", anywhereCaches="list", objects="delete list"),
+        *permissions("storage", buckets="create delete get getIamPolicy setIamPolicy update"),
+        *PROJECT,
     ),
     "roles/artifactregistry.admin": (
-        "artifactregistry.repositories.create",
-        "artifactregistry.repositories.delete",
-        "artifactregistry.repositories.get",
-        "artifactregistry.repositories.getIamPolicy",
-        "artifactregistry.repositories.setIamPolicy",
-        "artifactregistry.repositories.update",
-        "resourcemanager.projects.get",
+        *permissions("artifactregistry", repositories="create delete get getIamPolicy setIamPolicy update"),
+        *PROJECT,
     ),
     "roles/iam.serviceAccountAdmin": (
-        "iam.serviceAccounts.create",
-        "iam.serviceAccounts.delete",
-        "iam.serviceAccounts.get",
-        "iam.serviceAccounts.getIamPolicy",
-        "iam.serviceAccounts.setIamPolicy",
-        "iam.serviceAccounts.update",
-        "resourcemanager.projects.get",
+        *permissions("iam", serviceAccounts="create delete get getIamPolicy setIamPolicy update"),
+        *PROJECT,
     ),
-    "roles/iam.serviceAccountUser": (
-        "iam.serviceAccounts.actAs",
-        "iam.serviceAccounts.get",
-        "resourcemanager.projects.get",
-    ),
-    "roles/resourcemanager.projectIamAdmin": (
-        "resourcemanager.projects.get",
-        "resourcemanager.projects.getIamPolicy",
-        "resourcemanager.projects.setIamPolicy",
-    ),
-    "roles/serviceusage.serviceUsageAdmin": (
-        "serviceusage.operations.get",
-        "serviceusage.services.disable",
-        "serviceusage.services.enable",
-        "serviceusage.services.list",
+    "roles/iam.serviceAccountUser": (*permissions("iam", serviceAccounts="actAs get"), *PROJECT),
+    "roles/resourcemanager.projectIamAdmin": permissions("resourcemanager", projects="get getIamPolicy setIamPolicy"),
+    "roles/serviceusage.serviceUsageAdmin": permissions(
+        "serviceusage", operations="get", services="disable enable list"
     ),
 }
 """Role -> those of these permissions that it contains: gcp/roles of the same data set."""
