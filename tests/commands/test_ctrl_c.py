@@ -14,53 +14,15 @@ import pytest
 
 from commands.environment import PROJECT
 from commands.interrupts import STILL_RUNNING
+from tests.commands.test_shell import KUBECONFIG, backend_of_deployed_stack, settings_for
 
 
 def deployed_stack_environment(port: int, folder: Path) -> dict[str, str]:
     """Return the environment of a deployed stack whose API server is `127.0.0.1:port`."""
     kubeconfig = folder / "kubeconfig"
-    content = {
-        "current-context": "there",
-        "clusters": [{"name": "there", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
-        "users": [{"name": "me", "user": {}}],
-        "contexts": [{"name": "there", "context": {"cluster": "there", "user": "me"}}],
-    }
-    kubeconfig.write_text(json.dumps(content), encoding="utf-8")
-    outputs = {
-        "kubeconfig_path": str(kubeconfig),
-        "namespace": "training",
-        "jobs": ["digits"],
-        "bucket_url": f"file://{folder}",
-    }
-    resource = {
-        "urn": "urn:pulumi:tests::trainyard::pulumi:pulumi:Stack::trainyard-tests",
-        "type": "pulumi:pulumi:Stack",
-        "outputs": outputs,
-    }
-    manifest = {"time": "2026-01-01T00:00:00Z", "magic": "", "version": ""}
-    state = folder / "deployment.json"
-    state.write_text(
-        json.dumps({"version": 3, "deployment": {"manifest": manifest, "resources": [resource]}}), encoding="utf-8"
-    )
-    backend = folder / "backend"
-    backend.mkdir()
-    settings = {
-        "PULUMI_BACKEND_URL": f"file://{backend}",
-        "PULUMI_CONFIG_PASSPHRASE": "for tests",
-        "SHELL": "/bin/sh",
-        "STACK": "tests",
-    }
-    environment = {name: value for name, value in os.environ.items() if name != "KUBECONFIG"} | settings
-    subprocess.run(
-        [sys.executable, "-m", "commands.shell"],
-        cwd=PROJECT,
-        env=environment,
-        input=f"pulumi stack import --file {state}",
-        stdout=subprocess.DEVNULL,
-        text=True,
-        check=True,
-    )
-    return environment
+    server = {"name": "there", "cluster": {"server": f"http://127.0.0.1:{port}"}}
+    kubeconfig.write_text(json.dumps({**KUBECONFIG, "clusters": [server]}), encoding="utf-8")
+    return settings_for(backend_of_deployed_stack(folder, kubeconfig, jobs=["digits"], bucket_url=f"file://{folder}"))
 
 
 EXEC_PROGRAM = """

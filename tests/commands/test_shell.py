@@ -99,11 +99,11 @@ def terminal_output(environment: dict[str, str], *commands: str) -> str:
     return printed.decode(errors="replace").replace("\r", "")
 
 
-def backend_of_deployed_stack(folder: Path, kubeconfig: Path) -> Path:
+def backend_of_deployed_stack(folder: Path, kubeconfig: Path, **outputs: Any) -> Path:
     """Return the backend of a stack with the outputs of a deployed one."""
     exported = copy.deepcopy(STACK_EXPORT)
     (resource,) = exported["deployment"]["resources"]
-    resource["outputs"] = {"kubeconfig_path": str(kubeconfig), "namespace": "training"}
+    resource["outputs"] = {"kubeconfig_path": str(kubeconfig), "namespace": "training", **outputs}
     state = folder / "deployment.json"
     state.write_text(json.dumps(exported), encoding="utf-8")
     backend = folder / "backend"
