@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import threading
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -162,13 +163,21 @@ def stack(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 @pytest.mark.parametrize(
-    ("state", "message"),
-    [("absent", "does not exist; `make up` creates it"), ("failed", "is already failed; `make rerun JOB=digits`")],
+    ("command", "state", "message"),
+    [
+        (jobs.stop, "absent", "does not exist; `make up` creates it"),
+        (jobs.stop, "failed", "is already failed; `make rerun JOB=digits`"),
+        (jobs.resume, "absent", "does not exist; `make up` creates it"),
+        (jobs.resume, "complete", "is complete; `make rerun JOB=digits` runs it again"),
+        (jobs.resume, "running", "is running; `make logs JOB=digits` follows it"),
+    ],
 )
-def test_stop_of_a_job_that_does_not_run_is_an_error(stack: SimpleNamespace, state: str, message: str) -> None:
+def test_stop_or_resume_of_a_job_in_another_state_is_an_error(
+    stack: SimpleNamespace, command: Callable[[str], int], state: str, message: str
+) -> None:
     stack.current = replace(JOB, state=state)
     with pytest.raises(JobError, match=message):
-        jobs.stop("digits")
+        command("digits")
 
 
 def test_stop_of_an_interactive_ray_job_is_an_error_with_a_remedy(stack: SimpleNamespace) -> None:
@@ -177,20 +186,6 @@ def test_stop_of_an_interactive_ray_job_is_an_error_with_a_remedy(stack: SimpleN
     stack.config = lambda: SimpleNamespace(jobs=[interactive])
     with pytest.raises(JobError, match=r"remove it from Pulumi\.local\.yaml and run `make up`"):
         jobs.stop("digits")
-
-
-@pytest.mark.parametrize(
-    ("state", "message"),
-    [
-        ("absent", "does not exist; `make up` creates it"),
-        ("complete", "is complete; `make rerun JOB=digits` runs it again"),
-        ("running", "is running; `make logs JOB=digits` follows it"),
-    ],
-)
-def test_resume_of_a_job_that_is_not_stopped_is_an_error(stack: SimpleNamespace, state: str, message: str) -> None:
-    stack.current = replace(JOB, state=state)
-    with pytest.raises(JobError, match=message):
-        jobs.resume("digits")
 
 
 def test_rerun_of_a_complete_recipe_without_fresh_is_an_error_with_both_remedies(stack: SimpleNamespace) -> None:

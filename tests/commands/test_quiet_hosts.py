@@ -236,13 +236,12 @@ def test_rank_whose_pod_was_deleted_is_told_from_a_rank_that_never_was(rank: int
         follow_module.check_rank(rank, HOSTS[1:], {"ok": replace(JOB, state="failed")})
 
 
-@pytest.mark.parametrize(("state", "deleted"), [("failed", [0]), ("running", []), ("complete", [])])
-def test_only_a_failed_job_has_deleted_ranks(state: str, deleted: list[int]) -> None:
-    assert follow_module.deleted_ranks(replace(JOB, state=state), HOSTS[1:]) == deleted
-
-
-def test_failed_job_whose_pods_are_all_gone_has_no_deleted_ranks() -> None:
-    assert follow_module.deleted_ranks(replace(JOB, state="failed"), []) == []
+@pytest.mark.parametrize(
+    ("state", "hosts", "deleted"),
+    [("failed", HOSTS[1:], [0]), ("running", HOSTS[1:], []), ("complete", HOSTS[1:], []), ("failed", [], [])],
+)
+def test_only_a_failed_job_with_pods_has_deleted_ranks(state: str, hosts: list[PodState], deleted: list[int]) -> None:
+    assert follow_module.deleted_ranks(replace(JOB, state=state), hosts) == deleted
 
 
 def test_logs_of_a_failed_job_name_the_rank_whose_output_is_gone(capsys: pytest.CaptureFixture[str]) -> None:

@@ -45,6 +45,16 @@ def imagenet(**flags: Any) -> dict[str, Any]:
     return job(**IMAGENET, flags={"fake_data": False, **flags})
 
 
+def cached(folder: str) -> dict[str, Any]:
+    """Return a configuration with a job that caches decoded images."""
+    return imagenet(data_dir=TINY, cache_dir=folder)
+
+
+def bucket(url: str, **changes: Any) -> dict[str, Any]:
+    """Return a configuration with a job that has its own bucket."""
+    return job(flags={"bucket": url}, **changes)
+
+
 IMAGE_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (on(GKE, **MPI_JOB), "job.image.lacks_open_mpi", "image"),
     (job(**RAY_JOB), "job.image.lacks_ray", "image"),
@@ -79,6 +89,12 @@ IMAGE_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
         "job.data_dir.not_in_image",
         "flags.data_dir",
     ),
+    (bucket("file:///checkpoints"), "job.bucket.read_only", "flags.bucket"),
+    (cloud(flags={"bucket": "file:///home/me"}), "job.bucket.read_only", "flags.bucket"),
+    (cached("/cache"), "job.cache_dir.read_only", "flags.cache_dir"),
+    (cached("s3://team/cache"), "job.cache_dir.read_only", "flags.cache_dir"),
+    (bucket("file:///tmp/ck", hosts=2), "job.bucket.of_each_host", "flags.bucket"),
+    (bucket("file:///dev/shm/ck", elastic={"min_hosts": 1, "max_hosts": 2}), "job.bucket.of_each_host", "flags.bucket"),
 ]
 """Configurations with the code and path, below `jobs.0`, of their problem."""
 VALID_IMAGES: list[dict[str, Any]] = [
@@ -106,16 +122,25 @@ VALID_IMAGES: list[dict[str, Any]] = [
     cloud(**IMAGENET, flags={"fake_data": False, "data_dir": "/bucket/a"}),
     on(URL, **SCRIPT_JOB, args=["/buckets/a", "a=/bucket/a"]),
     job(image="example.com/team/train:1"),
+    bucket("file:///bucket"),
+    bucket("file:///bucket/mine", hosts=2),
+    bucket("file:///tmp/ck"),
+    bucket(""),
+    bucket("s3://team/runs", hosts=2),
+    cached("/dev/shm"),
+    cached("/tmp/images"),
+    cached(""),
+    job(recipe="imagenet", flags={"cache_dir": ""}),
 ]
 
 
 @pytest.mark.parametrize(("values", "code", "path"), IMAGE_PROBLEMS, ids=code_ids(IMAGE_PROBLEMS))
-def test_image_problem_has_code_and_path(values: dict[str, Any], code: str, path: str) -> None:
+def test_image_or_folder_problem_has_code_and_path(values: dict[str, Any], code: str, path: str) -> None:
     assert problems_of(values) == [(code, f"jobs.0.{path}")]
 
 
 @pytest.mark.parametrize("values", VALID_IMAGES, ids=str)
-def test_image_that_can_run_job_is_accepted(values: dict[str, Any]) -> None:
+def test_image_and_folders_that_can_run_job_are_accepted(values: dict[str, Any]) -> None:
     assert parse(values).jobs
 
 
@@ -155,51 +180,6 @@ def test_prebuilt_image_without_xla_is_rejected_for_tpus() -> None:
     values = on(platform, accelerator="v4-8")
     config = StackConfig.model_validate(values, strict=False)
     assert [each.code for each in configuration_conflicts(config.cloud, config.jobs)] == ["job.image.not_built"]
-
-
-def cached(folder: str) -> dict[str, Any]:
-    """Return a configuration with a job that caches decoded images."""
-    return imagenet(data_dir=TINY, cache_dir=folder)
-
-
-def bucket(url: str, **changes: Any) -> dict[str, Any]:
-    """Return a configuration with a job that has its own bucket."""
-    return job(flags={"bucket": url}, **changes)
-
-
-FOLDER_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
-    (bucket("file:///checkpoints"), "job.bucket.read_only", "bucket"),
-    (cloud(flags={"bucket": "file:///home/me"}), "job.bucket.read_only", "bucket"),
-    (cached("/cache"), "job.cache_dir.read_only", "cache_dir"),
-    (cached("s3://team/cache"), "job.cache_dir.read_only", "cache_dir"),
-    (bucket("file:///tmp/ck", hosts=2), "job.bucket.of_each_host", "bucket"),
-    (bucket("file:///dev/shm/ck", elastic={"min_hosts": 1, "max_hosts": 2}), "job.bucket.of_each_host", "bucket"),
-]
-"""Configurations with the code and flag of their problem."""
-
-
-@pytest.mark.parametrize(("values", "code", "flag"), FOLDER_PROBLEMS, ids=code_ids(FOLDER_PROBLEMS))
-def test_folder_not_writable_in_pods_has_code_and_path(values: dict[str, Any], code: str, flag: str) -> None:
-    assert problems_of(values) == [(code, f"jobs.0.flags.{flag}")]
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        bucket("file:///bucket"),
-        bucket("file:///bucket/mine", hosts=2),
-        bucket("file:///tmp/ck"),
-        bucket(""),
-        bucket("s3://team/runs", hosts=2),
-        cached("/dev/shm"),
-        cached("/tmp/images"),
-        cached(""),
-        job(recipe="imagenet", flags={"cache_dir": ""}),
-    ],
-    ids=str,
-)
-def test_folder_writable_in_pods_is_accepted(values: dict[str, Any]) -> None:
-    assert parse(values).jobs
 
 
 def script(path: str, **changes: Any) -> dict[str, Any]:

@@ -156,23 +156,24 @@ def test_load_file_secret_must_be_encrypted(tmp_path: Path) -> None:
         load_file(write(tmp_path, text.replace("{secure: v1:abc}", "abc")))
 
 
-def test_load_file_unused_secret_in_plain_text_is_rejected(tmp_path: Path) -> None:
-    text = "config: {platform: {kind: local}, jobs: [], 'secrets:wandb': hunter2, 'secrets:hub': {secure: v1:abc}}"
+@pytest.mark.parametrize(
+    ("settings", "code"),
+    [
+        ("'secrets:wandb': hunter2, 'secrets:hub': {secure: v1:abc}", "secrets"),
+        ("'aws:region': us-west-2, 'gcp:credentials': hunter2", "setting"),
+    ],
+)
+def test_load_file_unused_or_provider_secret_in_plain_text_is_rejected(
+    tmp_path: Path, settings: str, code: str
+) -> None:
+    text = f"config: {{platform: {{kind: local}}, jobs: [], {settings}}}"
     with pytest.raises(ConfigError) as caught:
         load_file(write(tmp_path, text))
-    assert [each.code for each in caught.value.problems] == ["stack.secrets.in_clear"]
+    assert [each.code for each in caught.value.problems] == [f"stack.{code}.in_clear"]
     assert "hunter2" not in str(caught.value)
     assert load_file(write(tmp_path, text.replace("hunter2", "{secure: v1:def}"))).jobs == ()
-
-
-def test_load_file_provider_secret_in_plain_text_is_rejected(tmp_path: Path) -> None:
-    text = "config: {platform: {kind: local}, jobs: [], 'aws:region': us-west-2, 'gcp:credentials': hunter2}"
-    with pytest.raises(ConfigError) as caught:
-        load_file(write(tmp_path, text))
-    assert [each.code for each in caught.value.problems] == ["stack.setting.in_clear"]
-    assert "hunter2" not in str(caught.value)
-    assert load_file(write(tmp_path, text.replace("hunter2", "{secure: v1:def}"))).jobs == ()
-    assert load_file(write(tmp_path, text.replace("hunter2", "/root/key.json"))).jobs == ()
+    if code == "setting":
+        assert load_file(write(tmp_path, text.replace("hunter2", "/root/key.json"))).jobs == ()
 
 
 def test_jobs_may_be_names_of_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
