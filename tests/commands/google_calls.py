@@ -281,10 +281,7 @@ ROLES: Mapping[str, Sequence[str]] = {
         *COMPUTE,
         *permissions("compute", instanceGroupManagers="list", resourcePolicies="create delete get update"),
     ),
-    "roles/compute.viewer": (
-        *COMPUTE,
-        *permissions("compute", instanceGroupManagers="list", resourcePolicies="get"),
-    ),
+    "roles/compute.viewer": (*COMPUTE, *permissions("compute", instanceGroupManagers="list", resourcePolicies="get")),
     "roles/storage.admin": (
         *permissions("storage", anywhereCaches="list", objects="delete list"),
         *permissions("storage", buckets="create delete get getIamPolicy setIamPolicy update"),

@@ -247,10 +247,7 @@ def test_copy_follows_links_to_folders(bucket: Bucket, tmp_path: Path) -> None:
     assert "digits/latest/checkpoint.json" in files_of(tmp_path / "out")
 
 
-@pytest.mark.parametrize(
-    ("url", "program"),
-    [("gs://team", "gcloud"), ("s3://team", "aws")],
-)
+@pytest.mark.parametrize(("url", "program"), [("gs://team", "gcloud"), ("s3://team", "aws")])
 def test_copy_from_a_cloud_that_fails_leaves_no_file(
     url: str, program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

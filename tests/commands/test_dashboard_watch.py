@@ -380,9 +380,7 @@ def test_feed_of_a_completed_script_has_the_last_step_of_its_log(cluster: FakeCl
     assert feed.metrics().latest[0]["loss"] == 0.25
 
 
-def test_sources_of_a_remote_backend_are_the_newest_outputs_of_the_named_stack(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_sources_of_a_remote_backend_are_the_newest_outputs_of_the_named_stack(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
     def ask(stack: str, *_names: str) -> dict[str, Any]:

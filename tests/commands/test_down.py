@@ -102,10 +102,7 @@ def break_state(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_down_with_broken_state_resets_it_on_this_machine(
-    commands: list[tuple[str, ...]],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    commands: list[tuple[str, ...]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_settings(tmp_path, {"kind": "local"})
     cluster = stack_cluster(str(tmp_path), "mine")

@@ -20,11 +20,7 @@ from stack.run_record import plan_digest, run_records, source_state
 from tests.commands.pull_requests import JOB, STACK, changed
 
 FINISHED_JOB = JobState(
-    name="digits",
-    kind="indexed-job",
-    state="complete",
-    started="2026-11-21T10:00:00Z",
-    finished="2026-11-21T11:30:00Z",
+    name="digits", kind="indexed-job", state="complete", started="2026-11-21T10:00:00Z", finished="2026-11-21T11:30:00Z"
 )
 
 

@@ -438,9 +438,7 @@ def test_finished_lines_have_the_next_commands(state: str, is_script: bool, expe
     assert all(each in text for each in expected)
 
 
-def test_report_finished_shows_the_result_in_lines_of_the_terminals_width(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_report_finished_shows_the_result_in_lines_of_the_terminals_width(monkeypatch: pytest.MonkeyPatch) -> None:
     over = replace(JOB, state="complete", started="2026-11-26T09:00:00Z", finished="2026-11-26T10:00:00Z")
     pod = replace(FIRST, owner=over.uid, state="succeeded", node="node-0")
     pods: list[PodState] = [replace(pod, uid="other", index=1), pod]

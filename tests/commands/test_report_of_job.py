@@ -15,31 +15,12 @@ import pytest
 
 from commands import report
 from commands.bucket import Bucket
-from commands.html import (
-    COLUMNS,
-    MANY_CELLS,
-    Series,
-    clock,
-    curves,
-    rank_grid,
-    thinned,
-    ticks,
-    time_label,
-    time_ticks,
-)
+from commands.html import COLUMNS, MANY_CELLS, Series, clock, curves, rank_grid, thinned, ticks, time_label, time_ticks
 from commands.interrupts import CommandError
 from commands.monitor.cluster import Cluster, StackOutputs, Unreachable
 from commands.monitor.job_state import JobState
 from commands.monitor.pod_state import PodState
-from commands.report import (
-    JobReport,
-    default_file,
-    events_of_log,
-    known_restarts,
-    last_events,
-    log_events,
-    read_events,
-)
+from commands.report import JobReport, default_file, events_of_log, known_restarts, last_events, log_events, read_events
 from commands.report_page import page
 from tests.commands.browser import draw, needs_chromium
 from tests.commands.dashboard_state import START_TIME, event, pod, stamp

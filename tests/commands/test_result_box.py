@@ -21,11 +21,7 @@ from tests.terminal import Terminal
 from tests.unit.stack_settings import CLUSTER, JOB, KUBECONFIG
 
 COMPLETE = JobState(
-    name="digits",
-    kind="indexed-job",
-    state="complete",
-    started="2026-11-21T10:00:00Z",
-    finished="2026-11-21T10:01:47Z",
+    name="digits", kind="indexed-job", state="complete", started="2026-11-21T10:00:00Z", finished="2026-11-21T10:01:47Z"
 )
 FAILED = replace(COMPLETE, state="failed", reason="BackoffLimitExceeded")
 END = JobResult(
@@ -107,9 +103,7 @@ def test_box_of_several_jobs_has_all_results_and_commands_for_the_failed_one() -
 
 @pytest.mark.parametrize("program", ["", "trainyard"])
 @pytest.mark.parametrize(
-    "result",
-    [END, replace(END, is_script=True), replace(END, job=FAILED)],
-    ids=["complete", "script", "failed"],
+    "result", [END, replace(END, is_script=True), replace(END, job=FAILED)], ids=["complete", "script", "failed"]
 )
 def test_next_commands_are_three_that_the_command_line_accepts(
     result: JobResult, program: str, monkeypatch: pytest.MonkeyPatch

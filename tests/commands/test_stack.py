@@ -95,10 +95,7 @@ def test_stack_exists_shared_backend_without_cli_sets_up_first(monkeypatch: pyte
     monkeypatch.setattr(stack, "run_child", run_child)
     monkeypatch.setenv("PULUMI_BACKEND_URL", "s3://shared")
     assert not stack.stack_exists("dev")
-    assert [words[1:] for words in ran] == [
-        ["-m", "setup", "--no-cluster"],
-        ["stack", "export", "--stack", "dev"],
-    ]
+    assert [words[1:] for words in ran] == [["-m", "setup", "--no-cluster"], ["stack", "export", "--stack", "dev"]]
 
 
 def test_stack_exists_failed_set_up_raises(monkeypatch: pytest.MonkeyPatch) -> None:

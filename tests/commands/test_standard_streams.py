@@ -56,11 +56,7 @@ def test_closed_input_and_errors_do_not_matter() -> None:
 
 
 @pytest.mark.parametrize(
-    "environment",
-    [
-        {"PYTHONIOENCODING": "ascii"},
-        {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
-    ],
+    "environment", [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}]
 )
 def test_text_that_the_output_cannot_encode_has_replacements(environment: dict[str, str]) -> None:
     program = r"from commands.standard_streams import prepare; prepare(); print('\u00e9poque'); print('end')"

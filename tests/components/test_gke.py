@@ -224,10 +224,7 @@ def test_gke_job_requests_gpus_of_its_nodes() -> None:
     job = {"name": "a", "recipe": "digits", "hosts": 2, "accelerator": "nvidia-tesla-t4", "accelerators_per_host": 2}
     engine, exported = graph(gke(), [job])
     pod = engine.job_pod()
-    assert pod["nodeSelector"] == {
-        "cloud.google.com/gke-accelerator": "nvidia-tesla-t4",
-        "trainyard.dev/pool": "gpus",
-    }
+    assert pod["nodeSelector"] == {"cloud.google.com/gke-accelerator": "nvidia-tesla-t4", "trainyard.dev/pool": "gpus"}
     assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in pod["tolerations"]
     (container,) = pod["containers"]
     assert container["resources"]["limits"]["nvidia.com/gpu"] == "2"

@@ -311,12 +311,7 @@ def test_user_script_change_renames_its_config_map(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "code"),
-    [
-        (None, "absent"),
-        (b"\xff\xfe", "not_utf8"),
-        (b"key = 'AKIA" + b"Q" * 16 + b"'", "secret"),
-    ],
+    ("content", "code"), [(None, "absent"), (b"\xff\xfe", "not_utf8"), (b"key = 'AKIA" + b"Q" * 16 + b"'", "secret")]
 )
 def test_user_script_invalid_file_is_rejected(
     content: bytes | None, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -98,10 +98,7 @@ def _runtime_spec(template: dict[str, Any]) -> dict[str, Any]:
         "spec": {"template": template},
     }
     replicated_jobs = [{"name": "node", "template": node}]
-    return {
-        "mlPolicy": {"numNodes": 1, "torch": {}},
-        "template": {"spec": {"replicatedJobs": replicated_jobs}},
-    }
+    return {"mlPolicy": {"numNodes": 1, "torch": {}}, "template": {"spec": {"replicatedJobs": replicated_jobs}}}
 
 
 def indexed(namespace: str, name: str, template: dict[str, Any]) -> dict[str, Any]:

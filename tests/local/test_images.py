@@ -65,10 +65,7 @@ def _path(digest: str) -> str:
 def without_layers(archive: bytes, digests: list[str], target: IO[bytes]) -> None:
     """Write the archive without some of its layers."""
     left_out = {_path(digest) for digest in digests}
-    with (
-        tarfile.open(fileobj=BytesIO(archive)) as source,
-        tarfile.open(fileobj=target, mode="w|") as written,
-    ):
+    with tarfile.open(fileobj=BytesIO(archive)) as source, tarfile.open(fileobj=target, mode="w|") as written:
         for member in source:
             if member.name not in left_out:
                 written.addfile(member, source.extractfile(member))

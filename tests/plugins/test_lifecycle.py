@@ -38,9 +38,7 @@ def test_update_changes_the_object_in_place(new_stack: NewStack) -> None:
         assert [(entry.manager, entry.operation) for entry in each.metadata.managed_fields] == [(manager, "Apply")]
 
 
-def test_drift_by_kubectl_is_a_conflict_in_the_preview_and_ends_with_the_update(
-    new_stack: NewStack,
-) -> None:
+def test_drift_by_kubectl_is_a_conflict_in_the_preview_and_ends_with_the_update(new_stack: NewStack) -> None:
     stack = new_stack(SETTINGS)
     stack.up()
     drift = {"metadata": {"labels": {"stage": "drifted"}}}

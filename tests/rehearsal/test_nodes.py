@@ -52,10 +52,7 @@ def test_eks_nodes_are_spread_over_zones() -> None:
 
 def tpu_pod(index: int, **labels: str) -> dict[str, Any]:
     """Return the pod of one host of a v4-32 slice."""
-    selector = {
-        "cloud.google.com/gke-tpu-accelerator": "tpu-v4-podslice",
-        "cloud.google.com/gke-tpu-topology": "2x2x4",
-    }
+    selector = {"cloud.google.com/gke-tpu-accelerator": "tpu-v4-podslice", "cloud.google.com/gke-tpu-topology": "2x2x4"}
     resources = {"limits": {"google.com/tpu": "4"}}
     return {
         "metadata": {

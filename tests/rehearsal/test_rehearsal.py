@@ -77,10 +77,7 @@ def test_autoscaled_pool_across_zones_grows_to_its_maximum() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("stack", "machine", "gpus", "quota"),
-    [
-        ("gke-v100", "n1-standard-16", "2", {"us-central1/NVIDIA_V100_GPUS": 4}),
-        ("gke-h200", "a3-ultragpu-8g", "8", {}),
-    ],
+    [("gke-v100", "n1-standard-16", "2", {"us-central1/NVIDIA_V100_GPUS": 4}), ("gke-h200", "a3-ultragpu-8g", "8", {})],
     ids=["gke-v100", "gke-h200"],
 )
 def test_two_hosts_have_all_gpus_of_their_machines(stack: str, machine: str, gpus: str, quota: dict[str, int]) -> None:

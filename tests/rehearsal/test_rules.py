@@ -125,10 +125,7 @@ BROKEN_RULES: list[tuple[str, str, str, dict[str, Any], list[Record]]] = [
         "version",
         EKS,
         {**GOOD[EKS], "version": "1.35"},
-        [
-            cluster("1.34"),
-            record(NODES, "train:gpus", clusterName="train", version="1.33"),
-        ],
+        [cluster("1.34"), record(NODES, "train:gpus", clusterName="train", version="1.33")],
     ),
     (
         "zones_stay",

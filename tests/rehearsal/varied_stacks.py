@@ -126,11 +126,7 @@ STACKS: dict[str, Stack] = {
     ),
     "G4dn, G5 and G6": eks(
         "us-west-2",
-        [
-            pool("g4dn", "g4dn.12xlarge"),
-            pool("g5", "g5.12xlarge", capacity="spot"),
-            pool("g6", "g6.2xlarge", 1),
-        ],
+        [pool("g4dn", "g4dn.12xlarge"), pool("g5", "g5.12xlarge", capacity="spot"), pool("g6", "g6.2xlarge", 1)],
         job("nvidia-tesla-t4", 4, 2, name="first"),
         job("nvidia-a10g", 4, 2),
         job("nvidia-l4", 1, name="second", kind="train-job", resources={"cpu": 4, "memory": "8Gi"}),
@@ -151,9 +147,7 @@ STACKS: dict[str, Stack] = {
         job("nvidia-h200-141gb", 8, 2, name="second"),
     ),
     "a block of P6": eks(
-        "us-west-2",
-        [pool("p6", "p6-b200.48xlarge", capacity=BLOCK, zones=["us-west-2a"])],
-        job("nvidia-b200", 8, 2),
+        "us-west-2", [pool("p6", "p6-b200.48xlarge", capacity=BLOCK, zones=["us-west-2a"])], job("nvidia-b200", 8, 2)
     ),
     "P6-B300": eks("us-west-2", [pool("p6", "p6-b300.48xlarge", zones=["us-west-2b"])], job("nvidia-b300", 8, 2)),
     "CPUs in two zones of AWS": eks(

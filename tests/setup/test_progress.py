@@ -94,9 +94,7 @@ def test_independent_step_runs_concurrently() -> None:
     assert done == {"first", "a", "b", "last"}
 
 
-def test_failed_step_lets_the_concurrent_one_finish_and_starts_no_other(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_failed_step_lets_the_concurrent_one_finish_and_starts_no_other(capsys: pytest.CaptureFixture[str]) -> None:
     failed, done = threading.Event(), set[str]()
 
     def fail(_say: Callable[[str], None]) -> None:

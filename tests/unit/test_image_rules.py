@@ -19,12 +19,7 @@ SCRIPT_JOB = {"recipe": None, "script": "/opt/train.py"}
 MPI_JOB = {**SCRIPT_JOB, "kind": "mpi-job"}
 MXNET_JOB = {**SCRIPT_JOB, "kind": "mx-job"}
 NETWORK_CHECK_JOB = {"recipe": None, "script": "/opt/trainyard/network_check.py"}
-RAY_JOB = {
-    **SCRIPT_JOB,
-    "kind": "ray-job",
-    "resources": {"cpu": "500m", "memory": "1Gi"},
-    "shared_memory": "256Mi",
-}
+RAY_JOB = {**SCRIPT_JOB, "kind": "ray-job", "resources": {"cpu": "500m", "memory": "1Gi"}, "shared_memory": "256Mi"}
 HOROVOD_JOB = {"script": "/opt/trainyard/recipes/mxnet_horovod.py", "image": "horovod"}
 STORES_JOB = {"recipe": None, "script": "/opt/trainyard/serve.py", "image": "stores"}
 IMAGENET = {"recipe": "imagenet"}

@@ -199,12 +199,7 @@ def test_job_conflict_has_code_and_path(values: dict[str, Any], code: str, path:
     [
         cloud(**L4S),
         cloud(
-            **L4,
-            accelerators_per_host=4,
-            recipe=None,
-            script="/a.py",
-            processes_per_host=1,
-            image="example.com/a:1",
+            **L4, accelerators_per_host=4, recipe=None, script="/a.py", processes_per_host=1, image="example.com/a:1"
         ),
         cloud(**L4S, recipe=None, script="/a.py", torchrun=False, image="e/a:1"),
         job(environment={"CUDA_VISIBLE_DEVICES": ""}),

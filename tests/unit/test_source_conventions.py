@@ -99,10 +99,7 @@ def lines_with_names(tree: ast.AST, names: Collection[str]) -> Iterator[int]:
 
 @pytest.mark.parametrize(
     ("names", "without"),
-    [
-        (KINDS, ("workloads/kinds",)),
-        ({*GCE_FAMILIES, *EC2_FAMILIES}, ("infra/hardware", "infra/cost.py")),
-    ],
+    [(KINDS, ("workloads/kinds",)), ({*GCE_FAMILIES, *EC2_FAMILIES}, ("infra/hardware", "infra/cost.py"))],
     ids=["job kinds", "machine families"],
 )
 def test_source_outside_its_own_folder_compares_no_name(names: Collection[str], without: Sequence[str]) -> None:
