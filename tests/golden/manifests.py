@@ -198,6 +198,8 @@ WHOLE = {*EACH_KIND, "queues"}
 """Examples, and the queues, whose golden file has the complete manifests."""
 ALIASED_LINES = 6
 """Minimum number of lines of a repeated part of a manifest that a golden file contains only once."""
+LINE_LENGTH = 60
+"""Maximum length of a list or an object of scalars that a golden file has on one line."""
 BASES = {
     "slices": "tpu",
     "gpus": "script",
@@ -233,13 +235,38 @@ def with_aliases(value: Any, seen: dict[str, Any]) -> Any:
     return seen.setdefault(text, value) if text.count("\n") >= ALIASED_LINES else value
 
 
+class Dumper(yaml.SafeDumper):
+    """Writer of YAML with each short list or object of scalars on one line."""
+
+    def represent_sequence(self, *words: Any) -> yaml.SequenceNode:
+        """Return the node of a list."""
+        node = super().represent_sequence(*words)
+        node.flow_style = is_short(node.value)
+        return node
+
+    def represent_mapping(self, *words: Any) -> yaml.MappingNode:
+        """Return the node of an object."""
+        node = super().represent_mapping(*words)
+        node.flow_style = is_short([each for pair in node.value for each in pair])
+        return node
+
+
+def is_short(parts: list[yaml.Node]) -> bool:
+    """Return whether the parts of a list or an object are scalars that fit on one line."""
+    return all(isinstance(each, yaml.ScalarNode) for each in parts) and (
+        sum(len(each.value) + 2 for each in parts) <= LINE_LENGTH
+    )
+
+
+def yaml_text(found: list[dict[str, Any]]) -> str:
+    """Return manifests as YAML."""
+    return yaml.dump_all([with_aliases(each, {}) for each in found], Dumper=Dumper, sort_keys=True, width=120)
+
+
 def goldens() -> dict[Path, str]:
     """Return the text of each golden file."""
     found = rendered()
-    texts = {
-        FOLDER / f"{name}.yaml": yaml.safe_dump_all([with_aliases(each, {}) for each in found[name]], sort_keys=True)
-        for name in WHOLE
-    }
+    texts = {FOLDER / f"{name}.yaml": yaml_text(found[name]) for name in WHOLE}
     for name in sorted(found.keys() - WHOLE):
         example, _, kind = name.partition(".")
         base = f"{BASES.get(example, 'digits')}.{kind}"
