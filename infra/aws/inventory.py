@@ -13,161 +13,108 @@ from infra.inventory import CloudResource, Listing, Ownership, PlannedResource, 
 from infra.naming import CLUSTER_LABEL
 
 
-def _ec2(kind: str, verb: str, rows: str, name: str, type_: str = "", id_: str = "", labels: str = "Tags") -> Listing:
-    types = (f"aws:ec2/{type_}",) if type_ else ()
-    return Listing(kind=kind, command=("aws", "ec2", verb), rows=rows, name=name, id=id_, labels=labels, types=types)
+def _aws(
+    kind: str, command: str, rows: str = "", name: str = "name", type_: str = "", *, tags: str = "", **keys: str
+) -> Listing:
+    """Return the listing of a kind. `type_` is a Pulumi type without `aws:`, and `keys` are other fields of Listing."""
+    tags_command = ("aws", *tags.split()) if tags else ()
+    types = (f"aws:{type_}",) if type_ else ()
+    command_words = ("aws", *command.split())
+    return Listing(kind=kind, command=command_words, tags=tags_command, rows=rows, name=name, types=types, **keys)
 
 
+def _ec2(kind: str, verb: str, rows: str, name: str, type_: str = "", labels: str = "Tags", **keys: str) -> Listing:
+    type_ = type_ and f"ec2/{type_}"
+    return _aws(kind, f"ec2 describe-{verb}", rows, name, type_, labels=labels, **keys)
+
+
+_RUNNING = "--filters=Name=instance-state-name,Values=pending,running,shutting-down,stopping,stopped"
+_OPEN_ID_TAGS = "iam list-open-id-connect-provider-tags --open-id-connect-provider-arn={id}"
+_KEYS = (
+    "resourcegroupstaggingapi get-resources --resource-type-filters=kms:key "
+    f"--tag-filters=Key={CLUSTER_LABEL},Values={{label}}"
+)
 LISTINGS = (
-    Listing(
-        kind="cluster", command=("aws", "eks", "list-clusters"), rows="clusters", types=("aws:eks/cluster:Cluster",)
-    ),
-    Listing(
-        kind="instance group",
-        command=("aws", "autoscaling", "describe-auto-scaling-groups"),
-        rows="AutoScalingGroups",
-        name="AutoScalingGroupName",
+    _aws("cluster", "eks list-clusters", "clusters", type_="eks/cluster:Cluster"),
+    _aws(
+        "instance group",
+        "autoscaling describe-auto-scaling-groups",
+        "AutoScalingGroups",
+        "AutoScalingGroupName",
         labels="Tags",
     ),
     # List the VPC before the resources below, because it identifies many of them.
-    _ec2("VPC", "describe-vpcs", "Vpcs", "VpcId", "vpc:Vpc"),
-    Listing(
-        kind="instance",
-        command=(
-            *("aws", "ec2", "describe-instances", "--query=Reservations[].Instances[]"),
-            "--filters=Name=instance-state-name,Values=pending,running,shutting-down,stopping,stopped",
-        ),
-        name="InstanceId",
-        labels="Tags",
-    ),
+    _ec2("VPC", "vpcs", "Vpcs", "VpcId", "vpc:Vpc"),
+    _ec2("instance", f"instances --query=Reservations[].Instances[] {_RUNNING}", "", "InstanceId"),
     _ec2(
         "launch template",
-        "describe-launch-templates",
+        "launch-templates",
         "LaunchTemplates",
         "LaunchTemplateName",
         "launchTemplate:LaunchTemplate",
-        "LaunchTemplateId",
+        id="LaunchTemplateId",
     ),
+    _ec2("placement group", "placement-groups", "PlacementGroups", "GroupName", "placementGroup:PlacementGroup"),
+    _ec2("volume", "volumes", "Volumes", "VolumeId"),
+    _ec2("network interface", "network-interfaces", "NetworkInterfaces", "NetworkInterfaceId", labels="TagSet"),
     _ec2(
-        "placement group", "describe-placement-groups", "PlacementGroups", "GroupName", "placementGroup:PlacementGroup"
+        "security group", "security-groups", "SecurityGroups", "GroupName", "securityGroup:SecurityGroup", id="GroupId"
     ),
-    _ec2("volume", "describe-volumes", "Volumes", "VolumeId"),
-    _ec2(
-        "network interface", "describe-network-interfaces", "NetworkInterfaces", "NetworkInterfaceId", labels="TagSet"
-    ),
-    _ec2(
-        "security group",
-        "describe-security-groups",
-        "SecurityGroups",
-        "GroupName",
-        "securityGroup:SecurityGroup",
-        "GroupId",
-    ),
-    _ec2("NAT gateway", "describe-nat-gateways", "NatGateways", "NatGatewayId", "natGateway:NatGateway"),
-    _ec2("address", "describe-addresses", "Addresses", "AllocationId", "eip:Eip"),
+    _ec2("NAT gateway", "nat-gateways", "NatGateways", "NatGatewayId", "natGateway:NatGateway"),
+    _ec2("address", "addresses", "Addresses", "AllocationId", "eip:Eip"),
     _ec2(
         "internet gateway",
-        "describe-internet-gateways",
+        "internet-gateways",
         "InternetGateways",
         "InternetGatewayId",
         "internetGateway:InternetGateway",
     ),
-    _ec2("VPC endpoint", "describe-vpc-endpoints", "VpcEndpoints", "VpcEndpointId", "vpcEndpoint:VpcEndpoint"),
-    _ec2("route table", "describe-route-tables", "RouteTables", "RouteTableId", "routeTable:RouteTable"),
-    _ec2("subnet", "describe-subnets", "Subnets", "SubnetId", "subnet:Subnet"),
-    Listing(
-        kind="load balancer",
-        command=("aws", "elbv2", "describe-load-balancers"),
-        rows="LoadBalancers",
-        name="LoadBalancerName",
-    ),
-    Listing(
-        kind="classic load balancer",
-        command=("aws", "elb", "describe-load-balancers"),
-        rows="LoadBalancerDescriptions",
-        name="LoadBalancerName",
-    ),
-    Listing(
-        kind="role",
-        command=("aws", "iam", "list-roles"),
-        rows="Roles",
-        name="RoleName",
-        tags=("aws", "iam", "list-role-tags", "--role-name={id}"),
-        types=("aws:iam/role:Role",),
-    ),
-    Listing(
-        kind="policy",
-        command=("aws", "iam", "list-policies", "--scope=Local"),
-        rows="Policies",
-        name="PolicyName",
+    _ec2("VPC endpoint", "vpc-endpoints", "VpcEndpoints", "VpcEndpointId", "vpcEndpoint:VpcEndpoint"),
+    _ec2("route table", "route-tables", "RouteTables", "RouteTableId", "routeTable:RouteTable"),
+    _ec2("subnet", "subnets", "Subnets", "SubnetId", "subnet:Subnet"),
+    _aws("load balancer", "elbv2 describe-load-balancers", "LoadBalancers", "LoadBalancerName"),
+    _aws("classic load balancer", "elb describe-load-balancers", "LoadBalancerDescriptions", "LoadBalancerName"),
+    _aws("role", "iam list-roles", "Roles", "RoleName", "iam/role:Role", tags="iam list-role-tags --role-name={id}"),
+    _aws(
+        "policy",
+        "iam list-policies --scope=Local",
+        "Policies",
+        "PolicyName",
+        "iam/policy:Policy",
         id="Arn",
-        tags=("aws", "iam", "list-policy-tags", "--policy-arn={id}"),
-        types=("aws:iam/policy:Policy",),
+        tags="iam list-policy-tags --policy-arn={id}",
     ),
-    Listing(
-        kind="OpenID provider",
-        command=("aws", "iam", "list-open-id-connect-providers"),
-        rows="OpenIDConnectProviderList",
-        name="Arn",
-        tags=("aws", "iam", "list-open-id-connect-provider-tags", "--open-id-connect-provider-arn={id}"),
-        types=("aws:iam/openIdConnectProvider:OpenIdConnectProvider",),
+    _aws(
+        "OpenID provider",
+        "iam list-open-id-connect-providers",
+        "OpenIDConnectProviderList",
+        "Arn",
+        "iam/openIdConnectProvider:OpenIdConnectProvider",
+        tags=_OPEN_ID_TAGS,
     ),
-    Listing(
-        kind="key",
-        command=(
-            *("aws", "resourcegroupstaggingapi", "get-resources", "--resource-type-filters=kms:key"),
-            f"--tag-filters=Key={CLUSTER_LABEL},Values={{label}}",
-        ),
-        rows="ResourceTagMappingList",
-        name="ResourceARN",
-        labels="Tags",
-        types=("aws:kms/key:Key",),
+    _aws("key", _KEYS, "ResourceTagMappingList", "ResourceARN", "kms/key:Key", labels="Tags"),
+    _aws("log group", "logs describe-log-groups", "logGroups", "logGroupName", "cloudwatch/logGroup:LogGroup"),
+    _aws("bucket", "s3api list-buckets --bucket-region={region}", "Buckets", "Name", "s3/bucket:Bucket"),
+    _aws(
+        "image repository", "ecr describe-repositories", "repositories", "repositoryName", "ecr/repository:Repository"
     ),
-    Listing(
-        kind="log group",
-        command=("aws", "logs", "describe-log-groups"),
-        rows="logGroups",
-        name="logGroupName",
-        types=("aws:cloudwatch/logGroup:LogGroup",),
-    ),
-    Listing(
-        kind="bucket",
-        command=("aws", "s3api", "list-buckets", "--bucket-region={region}"),
-        rows="Buckets",
-        name="Name",
-        types=("aws:s3/bucket:Bucket",),
-    ),
-    Listing(
-        kind="image repository",
-        command=("aws", "ecr", "describe-repositories"),
-        rows="repositories",
-        name="repositoryName",
-        types=("aws:ecr/repository:Repository",),
-    ),
-    Listing(
-        kind="secret",
-        command=("aws", "secretsmanager", "list-secrets"),
-        rows="SecretList",
-        name="Name",
-        labels="Tags",
-        types=("aws:secretsmanager/secret:Secret",),
-    ),
+    _aws("secret", "secretsmanager list-secrets", "SecretList", "Name", "secretsmanager/secret:Secret", labels="Tags"),
 )
 """Resource kinds, from https://docs.aws.amazon.com/cli/latest/reference/, without those that AWS deletes with their
 owner."""
 DEPENDENT_LISTINGS = (
-    Listing(
-        kind="route table association",
-        command=("aws", "ec2", "describe-route-tables", "--query=RouteTables[].Associations[]"),
+    _aws(
+        "route table association",
+        "ec2 describe-route-tables --query=RouteTables[].Associations[]",
         name="RouteTableAssociationId",
-        types=("aws:ec2/routeTableAssociation:RouteTableAssociation",),
+        type_="ec2/routeTableAssociation:RouteTableAssociation",
     ),
-    Listing(
-        kind="pod identity association",
-        command=("aws", "eks", "list-pod-identity-associations", "--cluster-name={name}"),
-        rows="associations",
-        name="associationId",
-        types=("aws:eks/podIdentityAssociation:PodIdentityAssociation",),
+    _aws(
+        "pod identity association",
+        "eks list-pod-identity-associations --cluster-name={name}",
+        "associations",
+        "associationId",
+        "eks/podIdentityAssociation:PodIdentityAssociation",
     ),
 )
 """Kinds that AWS deletes with their owner, and whose ids AWS generates."""
