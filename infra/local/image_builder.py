@@ -48,51 +48,64 @@ class Build:
 class EngineBuilder:
     """Builder for docker or podman, which accept the same commands."""
 
-    def __init__(self, program: str) -> None:
-        self.program = program
+    inspect: tuple[str, ...] = ("image", "inspect")
+    list_references: tuple[str, ...] = ("image", "ls", "--format", "{{.Repository}}:{{.Tag}}")
+    remove_images: tuple[str, ...] = ("image", "rm")
 
-    def build(self, build: Build) -> None:
+    def __init__(self, *command: str) -> None:
+        self.command = list(command)
+
+    def build(self, build: Build, *options: str) -> None:
         """Build the image. Ignore `mounts`, because the engine has its own network and caches."""
         arguments = [word for key, value in build.arguments.items() for word in ("--build-arg", f"{key}={value}")]
-        _run(
-            [self.program, "build", "-t", build.reference, "-f", str(build.dockerfile), *arguments, str(build.context)]
-        )
+        files = ["-t", build.reference, "-f", str(build.dockerfile), str(build.context)]
+        _run([*self.command, "build", *options, *arguments, *files])
 
     def has(self, reference: str) -> bool:
-        """Return True if the engine holds the image."""
-        return _succeeds([self.program, "image", "inspect", reference])
+        """Return True if the builder holds the image."""
+        return _succeeds([*self.command, *self.inspect, reference])
 
     def pull(self, reference: str) -> bool:
         """Pull the image; return True on success."""
-        return _succeeds([self.program, "pull", "-q", reference], seconds=PULL_SECONDS)
+        return _succeeds([*self.command, "pull", "--quiet", reference], seconds=PULL_SECONDS)
 
     def images(self) -> list[str]:
-        """Return the references of the images that the engine holds."""
-        return _references([self.program, "image", "ls", "--format", "{{.Repository}}:{{.Tag}}"])
+        """Return the references of the images that the builder holds."""
+        return _references([*self.command, *self.list_references])
 
     def remove(self, references: Sequence[str]) -> None:
-        """Remove images, and the layers that no other image has."""
-        _run([self.program, "image", "rm", *references])
+        """Remove images, and the layers and cached steps that no other image has."""
+        _run([*self.command, *self.remove_images, *references])
 
     def write_archive(self, reference: str, target: IO[bytes]) -> None:
         """Write the image as an archive that containerd can import."""
-        subprocess.run([self.program, "save", reference], stdout=target, check=True)
+        subprocess.run([*self.command, "save", reference], stdout=target, check=True)
 
     def omitted_chains(self, _reference: str) -> set[str]:
-        """Return an empty set, because the engine's archives are complete."""
+        """Return the chain ids (containerd's names) of the unpacked layers that the archive omits.
+
+        A node needs these layers before it imports the archive. Archives of docker and podman are complete.
+        """
         return set()
 
     def write_complete_archive(self, reference: str, target: IO[bytes]) -> None:
-        """Write the same archive as `write_archive`, because the engine's archives are complete."""
+        """Write the image as an archive with every layer, for a node that is older than the image."""
         self.write_archive(reference, target)
 
     def forget_large_layers(self, _reference: str) -> list[str]:
-        """Return an empty list, because the engine keeps its layers."""
+        """Free the space of layers that the image store has unpacked. Return their digests.
+
+        Docker and podman keep their layers.
+        """
         return []
 
 
-class BuildahBuilder:
+class BuildahBuilder(EngineBuilder):
     """Builder for buildah, with a storage folder that only Trainyard uses."""
+
+    inspect: tuple[str, ...] = ("inspect", "--type", "image")
+    list_references: tuple[str, ...] = ("images", "--format", "{{.Name}}:{{.Tag}}")
+    remove_images: tuple[str, ...] = ("rmi",)
 
     def __init__(self) -> None:
         images = cache_folder() / "images"
@@ -101,36 +114,18 @@ class BuildahBuilder:
         # buildah writes layers of several GB here. Its default, /var/tmp, would keep those of an interrupted build.
         self.temporary = images / "buildah-tmp"
         environment = ["env", f"TMPDIR={self.temporary}"]
-        self.command = [*PRIVATE_MOUNTS, *environment, "buildah", "--storage-driver", "overlay", *storage]
+        super().__init__(*PRIVATE_MOUNTS, *environment, "buildah", "--storage-driver", "overlay", *storage)
         self.temporary.mkdir(parents=True, exist_ok=True)
 
-    def build(self, build: Build) -> None:
+    def build(self, build: Build, *options: str) -> None:
         """Build the image with cached layers. RUN steps run in a chroot, which needs no privileges beyond root."""
-        arguments = [word for key, value in build.arguments.items() for word in ("--build-arg", f"{key}={value}")]
         mounts = [word for source, target in build.mounts.items() for word in ("--volume", f"{source}:{target}:rw")]
         # Remove the leftovers of an interrupted build. No other build uses this storage at the same time.
         _run([*self.command, "rm", "--all"])
         for leftover in self.temporary.iterdir():
             if leftover.stat().st_mtime < time.time() - LEFTOVER_SECONDS:
                 shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
-        options = ["--isolation", "chroot", "--layers", *mounts, *arguments, "-t", build.reference]
-        _run([*self.command, "build", *options, "-f", str(build.dockerfile), str(build.context)])
-
-    def has(self, reference: str) -> bool:
-        """Return True if buildah holds the image."""
-        return _succeeds([*self.command, "inspect", "--type", "image", reference])
-
-    def pull(self, reference: str) -> bool:
-        """Pull the image; return True on success."""
-        return _succeeds([*self.command, "pull", "--quiet", reference], seconds=PULL_SECONDS)
-
-    def images(self) -> list[str]:
-        """Return the references of the images in the storage."""
-        return _references([*self.command, "images", "--format", "{{.Name}}:{{.Tag}}"])
-
-    def remove(self, references: Sequence[str]) -> None:
-        """Remove images, and the layers and cached steps that no other image has."""
-        _run([*self.command, "rmi", *references])
+        super().build(build, "--isolation", "chroot", "--layers", *mounts, *options)
 
     def write_archive(self, reference: str, target: IO[bytes]) -> None:
         """Write the image as an archive, without the layers that every node already has."""
@@ -138,21 +133,15 @@ class BuildahBuilder:
         write_archive(self.layout, reference, target)
 
     def omitted_chains(self, reference: str) -> set[str]:
-        """Return the chain ids (containerd's names) of the unpacked layers that the archive omits.
-
-        A node needs these layers before it imports the archive.
-        """
         self._ensure_layout(reference)
         return omitted_chains(self.layout, reference)
 
     def write_complete_archive(self, reference: str, target: IO[bytes]) -> None:
-        """Write the image as an archive with every layer, for a node that is older than the image."""
         with TemporaryDirectory(dir=self.layout.parent) as folder:
             self._push(reference, Path(folder))
             write_archive(Path(folder), reference, target)
 
     def forget_large_layers(self, reference: str) -> list[str]:
-        """Free the space of layers that the image store has unpacked. Return their digests."""
         return empty_large_layers(self.layout, reference)
 
     def _ensure_layout(self, reference: str) -> None:
@@ -164,10 +153,7 @@ class BuildahBuilder:
         _run([*self.command, "push", "--quiet", *compression, reference, f"oci:{layout}:{reference}"])
 
 
-Builder = EngineBuilder | BuildahBuilder
-
-
-def find_builder() -> Builder:
+def find_builder() -> EngineBuilder:
     """Return the first of docker, podman and buildah that works here.
 
     Raise RuntimeError, with all three names, if none works.

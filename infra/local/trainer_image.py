@@ -28,7 +28,7 @@ from infra.builtin_images import (
     BuiltinImage,
     JobLayer,
 )
-from infra.local.image_builder import PRIVATE_MOUNTS, Build, Builder, find_builder
+from infra.local.image_builder import PRIVATE_MOUNTS, Build, EngineBuilder, find_builder
 from infra.local.image_store import Writer, change_store, stored_references
 from infra.local.settings import PAUSE_IMAGE, cache_folder
 from infra.make_command import make_command
@@ -45,7 +45,7 @@ MOUNT_FOLDER = Path("/run/mount")
 """
 
 
-def base_image(builder: Builder, progress: Callable[[str], None]) -> str:
+def base_image(builder: EngineBuilder, progress: Callable[[str], None]) -> str:
     """Pull or build the base image unless the builder has it. Return its reference."""
     for reference in (OFFICIAL_BASE, DEBIAN_BASE):
         if builder.has(reference):
@@ -76,7 +76,7 @@ def _remove_new_folder(folder: Path) -> Iterator[None]:
             folder.rmdir()
 
 
-def _build_debian(builder: Builder) -> None:
+def _build_debian(builder: EngineBuilder) -> None:
     folder = cache_folder() / "images" / "base"
     if folder.exists():
         shutil.rmtree(folder)
@@ -104,7 +104,7 @@ KEPT_BUILTIN_IMAGES = 1
 """Number of images that the store keeps of each other builtin image. Builtin images change rarely."""
 
 Progress = Callable[[str], None]
-BuildAndStore = Callable[[Builder, str, Progress], None]
+BuildAndStore = Callable[[EngineBuilder, str, Progress], None]
 """Function that builds an image by its reference and adds it to the image store."""
 
 
@@ -189,7 +189,7 @@ def ensure_stored(
     return write
 
 
-def _build(builder: Builder, reference: str, progress: Progress) -> None:
+def _build(builder: EngineBuilder, reference: str, progress: Progress) -> None:
     if reference == PAUSE_IMAGE:
         _build_pause(builder)
         change_store(reference, lambda target: builder.write_archive(reference, target))
@@ -197,7 +197,7 @@ def _build(builder: Builder, reference: str, progress: Progress) -> None:
         build_from_base(builder, reference, progress)
 
 
-def _build_pause(builder: Builder) -> None:
+def _build_pause(builder: EngineBuilder) -> None:
     program = cache_folder() / "bin" / "pause" / "pause"
     if not program.is_file():
         raise RuntimeError(f"the pause program is missing; run {make_command('setup', STACK='')}")
@@ -209,7 +209,7 @@ def _build_pause(builder: Builder) -> None:
     shutil.rmtree(context)
 
 
-def build_from_base(builder: Builder, reference: str, progress: Progress) -> None:
+def build_from_base(builder: EngineBuilder, reference: str, progress: Progress) -> None:
     """Build and store the trainer image or another builtin image. Remove old images of the same repository."""
     repository = reference.partition(":")[0]
     name = {f"{LOCAL_PREFIX}{name}": name for name in BUILTIN_IMAGES}.get(repository)
@@ -228,7 +228,7 @@ def build_from_base(builder: Builder, reference: str, progress: Progress) -> Non
     store_built(builder, reference, progress, kept=KEPT_BUILTIN_IMAGES if name else KEPT_TRAINER_IMAGES)
 
 
-def store_built(builder: Builder, reference: str, progress: Progress, *, kept: int) -> None:
+def store_built(builder: EngineBuilder, reference: str, progress: Progress, *, kept: int) -> None:
     """Add a built image to the image store. Keep the `kept` newest images of its repository."""
     repository = reference.partition(":")[0]
     progress(f"storing {reference}")
@@ -240,7 +240,7 @@ def store_built(builder: Builder, reference: str, progress: Progress, *, kept: i
     forget_stale(builder, repository)
 
 
-def forget_stale(builder: Builder, repository: str) -> None:
+def forget_stale(builder: EngineBuilder, repository: str) -> None:
     """Remove from the builder the images of `repository` that are not in the store."""
     stored = stored_references()
     prefix = f"{repository}:"
@@ -312,7 +312,7 @@ def layer_reference(layer: JobLayer) -> str:
     return f"{LAYER_REPOSITORY}:{layer.base}-{digest.hexdigest()[:16]}-{layer.digests}"
 
 
-def build_layer(layer: JobLayer, builder: Builder, reference: str, progress: Progress) -> None:
+def build_layer(layer: JobLayer, builder: EngineBuilder, reference: str, progress: Progress) -> None:
     """Build and store the image of a layer. Raise LayerError if the packages do not fit."""
     if reference != layer_reference(layer):
         raise RuntimeError(f"image {reference}: the sources changed during the update; run `pulumi up` again")
