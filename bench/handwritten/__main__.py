@@ -10,7 +10,8 @@ import pulumi
 import pulumi_kubernetes as kubernetes
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from infra.local.provider import LocalCluster, LocalClusterArgs
+from infra.local.provider import LocalCluster
+from infra.local.settings import ClusterSettings
 
 config = pulumi.Config()
 common = {"app.kubernetes.io/part-of": "trainyard", "app.kubernetes.io/managed-by": "pulumi"}
@@ -27,14 +28,14 @@ created_is_ready = {"pulumi.com/waitFor": "jsonpath={.metadata.uid}"}
 
 cluster = LocalCluster(
     "local",
-    LocalClusterArgs(
+    settings=ClusterSettings(
         owner=config.require("owner"),
         stack=config.require("stack"),
         name=config.require("cluster"),
         nodes=2,
         port=config.require_int("port"),
-        images=["trainyard.local/pause:1", config.require("clusterImage")],
     ),
+    images=["trainyard.local/pause:1", config.require("clusterImage")],
 )
 provider = kubernetes.Provider(
     "kubernetes",

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
-from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, Field
@@ -71,12 +69,8 @@ class Local(Cloud):
     ) -> Platform:
         import pulumi
 
-        from infra.local.platform import build_local, provision_cluster
+        from infra.local.platform import build_local
         from infra.project import project_folder
 
-        provisioned = provision_cluster(
-            self.cluster(str(project_folder()), pulumi.get_stack()), operators, images, layers
-        )
-        # While the provider starts the cluster on another core, import the Kubernetes types, the slowest import.
-        await asyncio.to_thread(import_module, "infra.platform")
-        return build_local(self.config, provisioned)
+        settings = self.cluster(str(project_folder()), pulumi.get_stack())
+        return await build_local(self.config, settings, operators, images, layers)

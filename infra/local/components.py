@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from infra.hardware import this_machine
-from infra.local.key_files import CONTROL_PLANE_URL
 from infra.local.settings import (
     API_PORT,
     CLUSTER_DOMAIN,
@@ -27,7 +26,6 @@ from infra.local.settings import (
 )
 from infra.operator_releases import system_reserved
 
-READY_URL = f"{CONTROL_PLANE_URL}/readyz"
 CNI_PLUGINS = "/usr/lib/cni"
 NODE_ROOT = Path("/run/trainyard")
 """Folder in a node's mount namespace with its data (`data`), the programs (`bin`), the keys and the bucket."""

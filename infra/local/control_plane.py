@@ -31,16 +31,9 @@ def write_configuration(settings: ClusterSettings) -> None:
 def control_plane(settings: ClusterSettings, binaries: Path, listener: int) -> list[Program]:
     """Return the programs of the control plane in start order."""
     keys, logs = settings.keys, settings.folder / "logs"
-    authority = keys / "ca.crt"
 
     def program(name: str, argv: list[str], *, wait: bool = True) -> Program:
-        return Program(
-            name=name,
-            argv=argv,
-            log=logs / f"{name}.log",
-            ready_url=components.READY_URL if wait else "",
-            ready_authority=authority if wait else None,
-        )
+        return Program(name=name, argv=argv, log=logs / f"{name}.log", api_authority=keys / "ca.crt" if wait else None)
 
     proxy = program("api-proxy", [sys.executable, "-m", "infra.local.api_proxy", str(listener)], wait=False)
     proxy.pass_fds = (listener,)

@@ -11,7 +11,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
 from infra.local import components
@@ -149,26 +148,21 @@ def main(folder: Path, binaries: Path, index: int) -> None:
     make_cgroup(f"{settings.cgroup}/node-{index}")
     logs = NODE_ROOT / "data" / "logs"
     authority = NODE_ROOT / "keys" / "ca.crt"
-
-    def program(name: str, argv: list[str], *, wait: bool, environment: Mapping[str, str] | None = None) -> Program:
-        return Program(
-            name=name,
-            argv=argv,
-            environment=environment or {},
-            log=logs / f"{name}.log",
-            ready_url=components.READY_URL if wait else "",
-            ready_authority=authority if wait else None,
-        )
-
-    containerd = [components.in_node("containerd"), "--config", CONTAINERD_CONFIG]
-    path = {"PATH": components.runtime_path(os.environ["PATH"])}
-    keep_running(
-        [
-            program("containerd", containerd, wait=False, environment=path),
-            program("kubelet", components.kubelet(settings, index), wait=True),
-            program("kube-proxy", components.kube_proxy(settings, index), wait=True),
-        ]
+    containerd = Program(
+        name="containerd",
+        argv=[components.in_node("containerd"), "--config", CONTAINERD_CONFIG],
+        environment={"PATH": components.runtime_path(os.environ["PATH"])},
+        log=logs / "containerd.log",
     )
+    kubernetes = {
+        "kubelet": components.kubelet(settings, index),
+        "kube-proxy": components.kube_proxy(settings, index),
+    }
+    waiting = [
+        Program(name=name, argv=argv, log=logs / f"{name}.log", api_authority=authority)
+        for name, argv in kubernetes.items()
+    ]
+    keep_running([containerd, *waiting])
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import asyncio
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 import pulumi
@@ -14,7 +14,7 @@ from infra.local import lifecycle
 from infra.local.cloud import LocalConfig
 from infra.local.components import BUCKET_IN_NODE
 from infra.local.image_store import program_reference
-from infra.local.provider import LocalCluster, LocalClusterArgs
+from infra.local.provider import LocalCluster
 from infra.local.settings import PAUSE_IMAGE, TAKE_OVER_VARIABLE, ClusterSettings
 from infra.local.trainer_image import builtin_image_reference, layer_inputs, layer_reference, trainer_image_reference
 from infra.operator_releases import needed_releases
@@ -25,28 +25,17 @@ if TYPE_CHECKING:
     from infra.platform import Platform
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProvisionedCluster:
-    """Local cluster and its images."""
-
-    cluster: LocalCluster
-    """Cluster with its nodes."""
-    context: str
-    """Name of the context in the cluster's kubeconfig."""
-    image: str
-    """Reference of the trainer image."""
-    operator_images: Mapping[str, str]
-    """Operator -> reference of its image."""
-    builtin_images: Mapping[str, str]
-    """Builtin image other than `trainer`, or image with a job's layer -> its reference."""
+BUCKET_SIZE = "20Gi"
+"""Nominal size. The volume is a folder of this machine without a limit."""
 
 
-def provision_cluster(
+async def build_local(
+    config: LocalConfig,
     settings: ClusterSettings,
     operators: frozenset[str],
     images: frozenset[str],
     layers: frozenset[JobLayer] = frozenset(),
-) -> ProvisionedCluster:
+) -> Platform:
     """Provision the cluster with the images of `operators`, the builtin images `images` and the jobs' `layers`.
 
     Raise ValueError, with one problem per line, if this machine cannot run the cluster.
@@ -58,40 +47,17 @@ def provision_cluster(
     builtin_images = {name: builtin_image_reference(name) for name in sorted(images - {TRAINER})}
     named_layers = {layer.name: layer for layer in sorted(layers, key=lambda layer: layer.name)}
     layer_images = {name: layer_reference(layer) for name, layer in named_layers.items()}
+    further_images = [*operator_images.values(), *builtin_images.values(), *layer_images.values()]
     cluster = LocalCluster(
         "local",
-        LocalClusterArgs(
-            owner=settings.owner,
-            stack=settings.stack,
-            name=settings.name,
-            nodes=settings.nodes,
-            port=settings.port,
-            images=[
-                *(PAUSE_IMAGE, image),
-                *(*operator_images.values(), *builtin_images.values(), *layer_images.values()),
-            ],
-            layers={layer_images[name]: layer_inputs(layer) for name, layer in named_layers.items()},
-        ),
+        settings=settings,
+        images=[PAUSE_IMAGE, image, *further_images],
+        layers={layer_images[name]: layer_inputs(layer) for name, layer in named_layers.items()},
     )
-    return ProvisionedCluster(
-        cluster=cluster,
-        context=settings.context,
-        image=image,
-        operator_images=operator_images,
-        builtin_images=builtin_images | layer_images,
-    )
-
-
-BUCKET_SIZE = "20Gi"
-"""Nominal size. The volume is a folder of this machine without a limit."""
-
-
-def build_local(config: LocalConfig, provisioned: ProvisionedCluster) -> Platform:
-    """Create the jobs' namespace in the cluster. Return the platform."""
-    # Import here: the Kubernetes types are slow to import, and the cluster starts meanwhile.
+    # While the provider starts the cluster on another core, import the Kubernetes types, the slowest import.
+    await asyncio.to_thread(import_module, "infra.platform")
     from infra.platform import CLAIM_URL, BucketClaim, Platform, TrainingNamespace, TrainingNamespaceArgs
 
-    cluster = provisioned.cluster
     provider = _provider(cluster)
     training = TrainingNamespace(
         "training",
@@ -105,17 +71,17 @@ def build_local(config: LocalConfig, provisioned: ProvisionedCluster) -> Platfor
         provider=provider,
         namespace=training.namespace,
         service_account=training.service_account,
-        image=provisioned.image,
+        image=image,
         bucket_url=CLAIM_URL,
         bucket_claim=training.bucket_claim,
         bucket_location=pulumi.Output.concat("file://", cluster.bucket_path),
         kubectl=pulumi.Output.concat("kubectl --kubeconfig ", cluster.kubeconfig_path, " -n ", training.namespace),
         kubeconfig_path=cluster.kubeconfig_path,
-        context=provisioned.context,
+        context=settings.context,
         get_kubeconfig=pulumi.Output.concat("export KUBECONFIG=", cluster.kubeconfig_path),
         kubeconfig=cluster.kubeconfig,
-        operator_images=provisioned.operator_images,
-        builtin_images=provisioned.builtin_images,
+        operator_images=operator_images,
+        builtin_images=builtin_images | layer_images,
         deleted_with=cluster.processes,
         images=cluster.images,
     )

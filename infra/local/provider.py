@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -36,7 +36,7 @@ NodeImage = tuple[int, str]
 Properties = dict[str, Any]
 """Inputs or outputs of a resource."""
 
-SETTINGS = ("owner", "stack", "name", "nodes", "port")
+SETTINGS = tuple(each.name for each in fields(ClusterSettings))
 """Inputs that contain the cluster's settings."""
 CHANGED_IN_PLACE = ("name", "nodes", "port")
 """Settings whose change restarts the cluster and keeps its data."""
@@ -44,13 +44,8 @@ CHANGED_IN_PLACE = ("name", "nodes", "port")
 
 def settings_of(properties: Properties) -> ClusterSettings:
     """Return the settings in a resource's inputs, in which numbers are floats."""
-    return ClusterSettings(
-        owner=properties["owner"],
-        stack=properties["stack"],
-        name=properties["name"],
-        nodes=int(properties["nodes"]),
-        port=int(properties["port"]),
-    )
+    numbers = {key: int(properties[key]) for key in ("nodes", "port")}
+    return ClusterSettings(**{key: properties[key] for key in SETTINGS} | numbers)
 
 
 def outputs(properties: Properties, settings: ClusterSettings) -> Properties:
@@ -245,24 +240,7 @@ class NodeImagesProvider(dynamic.ResourceProvider):
         return props
 
 
-@dataclass(frozen=True, kw_only=True)
-class LocalClusterArgs:
-    """Arguments of a local cluster."""
-
-    owner: str
-    """Folder of the checkout that owns the cluster."""
-    stack: str
-    """Name of the stack that owns the cluster."""
-    name: pulumi.Input[str] = "local"
-    """Prefix of the nodes' names, and name of the cluster in kubeconfigs."""
-    nodes: pulumi.Input[int] = 2
-    """Number of nodes."""
-    port: pulumi.Input[int] = 0
-    """Port on 127.0.0.1 for the API server; 0 chooses a free one."""
-    images: pulumi.Input[Sequence[str]] = ()
-    """References of the images that every node must have."""
-    layers: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Reference of an image with a job's layer -> inputs of that layer, from `layer_inputs`."""
+OUTPUTS = ("kubeconfig", "kubeconfig_path", "uid", "bucket_path", "node_names")
 
 
 class _ClusterProcesses(dynamic.Resource):
@@ -275,8 +253,7 @@ class _ClusterProcesses(dynamic.Resource):
     node_names: pulumi.Output[list[str]]
 
     def __init__(self, name: str, props: dict[str, Any], opts: pulumi.ResourceOptions) -> None:
-        outputs = ("uid", "kubeconfig", "kubeconfig_path", "bucket_path", "node_names")
-        super().__init__(LocalClusterProvider(), name, {**props, **dict.fromkeys(outputs)}, opts)
+        super().__init__(LocalClusterProvider(), name, {**props, **dict.fromkeys(OUTPUTS)}, opts)
 
 
 class _NodeImages(dynamic.Resource):
@@ -304,18 +281,23 @@ class LocalCluster(pulumi.ComponentResource):
     images: dynamic.Resource
     """Resource that exists once every node has its images. Resources that start pods depend on it."""
 
-    def __init__(self, name: str, args: LocalClusterArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        settings: ClusterSettings,
+        images: pulumi.Input[Sequence[str]] = (),
+        layers: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        """Start the cluster, and load `images` into every node.
+
+        `layers` is reference of an image with a job's layer -> inputs of that layer, from `layer_inputs`.
+        """
         super().__init__("trainyard:local:LocalCluster", name, None, opts)
-        settings = {
-            "owner": args.owner,
-            "stack": args.stack,
-            "name": args.name,
-            "nodes": args.nodes,
-            "port": args.port,
-        }
         processes = _ClusterProcesses(
             f"{name}-processes",
-            settings,
+            asdict(settings),
             pulumi.ResourceOptions(
                 parent=self,
                 additional_secret_outputs=["kubeconfig"],
@@ -325,7 +307,7 @@ class LocalCluster(pulumi.ComponentResource):
         self.processes = processes
         self.images = _NodeImages(
             f"{name}-images",
-            {**settings, "images": args.images, **({"layers": args.layers} if args.layers else {})},
+            {**asdict(settings), "images": images, **({"layers": layers} if layers else {})},
             pulumi.ResourceOptions(
                 parent=self,
                 depends_on=[processes],
@@ -338,12 +320,4 @@ class LocalCluster(pulumi.ComponentResource):
         self.uid = processes.uid
         self.bucket_path = processes.bucket_path
         self.node_names = processes.node_names
-        self.register_outputs(
-            {
-                "kubeconfig": self.kubeconfig,
-                "kubeconfig_path": self.kubeconfig_path,
-                "uid": self.uid,
-                "bucket_path": self.bucket_path,
-                "node_names": self.node_names,
-            }
-        )
+        self.register_outputs({key: getattr(self, key) for key in OUTPUTS})

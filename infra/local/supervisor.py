@@ -14,6 +14,8 @@ import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from infra.local.key_files import CONTROL_PLANE_URL
+
 FIRST_RESTART_SECONDS = 0.2
 MAX_RESTART_SECONDS = 5.0
 
@@ -28,10 +30,8 @@ class Program:
     """Command and arguments."""
     log: Path
     """File for its output."""
-    ready_url: str = ""
-    """HTTPS URL that must answer 200 before the program starts. Empty to start at once."""
-    ready_authority: Path | None = None
-    """Certificate authority for `ready_url`."""
+    api_authority: Path | None = None
+    """Certificate authority of the API server, if the server must be ready before the program starts."""
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Additional environment variables."""
     pass_fds: Sequence[int] = ()
@@ -48,10 +48,10 @@ class Program:
     """Time of the last start, on the monotonic clock."""
 
     def may_start(self) -> bool:
-        """Return True if the program is not running, its delay is over, and its `ready_url` answers."""
+        """Return True if the program is not running, its delay is over, and the API server is ready if it must be."""
         if self.process is not None or time.monotonic() < self.not_before:
             return False
-        return not self.ready_url or answers(self.ready_url, self.ready_authority)
+        return self.api_authority is None or is_api_ready(self.api_authority)
 
     def start(self) -> None:
         """Start the program with its output appended to its log."""
@@ -83,11 +83,11 @@ def write_log(text: str) -> None:
     print(time.strftime("%H:%M:%S"), text, file=sys.stderr, flush=True)
 
 
-def answers(url: str, authority: Path | None) -> bool:
-    """Return True if `url` answers 200 with a certificate of `authority`."""
-    context = ssl.create_default_context(cafile=str(authority) if authority else None)
+def is_api_ready(authority: Path) -> bool:
+    """Return True if the API server reports that it is ready, with a certificate of `authority`."""
+    context = ssl.create_default_context(cafile=str(authority))
     try:
-        with urllib.request.urlopen(url, timeout=2, context=context) as reply:
+        with urllib.request.urlopen(f"{CONTROL_PLANE_URL}/readyz", timeout=2, context=context) as reply:
             return bool(reply.status == 200)
     except (urllib.error.URLError, OSError):
         return False

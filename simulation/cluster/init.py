@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from infra.local.components import READY_URL
 from infra.local.control_plane import control_plane, write_configuration
 from infra.local.key_files import kubeconfig
 from infra.local.node import make_bridge
@@ -186,8 +185,7 @@ def _program(settings: ClusterSettings, name: str, argv: list[str], *, wait: boo
         name=name,
         argv=argv,
         log=settings.folder / "logs" / f"{name}.log",
-        ready_url=READY_URL if wait else "",
-        ready_authority=settings.keys / "ca.crt" if wait else None,
+        api_authority=settings.keys / "ca.crt" if wait else None,
     )
 
 
