@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from infra.aws import pools as aws
 from infra.cost import Line, Price, price_line
 from infra.gcp import pools as gcp
-from infra.hardware.ec2 import EC2_MACHINES, Ec2Machine
+from infra.hardware.ec2 import EC2_FAMILIES, EC2_MACHINES, Ec2Machine
 from infra.hardware.gce import GCE_FAMILIES, gce_family, gce_machine
 from infra.hardware.gpus import GPUS
 from infra.hardware.machines import MachineType
@@ -160,7 +160,7 @@ def _eks_gpus() -> Iterator[tuple[str, list[Offer]]]:
 
 def _ec2_offers(machine: Ec2Machine) -> Iterator[Offer]:
     """Yield an instance type on demand, and in a capacity block if its family has them."""
-    for is_block in (False, True) if machine.capacity_block else (False,):
+    for is_block in (False, True) if EC2_FAMILIES[machine.family].capacity_blocks else (False,):
         name = f"{machine.name} in a capacity block" if is_block else machine.name
         line = price_line("", aws.CLOUD, REGIONS[aws.CLOUD], name, 1)
         yield Offer(machine=machine, count=machine.gpus, lines=(line,), is_block=is_block)

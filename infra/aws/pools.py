@@ -135,8 +135,7 @@ def quota_needs(platform: EksConfig) -> QuotaNeeds:
 
 
 def _ec2_quota(machine: Ec2Machine, *, spot: bool) -> str:
-    family = EC2_FAMILIES[machine.family]
-    quota = family.spot_quota if spot else family.on_demand_quota
+    quota = EC2_FAMILIES[machine.family].quotas[spot]
     return f"{quota.code} {quota.name} (vCPUs)"
 
 

@@ -249,8 +249,9 @@ def _capacity(_config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> I
 
     https://docs.aws.amazon.com/eks/latest/userguide/capacity-blocks-mng.html
     """
-    if plan.model.is_capacity_block and not plan.machine.capacity_block:
-        supported = ", ".join(machine.name for machine in EC2_MACHINES.values() if machine.capacity_block)
+    if plan.model.is_capacity_block and not EC2_FAMILIES[plan.machine.family].capacity_blocks:
+        families = [family for family in EC2_FAMILIES.values() if family.capacity_blocks]
+        supported = ", ".join(machine.name for family in families for machine in family.machines)
         message = f"{plan.machine.name} does not support capacity blocks; only {supported} do; write another type"
         yield pool_problem("eks.pool.capacity_block_machine", pool, "capacity", message)
     if plan.model.reservation and len(plan.zones) > 1:

@@ -9,27 +9,12 @@ from infra.hardware.machines import MachineType, find
 
 SOURCE = "https://docs.aws.amazon.com/ec2/latest/instancetypes/ac.html"
 
-_AREAS_WITH_ONE_REGION = (
-    "af-south",
-    "ca-central",
-    "ca-west",
-    "eu-north",
-    "il-central",
-    "me-central",
-    "me-south",
-    "mx-central",
-    "sa-east",
-)
 _REGION_COUNTS = {
-    "ap-east": 2,
-    "ap-northeast": 3,
-    "ap-south": 2,
+    **dict.fromkeys(("af-south", "ca-central", "ca-west", "eu-north", "il-central"), 1),
+    **dict.fromkeys(("me-central", "me-south", "mx-central", "sa-east"), 1),
+    **dict.fromkeys(("ap-east", "ap-south", "eu-central", "eu-south", "us-east", "us-west"), 2),
+    **dict.fromkeys(("ap-northeast", "eu-west"), 3),
     "ap-southeast": 7,
-    "eu-central": 2,
-    "eu-south": 2,
-    "eu-west": 3,
-    "us-east": 2,
-    "us-west": 2,
 }
 _ZONE_LETTERS = {
     "ap-northeast-1": "acdb",
@@ -43,10 +28,8 @@ _ZONE_LETTERS = {
 
 AWS_ZONES: Mapping[str, tuple[str, ...]] = {
     region: tuple(f"{region}{letter}" for letter in _ZONE_LETTERS.get(region, "abc"))
-    for region in (
-        *(f"{area}-1" for area in _AREAS_WITH_ONE_REGION),
-        *(f"{area}-{number}" for area, count in _REGION_COUNTS.items() for number in range(1, count + 1)),
-    )
+    for area, count in _REGION_COUNTS.items()
+    for region in (f"{area}-{number}" for number in range(1, count + 1))
 }
 """Zones of each public region, preferred zones first. Each account maps the letters to zones differently.
 
@@ -67,8 +50,6 @@ class Ec2Machine(MachineType):
 
     Source: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-acc-inst-types.html
     """
-    capacity_block: bool
-    """True if capacity blocks support it."""
     interfaces: int
     """Network interfaces of the first card.
 
@@ -102,10 +83,8 @@ class Ec2Family:
     """Family, the `family` of its instance types."""
     machines: tuple[Ec2Machine, ...]
     """Instance types, smallest first."""
-    on_demand_quota: Ec2Quota
-    """Quota of on-demand and reserved instances."""
-    spot_quota: Ec2Quota
-    """Quota of spot instances."""
+    quotas: tuple[Ec2Quota, Ec2Quota]
+    """Quotas of on-demand and reserved instances, and of spot instances."""
     regions: frozenset[str] | None
     """Regions with the family. None if they are too many to list, which skips the check.
 
@@ -127,13 +106,17 @@ class Ec2Family:
     """
 
 
-_STANDARD = Ec2Quota(code="L-1216C47A", name="Running On-Demand Standard instances")
-_SPOT_STANDARD = Ec2Quota(code="L-34B43A08", name="All Standard Spot Instance Requests")
-_G = Ec2Quota(code="L-DB2E81BA", name="Running On-Demand G and VT instances")
-_SPOT_G = Ec2Quota(code="L-3819A6DF", name="All G and VT Spot Instance Requests")
-_P = Ec2Quota(code="L-417A185B", name="Running On-Demand P instances")
-_SPOT_P = Ec2Quota(code="L-7212CCBC", name="All P4, P3 and P2 Spot Instance Requests")
-_SPOT_P5 = Ec2Quota(code="L-C4BD4855", name="All P5 Spot Instance Requests")
+_STANDARD = (
+    Ec2Quota(code="L-1216C47A", name="Running On-Demand Standard instances"),
+    Ec2Quota(code="L-34B43A08", name="All Standard Spot Instance Requests"),
+)
+_G = (
+    Ec2Quota(code="L-DB2E81BA", name="Running On-Demand G and VT instances"),
+    Ec2Quota(code="L-3819A6DF", name="All G and VT Spot Instance Requests"),
+)
+_ON_DEMAND_P = Ec2Quota(code="L-417A185B", name="Running On-Demand P instances")
+_P = (_ON_DEMAND_P, Ec2Quota(code="L-7212CCBC", name="All P4, P3 and P2 Spot Instance Requests"))
+_P5 = (_ON_DEMAND_P, Ec2Quota(code="L-C4BD4855", name="All P5 Spot Instance Requests"))
 
 _CPU_SIZES: Mapping[str, tuple[int, int, int]] = {
     # size: vCPUs, network interfaces, addresses; https://docs.aws.amazon.com/ec2/latest/instancetypes/gp.html
@@ -171,15 +154,13 @@ def _cpu_family(name: str, gib_per_vcpu: float, *, missing_memory: tuple[int, fl
                 vcpus=vcpus,
                 memory_gib=gib_per_vcpu * vcpus,
                 efa_interfaces=0,
-                capacity_block=False,
                 interfaces=interfaces,
                 addresses=addresses,
                 missing_mib=measured.get(size),
             )
             for size, (vcpus, interfaces, addresses) in _CPU_SIZES.items()
         ),
-        on_demand_quota=_STANDARD,
-        spot_quota=_SPOT_STANDARD,
+        quotas=_STANDARD,
         regions=None,
         capacity_blocks=False,
         first_efa_card=0,
@@ -196,8 +177,7 @@ def _gpu_family(
     gpu: str,
     sizes: Mapping[str, GpuSize],
     *,
-    on_demand_quota: Ec2Quota,
-    spot_quota: Ec2Quota,
+    quotas: tuple[Ec2Quota, Ec2Quota],
     regions: frozenset[str] | None,
     capacity_blocks: bool,
     first_efa_card: int,
@@ -215,15 +195,13 @@ def _gpu_family(
                 gpu=gpu,
                 gpus=gpus,
                 efa_interfaces=adapters,
-                capacity_block=capacity_blocks,
                 interfaces=interfaces,
                 addresses=addresses,
                 missing_mib=missing,
             )
             for size, (gpus, vcpus, memory, adapters, interfaces, addresses, missing) in sizes.items()
         ),
-        on_demand_quota=on_demand_quota,
-        spot_quota=spot_quota,
+        quotas=quotas,
         regions=regions,
         capacity_blocks=capacity_blocks,
         first_efa_card=first_efa_card,
@@ -264,8 +242,7 @@ _FAMILIES = (
             "16xlarge": (1, 64, 256, 1, 4, 15, 7178),
             "metal": (8, 96, 384, 1, 15, 50, 6652),
         },
-        on_demand_quota=_G,
-        spot_quota=_SPOT_G,
+        quotas=_G,
         regions=None,
         capacity_blocks=False,
         first_efa_card=0,
@@ -284,8 +261,7 @@ _FAMILIES = (
             "24xlarge": (4, 96, 384, 1, 15, 50, 10529),
             "48xlarge": (8, 192, 768, 1, 7, 50, 20552),
         },
-        on_demand_quota=_G,
-        spot_quota=_SPOT_G,
+        quotas=_G,
         regions=None,
         capacity_blocks=False,
         first_efa_card=0,
@@ -304,8 +280,7 @@ _FAMILIES = (
             "24xlarge": (4, 96, 384, 1, 15, 50, None),
             "48xlarge": (8, 192, 768, 1, 15, 50, None),
         },
-        on_demand_quota=_G,
-        spot_quota=_SPOT_G,
+        quotas=_G,
         regions=None,
         capacity_blocks=False,
         first_efa_card=0,
@@ -324,8 +299,7 @@ _FAMILIES = (
             "24xlarge": (4, 96, 768, 2, 10, 50, None),
             "48xlarge": (8, 192, 1536, 4, 10, 50, None),
         },
-        on_demand_quota=_G,
-        spot_quota=_SPOT_G,
+        quotas=_G,
         regions=_regions(
             "ap-northeast-1 ap-northeast-2 eu-central-1 eu-north-1 eu-south-2 us-east-1 us-east-2 us-west-2"
         ),
@@ -344,8 +318,7 @@ _FAMILIES = (
             "24xlarge": (4, 96, 1024, 2, 10, 64, None),
             "48xlarge": (8, 192, 2048, 4, 10, 64, None),
         },
-        on_demand_quota=_G,
-        spot_quota=_SPOT_G,
+        quotas=_G,
         # us-west-2 is in dstackai/dstack pull request 3752.
         regions=_regions("us-east-1 us-east-2 us-west-2"),
         capacity_blocks=False,
@@ -360,8 +333,7 @@ _FAMILIES = (
             "8xlarge": (4, 32, 244, 0, 8, 30, 4248),
             "16xlarge": (8, 64, 488, 0, 8, 30, 7961),
         },
-        on_demand_quota=_P,
-        spot_quota=_SPOT_P,
+        quotas=_P,
         regions=None,
         capacity_blocks=False,
         first_efa_card=0,
@@ -371,8 +343,7 @@ _FAMILIES = (
         "p3dn",
         "nvidia-tesla-v100",
         {"24xlarge": (8, 96, 768, 1, 15, 50, None)},
-        on_demand_quota=_P,
-        spot_quota=_SPOT_P,
+        quotas=_P,
         regions=_regions("ap-northeast-1 eu-west-1 us-east-1 us-west-2"),
         capacity_blocks=False,
         first_efa_card=0,
@@ -382,8 +353,7 @@ _FAMILIES = (
         "p4d",
         "nvidia-tesla-a100",
         {"24xlarge": (8, 96, 1152, 4, 15, 50, None)},
-        on_demand_quota=_P,
-        spot_quota=_SPOT_P,
+        quotas=_P,
         regions=_regions(
             "ap-northeast-1 ap-northeast-2 ap-south-1 ap-southeast-2 ca-central-1 eu-central-1 eu-north-1 eu-west-1 "
             "eu-west-2 us-east-1 us-east-2 us-west-2"
@@ -396,8 +366,7 @@ _FAMILIES = (
         "p4de",
         "nvidia-a100-80gb",
         {"24xlarge": (8, 96, 1152, 4, 15, 50, None)},
-        on_demand_quota=_P,
-        spot_quota=_SPOT_P,
+        quotas=_P,
         regions=_regions("ap-northeast-1 ap-southeast-1 eu-central-1 us-east-1 us-west-2"),
         capacity_blocks=True,
         first_efa_card=0,
@@ -407,8 +376,7 @@ _FAMILIES = (
         "p5",
         "nvidia-h100-80gb",
         {"48xlarge": (8, 192, 2048, 32, 2, 50, None)},
-        on_demand_quota=_P,
-        spot_quota=_SPOT_P5,
+        quotas=_P5,
         regions=_regions(
             "ap-northeast-1 ap-northeast-2 ap-south-1 ap-southeast-2 ap-southeast-3 ca-central-1 eu-north-1 "
             "eu-west-2 us-east-1 us-east-2 us-west-1 us-west-2"
@@ -421,8 +389,7 @@ _FAMILIES = (
         "p5e",
         "nvidia-h200-141gb",
         {"48xlarge": (8, 192, 2048, 32, 2, 50, None)},
-        on_demand_quota=_P,
-        spot_quota=_SPOT_P5,
+        quotas=_P5,
         regions=_regions("ap-southeast-2 ap-southeast-3 eu-north-1 eu-west-2 us-east-2 us-west-2"),
         capacity_blocks=True,
         first_efa_card=0,
@@ -432,8 +399,7 @@ _FAMILIES = (
         "p5en",
         "nvidia-h200-141gb",
         {"48xlarge": (8, 192, 2048, 16, 4, 50, None)},
-        on_demand_quota=_P,
-        spot_quota=_SPOT_P5,
+        quotas=_P5,
         regions=_regions(
             "ap-northeast-1 ap-northeast-2 ap-south-1 ap-southeast-3 eu-north-1 eu-south-2 me-central-1 us-east-1 "
             "us-east-2 us-west-1 us-west-2"
@@ -446,8 +412,7 @@ _FAMILIES = (
         "p6-b200",
         "nvidia-b200",
         {"48xlarge": (8, 192, 2048, 8, 4, 50, None)},
-        on_demand_quota=_P,
-        spot_quota=_SPOT_P,
+        quotas=_P,
         regions=_regions("us-east-1 us-east-2 us-west-2"),
         capacity_blocks=True,
         first_efa_card=0,
@@ -457,9 +422,8 @@ _FAMILIES = (
         "p6-b300",
         "nvidia-b300",
         {"48xlarge": (8, 192, 4096, 16, 4, 50, None)},
-        on_demand_quota=_P,
         # No page names a spot quota of P6.
-        spot_quota=_SPOT_P,
+        quotas=_P,
         # us-east-1 is in Karpenter's price list v1.15.1.
         regions=_regions("us-east-1 us-west-2"),
         capacity_blocks=True,

@@ -18,6 +18,7 @@ _ACCELERATED = "https://cloud.google.com/compute/docs/accelerator-optimized-mach
 _TPU = "https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus"
 
 Compact = Literal["default", "allowed", "never", "topology"]
+Fabric = Literal["tcpx", "tcpxo", "rdma"]
 Pricing = Literal["parts", "series", "gpu", "tpu"]
 
 
@@ -44,7 +45,7 @@ class GceFamily:
     """True if it supports queued provisioning, from the source of `flex_start`."""
     compact_flex_start: bool
     """True if flex-start and queued nodes can have compact placement."""
-    fabric: Literal["tcpx", "tcpxo", "rdma"] | None
+    fabric: Fabric | None
     """Additional networks of machine types with all GPUs of a host. `infra/gcp/pools.py` has their interfaces."""
     cpu_quota: str | None
     """Quota of vCPUs, or None for machines with accelerators, which use only the accelerator's quota.
@@ -66,165 +67,123 @@ def _cpus(series: str, gib_per_vcpu: float, *vcpus: int) -> tuple[MachineType, .
     )
 
 
-def _gpus(family: str, gpu: str, sizes: Mapping[str, tuple[int, int, float, int]]) -> tuple[MachineType, ...]:
-    """Return the machine types of a family with GPUs: name -> GPUs, vCPUs, GiB, local SSDs."""
-    return tuple(
-        MachineType(name=name, family=family, vcpus=vcpus, memory_gib=memory, gpu=gpu, gpus=gpus, local_ssds=disks)
-        for name, (gpus, vcpus, memory, disks) in sizes.items()
-    )
-
-
 def _shared_quota(family: str) -> str:
     """Return the quota that newer families share, which has a limit for each family."""
     return f"CPUS_PER_VM_FAMILY (vm_family: {family})"
 
 
-def _cpu_family(
-    *,
-    name: str,
-    machines: tuple[MachineType, ...],
-    disks: BootDisks,
-    compact: Compact,
-    cpu_quota: str,
-    pricing: Pricing,
-    sources: tuple[str, ...],
-) -> GceFamily:
-    """Return a family without accelerators. Dynamic Workload Scheduler and fabrics are for accelerators."""
-    return GceFamily(
-        name=name,
+_N1 = (
+    *_cpus("n1-standard", 3.75, 1, 2, 4, 8, 16, 32, 64, 96),
+    *_cpus("n1-highmem", 6.5, 2, 4, 8, 16, 32, 64, 96),
+    *_cpus("n1-highcpu", 0.9, 2, 4, 8, 16, 32, 64, 96),
+)
+_N2 = (
+    *_cpus("n2-standard", 4, 2, 4, 8, 16, 32, 48, 64, 80, 96, 128),
+    *_cpus("n2-highmem", 8, 2, 4, 8, 16, 32, 48, 64, 80, 96),
+)
+_N2D = _cpus("n2d-standard", 4, 2, 4, 8, 16, 32, 48, 64, 80, 96, 128, 224)
+_E2 = (*_cpus("e2-standard", 4, 2, 4, 8, 16, 32), *_cpus("e2-highmem", 8, 2, 4, 8, 16))
+_C2 = _cpus("c2-standard", 4, 4, 8, 16, 30, 60)
+_C3 = _cpus("c3-standard", 4, 4, 8, 22, 44, 88, 176)
+_C4 = _cpus("c4-standard", 3.75, 2, 4, 8, 16, 24, 32, 48, 96, 192)
+_CPU_ROWS: tuple[tuple[tuple[MachineType, ...], BootDisks, Compact, str, Pricing, str], ...] = (
+    # machine types, boot disks, compact placement, quota of vCPUs, priced parts, source
+    (_N1, "no-hyperdisk", "never", "CPUS", "parts", _GENERAL),
+    (_N2, "any", "allowed", "N2_CPUS", "parts", _GENERAL),
+    (_N2D, "any", "allowed", "N2D_CPUS", "parts", _GENERAL),
+    (_E2, "no-hyperdisk", "never", "CPUS", "parts", _GENERAL),
+    (_C2, "any", "allowed", "C2_CPUS", "parts", _COMPUTE),
+    (_C3, "ssd", "allowed", _shared_quota("C3"), "parts", _GENERAL),
+    (_C4, "hyperdisk", "allowed", _shared_quota("C4"), "series", _GENERAL),
+)
+_CPU_FAMILIES = tuple(
+    GceFamily(
+        name=machines[0].family,
         machines=machines,
         disks=disks,
         compact=compact,
+        # Dynamic Workload Scheduler and fabrics are for accelerators.
         flex_start=False,
         queued=False,
         compact_flex_start=False,
         fabric=None,
-        cpu_quota=cpu_quota,
+        cpu_quota=quota,
+        pricing=pricing,
+        sources=(source,),
+    )
+    for machines, disks, compact, quota, pricing, source in _CPU_ROWS
+)
+
+
+def _gpu_family(
+    name: str,
+    gpu: str,
+    sizes: Mapping[str, tuple[int, int, float, int]],
+    *,
+    disks: BootDisks,
+    compact: Compact,
+    compact_flex_start: bool,
+    fabric: Fabric | None,
+    pricing: Pricing,
+    sources: tuple[str, ...],
+) -> GceFamily:
+    """Return a family with GPUs. `sizes` is name -> GPUs, vCPUs, GiB, local SSDs.
+
+    Dynamic Workload Scheduler supports all of them, and only the GPUs need quota.
+    """
+    return GceFamily(
+        name=name,
+        machines=tuple(
+            MachineType(name=size, family=name, vcpus=vcpus, memory_gib=memory, gpu=gpu, gpus=gpus, local_ssds=ssds)
+            for size, (gpus, vcpus, memory, ssds) in sizes.items()
+        ),
+        disks=disks,
+        compact=compact,
+        flex_start=True,
+        queued=True,
+        compact_flex_start=compact_flex_start,
+        fabric=fabric,
+        cpu_quota=None,
         pricing=pricing,
         sources=sources,
     )
 
 
-_CPU_FAMILIES = (
-    _cpu_family(
-        name="n1",
-        machines=(
-            *_cpus("n1-standard", 3.75, 1, 2, 4, 8, 16, 32, 64, 96),
-            *_cpus("n1-highmem", 6.5, 2, 4, 8, 16, 32, 64, 96),
-            *_cpus("n1-highcpu", 0.9, 2, 4, 8, 16, 32, 64, 96),
-        ),
-        disks="no-hyperdisk",
-        compact="never",
-        cpu_quota="CPUS",
-        pricing="parts",
-        sources=(_GENERAL,),
-    ),
-    _cpu_family(
-        name="n2",
-        machines=(
-            *_cpus("n2-standard", 4, 2, 4, 8, 16, 32, 48, 64, 80, 96, 128),
-            *_cpus("n2-highmem", 8, 2, 4, 8, 16, 32, 48, 64, 80, 96),
-        ),
-        disks="any",
-        compact="allowed",
-        cpu_quota="N2_CPUS",
-        pricing="parts",
-        sources=(_GENERAL,),
-    ),
-    _cpu_family(
-        name="n2d",
-        machines=_cpus("n2d-standard", 4, 2, 4, 8, 16, 32, 48, 64, 80, 96, 128, 224),
-        disks="any",
-        compact="allowed",
-        cpu_quota="N2D_CPUS",
-        pricing="parts",
-        sources=(_GENERAL,),
-    ),
-    _cpu_family(
-        name="e2",
-        machines=(*_cpus("e2-standard", 4, 2, 4, 8, 16, 32), *_cpus("e2-highmem", 8, 2, 4, 8, 16)),
-        disks="no-hyperdisk",
-        compact="never",
-        cpu_quota="CPUS",
-        pricing="parts",
-        sources=(_GENERAL,),
-    ),
-    _cpu_family(
-        name="c2",
-        machines=_cpus("c2-standard", 4, 4, 8, 16, 30, 60),
-        disks="any",
-        compact="allowed",
-        cpu_quota="C2_CPUS",
-        pricing="parts",
-        sources=(_COMPUTE,),
-    ),
-    _cpu_family(
-        name="c3",
-        machines=_cpus("c3-standard", 4, 4, 8, 22, 44, 88, 176),
-        disks="ssd",
-        compact="allowed",
-        cpu_quota=_shared_quota("C3"),
-        pricing="parts",
-        sources=(_GENERAL,),
-    ),
-    _cpu_family(
-        name="c4",
-        machines=_cpus("c4-standard", 3.75, 2, 4, 8, 16, 24, 32, 48, 96, 192),
-        disks="hyperdisk",
-        compact="allowed",
-        cpu_quota=_shared_quota("C4"),
-        pricing="series",
-        sources=(_GENERAL,),
-    ),
-)
-
 _GPU_FAMILIES = (
-    GceFamily(
-        name="g2",
-        machines=_gpus(
-            "g2",
-            "nvidia-l4",
-            {
-                "g2-standard-4": (1, 4, 16, 0),
-                "g2-standard-8": (1, 8, 32, 0),
-                "g2-standard-12": (1, 12, 48, 0),
-                "g2-standard-16": (1, 16, 64, 0),
-                "g2-standard-32": (1, 32, 128, 0),
-                "g2-standard-24": (2, 24, 96, 0),
-                "g2-standard-48": (4, 48, 192, 0),
-                "g2-standard-96": (8, 96, 384, 0),
-            },
-        ),
+    _gpu_family(
+        "g2",
+        "nvidia-l4",
+        {
+            "g2-standard-4": (1, 4, 16, 0),
+            "g2-standard-8": (1, 8, 32, 0),
+            "g2-standard-12": (1, 12, 48, 0),
+            "g2-standard-16": (1, 16, 64, 0),
+            "g2-standard-32": (1, 32, 128, 0),
+            "g2-standard-24": (2, 24, 96, 0),
+            "g2-standard-48": (4, 48, 192, 0),
+            "g2-standard-96": (8, 96, 384, 0),
+        },
         disks="ssd",
         compact="allowed",
-        flex_start=True,
-        queued=True,
         compact_flex_start=False,
         fabric=None,
-        cpu_quota=None,
         pricing="parts",
         sources=(_ACCELERATED,),
     ),
-    GceFamily(
-        name="g4",
-        machines=_gpus(
-            "g4",
-            "nvidia-rtx-pro-6000",
-            {
-                "g4-standard-48": (1, 48, 180, 0),
-                "g4-standard-96": (2, 96, 360, 0),
-                "g4-standard-192": (4, 192, 720, 0),
-                "g4-standard-384": (8, 384, 1440, 0),
-            },
-        ),
+    # No page names G4 for flex-start and queued provisioning, which are for accelerator-optimised GPU machines.
+    _gpu_family(
+        "g4",
+        "nvidia-rtx-pro-6000",
+        {
+            "g4-standard-48": (1, 48, 180, 0),
+            "g4-standard-96": (2, 96, 360, 0),
+            "g4-standard-192": (4, 192, 720, 0),
+            "g4-standard-384": (8, 384, 1440, 0),
+        },
         disks="hyperdisk",
         compact="allowed",
-        # No page names G4 for flex-start and queued provisioning, which are for accelerator-optimised GPU machines.
-        flex_start=True,
-        queued=True,
         compact_flex_start=False,
         fabric=None,
-        cpu_quota=None,
         pricing="series",
         sources=(
             _ACCELERATED,
@@ -234,109 +193,85 @@ _GPU_FAMILIES = (
             "https://docs.cloud.google.com/ai-hypercomputer/docs/placement-policy-and-workload-policy",
         ),
     ),
-    GceFamily(
-        name="a2-highgpu",
-        machines=_gpus(
-            "a2-highgpu",
-            "nvidia-tesla-a100",
-            {
-                "a2-highgpu-1g": (1, 12, 85, 0),
-                "a2-highgpu-2g": (2, 24, 170, 0),
-                "a2-highgpu-4g": (4, 48, 340, 0),
-                "a2-highgpu-8g": (8, 96, 680, 0),
-                "a2-megagpu-16g": (16, 96, 1360, 0),
-            },
-        ),
+    _gpu_family(
+        "a2-highgpu",
+        "nvidia-tesla-a100",
+        {
+            "a2-highgpu-1g": (1, 12, 85, 0),
+            "a2-highgpu-2g": (2, 24, 170, 0),
+            "a2-highgpu-4g": (4, 48, 340, 0),
+            "a2-highgpu-8g": (8, 96, 680, 0),
+            "a2-megagpu-16g": (16, 96, 1360, 0),
+        },
         disks="no-hyperdisk",
         compact="default",
-        flex_start=True,
-        queued=True,
         compact_flex_start=False,
         fabric=None,
-        cpu_quota=None,
         pricing="parts",
         sources=(_ACCELERATED,),
     ),
-    GceFamily(
-        name="a2-ultragpu",
-        machines=_gpus(
-            "a2-ultragpu",
-            "nvidia-a100-80gb",
-            {
-                "a2-ultragpu-1g": (1, 12, 170, 1),
-                "a2-ultragpu-2g": (2, 24, 340, 2),
-                "a2-ultragpu-4g": (4, 48, 680, 4),
-                "a2-ultragpu-8g": (8, 96, 1360, 8),
-            },
-        ),
+    _gpu_family(
+        "a2-ultragpu",
+        "nvidia-a100-80gb",
+        {
+            "a2-ultragpu-1g": (1, 12, 170, 1),
+            "a2-ultragpu-2g": (2, 24, 340, 2),
+            "a2-ultragpu-4g": (4, 48, 680, 4),
+            "a2-ultragpu-8g": (8, 96, 1360, 8),
+        },
         disks="no-hyperdisk",
         compact="default",
-        flex_start=True,
-        queued=True,
         compact_flex_start=False,
         fabric=None,
-        cpu_quota=None,
         pricing="parts",
         sources=(_ACCELERATED,),
     ),
-    GceFamily(
-        name="a3-highgpu",
-        machines=_gpus(
-            "a3-highgpu",
-            "nvidia-h100-80gb",
-            {
-                "a3-highgpu-1g": (1, 26, 234, 2),
-                "a3-highgpu-2g": (2, 52, 468, 4),
-                "a3-highgpu-4g": (4, 104, 936, 8),
-                "a3-highgpu-8g": (8, 208, 1872, 16),
-            },
-        ),
+    _gpu_family(
+        "a3-highgpu",
+        "nvidia-h100-80gb",
+        {
+            "a3-highgpu-1g": (1, 26, 234, 2),
+            "a3-highgpu-2g": (2, 52, 468, 4),
+            "a3-highgpu-4g": (4, 104, 936, 8),
+            "a3-highgpu-8g": (8, 208, 1872, 16),
+        },
         disks="ssd",
         compact="default",
-        flex_start=True,
-        queued=True,
         compact_flex_start=False,
         fabric="tcpx",
-        cpu_quota=None,
         pricing="series",
         sources=(_ACCELERATED,),
     ),
-    GceFamily(
-        name="a3-megagpu",
-        machines=_gpus("a3-megagpu", "nvidia-h100-mega-80gb", {"a3-megagpu-8g": (8, 208, 1872, 16)}),
+    _gpu_family(
+        "a3-megagpu",
+        "nvidia-h100-mega-80gb",
+        {"a3-megagpu-8g": (8, 208, 1872, 16)},
         disks="ssd",
         compact="default",
-        flex_start=True,
-        queued=True,
         compact_flex_start=False,
         fabric="tcpxo",
-        cpu_quota=None,
         pricing="series",
         sources=(_ACCELERATED,),
     ),
-    GceFamily(
-        name="a3-ultragpu",
-        machines=_gpus("a3-ultragpu", "nvidia-h200-141gb", {"a3-ultragpu-8g": (8, 224, 2952, 32)}),
+    _gpu_family(
+        "a3-ultragpu",
+        "nvidia-h200-141gb",
+        {"a3-ultragpu-8g": (8, 224, 2952, 32)},
         disks="hyperdisk",
         compact="default",
-        flex_start=True,
-        queued=True,
         compact_flex_start=True,
         fabric="rdma",
-        cpu_quota=None,
         pricing="series",
         sources=(_ACCELERATED,),
     ),
-    GceFamily(
-        name="a4-highgpu",
-        machines=_gpus("a4-highgpu", "nvidia-b200", {"a4-highgpu-8g": (8, 224, 3968, 32)}),
+    _gpu_family(
+        "a4-highgpu",
+        "nvidia-b200",
+        {"a4-highgpu-8g": (8, 224, 3968, 32)},
         disks="hyperdisk",
         compact="default",
-        flex_start=True,
-        queued=True,
         compact_flex_start=True,
         fabric="rdma",
-        cpu_quota=None,
         pricing="gpu",
         sources=(_ACCELERATED,),
     ),
