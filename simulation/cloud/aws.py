@@ -36,8 +36,8 @@ BUCKET = "aws:s3/bucket:Bucket"
 REPOSITORY = "aws:ecr/repository:Repository"
 ACCOUNT = "123456789012"
 """The simulated AWS account."""
-_VPC_REFERENCE = Reference(path="vpcId", types=(VPC,))
-_CLUSTER_REFERENCE = Reference(path="clusterName", types=(CLUSTER,))
+_VPC_REFERENCE = Reference("vpcId", VPC)
+_CLUSTER_REFERENCE = Reference("clusterName", CLUSTER)
 _ADDONS_ON_NODES = ("coredns", "aws-ebs-csi-driver", "eks-node-monitoring-agent", "metrics-server", "cert-manager")
 """Add-ons whose pods need nodes."""
 
@@ -219,7 +219,7 @@ _EC2 = (
         "sg",
         id="sg-{vpcId}",
         adopts_existing=True,
-        references=(Reference(path="vpcId", types=(VPC,), owner=True),),
+        references=(Reference("vpcId", VPC, owner=True),),
     ),
     _ec2(SUBNET, "subnet", references=(_VPC_REFERENCE,), rules=(subnet_in_vpc,), seconds=3),
     _ec2(GATEWAY, "igw", references=(_VPC_REFERENCE,), seconds=2, delete_seconds=15),
@@ -232,23 +232,19 @@ _EC2 = (
     _ec2(
         NAT,
         "nat",
-        references=(Reference(path="subnetId", types=(SUBNET,)), Reference(path="allocationId", types=(ADDRESS,))),
+        references=(Reference("subnetId", SUBNET), Reference("allocationId", ADDRESS)),
         seconds=110,
         delete_seconds=60,
     ),
     _ec2(
         TABLE,
         "rtb",
-        references=(
-            _VPC_REFERENCE,
-            Reference(path="routes.gatewayId", types=(GATEWAY,)),
-            Reference(path="routes.natGatewayId", types=(NAT,)),
-        ),
+        references=(_VPC_REFERENCE, Reference("routes.gatewayId", GATEWAY), Reference("routes.natGatewayId", NAT)),
     ),
     _ec2(
         "aws:ec2/routeTableAssociation:RouteTableAssociation",
         "rtbassoc",
-        references=(Reference(path="routeTableId", types=(TABLE,)), Reference(path="subnetId", types=(SUBNET,))),
+        references=(Reference("routeTableId", TABLE), Reference("subnetId", SUBNET)),
     ),
     _ec2(GROUP, "sg", autoname=Autoname(limit=255), references=(_VPC_REFERENCE,)),
     _ec2(
@@ -256,9 +252,9 @@ _EC2 = (
         "vpce",
         references=(
             _VPC_REFERENCE,
-            Reference(path="subnetIds", types=(SUBNET,)),
-            Reference(path="securityGroupIds", types=(GROUP,)),
-            Reference(path="routeTableIds", types=(TABLE,)),
+            Reference("subnetIds", SUBNET),
+            Reference("securityGroupIds", GROUP),
+            Reference("routeTableIds", TABLE),
         ),
         seconds=90,
         delete_seconds=60,
@@ -269,7 +265,7 @@ _EC2 = (
         "lt",
         autoname=Autoname(limit=125),
         outputs={"latestVersion": lambda _found: 1, "defaultVersion": lambda _found: 1},
-        references=(Reference(path="placement.groupName", types=(PLACEMENT,)),),
+        references=(Reference("placement.groupName", PLACEMENT),),
     ),
 )
 """Kinds of EC2 resources."""
@@ -287,9 +283,9 @@ _EKS = (
             "vpcConfig": lambda found: {"clusterSecurityGroupId": f"sg-{found['number']}", "vpcId": ""},
         },
         references=(
-            Reference(path="roleArn", types=(ROLE,)),
-            Reference(path="vpcConfig.subnetIds", types=(SUBNET,)),
-            Reference(path="encryptionConfig.provider.keyArn", types=(KEY,)),
+            Reference("roleArn", ROLE),
+            Reference("vpcConfig.subnetIds", SUBNET),
+            Reference("encryptionConfig.provider.keyArn", KEY),
         ),
         rules=CLUSTER_RULES,
         seconds=9 * 60,
@@ -302,9 +298,9 @@ _EKS = (
         outputs={"arn": f"arn:aws:eks:{{region}}:{ACCOUNT}:nodegroup/{{id}}"},
         references=(
             _CLUSTER_REFERENCE,
-            Reference(path="nodeRoleArn", types=(ROLE,)),
-            Reference(path="subnetIds", types=(SUBNET,)),
-            Reference(path="launchTemplate.id", types=(TEMPLATE,)),
+            Reference("nodeRoleArn", ROLE),
+            Reference("subnetIds", SUBNET),
+            Reference("launchTemplate.id", TEMPLATE),
         ),
         rules=GROUP_RULES,
         seconds=3 * 60,
@@ -315,10 +311,7 @@ _EKS = (
         type="aws:eks/addon:Addon",
         id="{clusterName}:{addonName}",
         outputs={"arn": f"arn:aws:eks:{{region}}:{ACCOUNT}:addon/{{id}}"},
-        references=(
-            _CLUSTER_REFERENCE,
-            Reference(path="podIdentityAssociations.roleArn", types=(ROLE,)),
-        ),
+        references=(_CLUSTER_REFERENCE, Reference("podIdentityAssociations.roleArn", ROLE)),
         rules=(addon_has_nodes,),
         seconds=30,
         delete_seconds=20,
@@ -336,7 +329,7 @@ _EKS = (
     Kind(
         type="aws:eks/podIdentityAssociation:PodIdentityAssociation",
         id="a-{number}",
-        references=(_CLUSTER_REFERENCE, Reference(path="roleArn", types=(ROLE,))),
+        references=(_CLUSTER_REFERENCE, Reference("roleArn", ROLE)),
         rules=(pod_role,),
     ),
 )
@@ -353,12 +346,12 @@ _OTHER = (
         type="aws:iam/rolePolicy:RolePolicy",
         id="{role}:{name}",
         autoname=Autoname(limit=128),
-        references=(Reference(path="role", types=(ROLE,)),),
+        references=(Reference("role", ROLE),),
     ),
     Kind(
         type="aws:iam/rolePolicyAttachment:RolePolicyAttachment",
         id="{role}/{policyArn}",
-        references=(Reference(path="role", types=(ROLE,)),),
+        references=(Reference("role", ROLE),),
     ),
     Kind(
         type=KEY,
@@ -384,7 +377,7 @@ _OTHER = (
         Kind(
             type=f"aws:s3/{name[0].lower()}{name[1:]}:{name}",
             id="{bucket}",
-            references=(Reference(path="bucket", types=(BUCKET,)),),
+            references=(Reference("bucket", BUCKET),),
             seconds=1,
         )
         for name in (
@@ -409,7 +402,7 @@ _OTHER = (
     Kind(
         type="aws:ecr/lifecyclePolicy:LifecyclePolicy",
         id="{repository}",
-        references=(Reference(path="repository", types=(REPOSITORY,)),),
+        references=(Reference("repository", REPOSITORY),),
         seconds=1,
     ),
 )

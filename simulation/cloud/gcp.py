@@ -209,7 +209,7 @@ _COMPUTE = (
     _compute(
         SUBNETWORK,
         "projects/{project}/regions/{region}/subnetworks/{name}",
-        references=(Reference(path="network", types=(NETWORK,)),),
+        references=(Reference("network", NETWORK),),
         rules=(ranges_of_network,),
         seconds=30,
         delete_seconds=30,
@@ -217,14 +217,14 @@ _COMPUTE = (
     _compute(
         ROUTER,
         "projects/{project}/regions/{region}/routers/{name}",
-        references=(Reference(path="network", types=(NETWORK,)),),
+        references=(Reference("network", NETWORK),),
         seconds=15,
         delete_seconds=15,
     ),
     _compute(
         "gcp:compute/routerNat:RouterNat",
         "{project}/{region}/{router}/{name}",
-        references=(Reference(path="router", types=(ROUTER,)),),
+        references=(Reference("router", ROUTER),),
         seconds=25,
         delete_seconds=20,
     ),
@@ -232,7 +232,7 @@ _COMPUTE = (
     _compute(
         "gcp:compute/firewall:Firewall",
         "projects/{project}/global/firewalls/{name}",
-        references=(Reference(path="network", types=(NETWORK,)),),
+        references=(Reference("network", NETWORK),),
         seconds=15,
         delete_seconds=15,
     ),
@@ -259,9 +259,9 @@ _CONTAINER = (
             "masterAuth": lambda found: {"clusterCaCertificate": found["__settings"].get("certificate", "")},
         },
         references=(
-            Reference(path="network", types=(NETWORK,)),
-            Reference(path="subnetwork", types=(SUBNETWORK,)),
-            Reference(path="nodeConfig.serviceAccount", types=(ACCOUNT,)),
+            Reference("network", NETWORK),
+            Reference("subnetwork", SUBNETWORK),
+            Reference("nodeConfig.serviceAccount", ACCOUNT),
         ),
         rules=(secondary_ranges_exist,),
         api="container",
@@ -278,11 +278,11 @@ _CONTAINER = (
             "initialNodeCount": nodes_per_zone,
         },
         references=(
-            Reference(path="cluster", types=(CLUSTER,), owner=True),
-            Reference(path="nodeConfig.serviceAccount", types=(ACCOUNT,)),
-            Reference(path="placementPolicy.policyName", types=(POLICY,)),
-            Reference(path="networkConfig.additionalNodeNetworkConfigs.network", types=(NETWORK,)),
-            Reference(path="networkConfig.additionalNodeNetworkConfigs.subnetwork", types=(SUBNETWORK,)),
+            Reference("cluster", CLUSTER, owner=True),
+            Reference("nodeConfig.serviceAccount", ACCOUNT),
+            Reference("placementPolicy.policyName", POLICY),
+            Reference("networkConfig.additionalNodeNetworkConfigs.network", NETWORK),
+            Reference("networkConfig.additionalNodeNetworkConfigs.subnetwork", SUBNETWORK),
         ),
         api="container",
         seconds=4 * 60,
@@ -298,7 +298,7 @@ def _members(type_: str, of: str, target: Reference | None) -> Kind:
         id=f"{of}/{{role}}/{{member}}",
         references=(
             *((target,) if target else ()),
-            Reference(path="member", types=(ACCOUNT,), prefix="serviceAccount:", required=False),
+            Reference("member", ACCOUNT, prefix="serviceAccount:", required=False),
         ),
         rules=MEMBER_RULES,
         seconds=8,
@@ -321,7 +321,7 @@ _IDENTITY = (
     _members(
         "gcp:serviceaccount/iAMMember:IAMMember",
         "{serviceAccountId}",
-        Reference(path="serviceAccountId", types=(ACCOUNT,)),
+        Reference("serviceAccountId", ACCOUNT),
     ),
     _members("gcp:projects/iAMMember:IAMMember", "{project}", None),
     Kind(
@@ -340,7 +340,7 @@ _STORAGE = (
         outputs={"url": "gs://{name}", "selfLink": "https://www.googleapis.com/storage/v1/b/{name}"},
         seconds=2,
     ),
-    _members("gcp:storage/bucketIAMMember:BucketIAMMember", "b/{bucket}", Reference(path="bucket", types=(BUCKET,))),
+    _members("gcp:storage/bucketIAMMember:BucketIAMMember", "b/{bucket}", Reference("bucket", BUCKET)),
     Kind(
         type=REPOSITORY,
         id="projects/{project}/locations/{location}/repositories/{repositoryId}",
@@ -352,7 +352,7 @@ _STORAGE = (
     _members(
         "gcp:artifactregistry/repositoryIamMember:RepositoryIamMember",
         "projects/{project}/locations/{location}/repositories/{repository}",
-        Reference(path="repository", types=(REPOSITORY,)),
+        Reference("repository", REPOSITORY),
     ),
 )
 

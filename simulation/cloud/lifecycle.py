@@ -232,7 +232,7 @@ def _missing_api(state: CloudState, kind: Kind, inputs: Properties) -> str:
 def _missing_references(state: CloudState, kind: Kind, inputs: Properties) -> str:
     for reference in kind.references:
         for value in references_of(inputs, reference):
-            found = state.find(value, *reference.types)
+            found = state.find(value, reference.type)
             if found is None and reference.required:
                 return f"{reference.path}: {value} does not exist"
             if found is not None and found.invisible_reads:
@@ -243,7 +243,7 @@ def _missing_references(state: CloudState, kind: Kind, inputs: Properties) -> st
 
 def _references(state: CloudState, kind: Kind, inputs: Properties) -> list[Record]:
     found = [
-        state.find(value, *reference.types)
+        state.find(value, reference.type)
         for reference in kind.references
         if not reference.owner
         for value in references_of(inputs, reference)
@@ -304,7 +304,7 @@ def _owned(state: CloudState, owner: Record) -> list[Record]:
 
     def belongs(record: Record) -> bool:
         owners = [
-            state.find(each, *reference.types)
+            state.find(each, reference.type)
             for reference in kind_of(record.type).references
             if reference.owner
             for each in references_of(record.inputs, reference)

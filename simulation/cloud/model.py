@@ -213,7 +213,7 @@ class Autoname:
     """Maximum length of the whole name."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Reference:
     """An input that refers to another resource.
 
@@ -222,12 +222,13 @@ class Reference:
 
     path: str
     """Dotted path. Lists on the way stand for all their elements."""
-    types: tuple[str, ...]
-    required: bool = True
+    type: str
+    """Type token of the other resource."""
+    required: bool = field(default=True, kw_only=True)
     """True if a missing resource is an error; False if the resource may exist outside of the simulated cloud."""
-    owner: bool = False
+    owner: bool = field(default=False, kw_only=True)
     """True if the deletion of the other resource deletes this one too."""
-    prefix: str = ""
+    prefix: str = field(default="", kw_only=True)
     """Prefix before the reference. A value without it does not refer to a resource of this cloud."""
 
 
