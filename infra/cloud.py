@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Network, collapse_addresses
+from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator
@@ -204,6 +205,12 @@ def pool_problem(code: str, pool: Section, key: str, message: str) -> Problem:
     return Problem(code, (key,), message, list(value) if isinstance(value, tuple) else value)
 
 
+def platform_problem(code: str, config: Section, key: str, message: str) -> Problem:
+    """Return a problem of a key of the platform, such as `network.vpc`, with the key's value."""
+    value = attrgetter(key)(config)
+    return Problem(code, ("platform", *key.split(".")), message, list(value) if isinstance(value, tuple) else value)
+
+
 def pool_name_problems(code: str, names: Sequence[str]) -> Iterator[Problem]:
     """Yield a problem for each pool with the name of an earlier pool or of the system pool."""
     for index, name in enumerate(names):
@@ -224,12 +231,8 @@ def open_to_internet_problems(networks: Sequence[str]) -> Iterator[Problem]:
         widest = min(range(len(ranges)), key=lambda index: ranges[index].prefixlen)
         others = "" if ranges[widest].prefixlen == 0 else ", together with the other ranges"
         message = f"covers the whole internet{others}; write only the ranges of your clients, or remove it"
-        yield Problem(
-            "cloud.authorized_networks.open_to_all",
-            ("platform", "authorized_networks", widest),
-            message,
-            networks[widest],
-        )
+        path = ("platform", "authorized_networks", widest)
+        yield Problem("cloud.authorized_networks.open_to_all", path, message, networks[widest])
 
 
 def documentation_ranges(networks: Sequence[str]) -> list[str]:
@@ -297,13 +300,7 @@ def image_problems(image: ImageConfig) -> Iterator[Problem]:
         for key in BUILD_KEYS:
             if key in image.model_fields_set:
                 message = "has no effect with `prebuilt`, which disables the build; remove one of the two"
-                value = getattr(image, key)
-                yield Problem(
-                    "image.prebuilt.build_key",
-                    ("platform", "image", key),
-                    message,
-                    list(value) if key == "platforms" else value,
-                )
+                yield pool_problem("image.prebuilt.build_key", image, key, message).below("platform", "image")
     elif "linux/amd64" not in image.platforms:
         message = "must include linux/amd64, because all machine types in Trainyard's tables are x86-64; add it"
         yield Problem("image.platforms.no_amd64", ("platform", "image", "platforms"), message, list(image.platforms))

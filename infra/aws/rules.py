@@ -10,7 +10,13 @@ from typing import Any
 
 from infra.aws.config import EksConfig, EksPoolConfig
 from infra.aws.pools import NodeGroupPlan, group_plan, node_groups
-from infra.cloud import documentation_ranges, open_to_internet_problems, pool_name_problems, pool_problem
+from infra.cloud import (
+    documentation_ranges,
+    open_to_internet_problems,
+    platform_problem,
+    pool_name_problems,
+    pool_problem,
+)
 from infra.hardware.ec2 import AWS_ZONES, AWS_ZONES_BY_ACCOUNT, EC2_FAMILIES, EC2_MACHINES, ec2_machine
 from infra.hardware.node_capacity import reserved_addresses
 from infra.hardware.versions import eks_version_error, minor_of
@@ -63,12 +69,8 @@ def _version(config: EksConfig) -> Iterator[Problem]:
     today = datetime.now(tz=UTC).date()
     if config.check_availability and (error := eks_version_error(config.kubernetes_version, today)):
         code, message = error
-        yield Problem(
-            f"eks.kubernetes_version.{code}",
-            ("platform", "kubernetes_version"),
-            message + SKIP_CHECK_HINT,
-            config.kubernetes_version,
-        )
+        key = "kubernetes_version"
+        yield platform_problem(f"eks.kubernetes_version.{code}", config, key, message + SKIP_CHECK_HINT)
 
 
 def _bucket(config: EksConfig) -> Iterator[Problem]:
@@ -112,13 +114,10 @@ def _ranges(config: EksConfig) -> Iterator[Problem]:
     yield from open_to_internet_problems(config.authorized_networks)
     for index, network in enumerate(map(IPv4Network, config.authorized_networks)):
         if network.is_private and not documentation_ranges([str(network)]):
-            message = (
-                "is private; the public endpoint accepts only public ranges; write your network's public range, or "
-                "remove it"
-            )
-            yield Problem(
-                "eks.authorized_networks.private", ("platform", "authorized_networks", index), message, str(network)
-            )
+            remedy = "write your network's public range, or remove it"
+            message = f"is private; the public endpoint accepts only public ranges; {remedy}"
+            path = ("platform", "authorized_networks", index)
+            yield Problem("eks.authorized_networks.private", path, message, str(network))
 
 
 def _too_small_vpc(config: EksConfig, vpc: IPv4Network) -> Iterator[Problem]:

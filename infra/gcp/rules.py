@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from ipaddress import IPv4Network
 from itertools import combinations
 
-from infra.cloud import open_to_internet_problems, pool_name_problems, pool_problem
+from infra.cloud import open_to_internet_problems, platform_problem, pool_name_problems, pool_problem
 from infra.gcp.config import POOL_NAME_LIMIT, GkeConfig, GkePoolConfig
 from infra.gcp.pools import (
     NodePoolPlan,
@@ -76,12 +76,7 @@ def _storage(config: GkeConfig) -> Iterator[Problem]:
     name, key = config.bucket.name, config.secrets_key
     if "repository" in config.registry.model_fields_set and config.registry.host.endswith("gcr.io"):
         message = f"{config.registry.host} has a fixed repository; remove it, or write a host on pkg.dev"
-        yield Problem(
-            "gke.registry.repository_of_gcr",
-            ("platform", "registry", "repository"),
-            message,
-            config.registry.repository,
-        )
+        yield platform_problem("gke.registry.repository_of_gcr", config, "registry.repository", message)
     prefix = name or config.name
     if prefix.startswith("goog") or "google" in prefix or "g00gle" in prefix:
         keys = ("bucket", "name") if name else ("name",)
@@ -99,9 +94,7 @@ def _maintenance(config: GkeConfig) -> Iterator[Problem]:
     hours = len(set(config.maintenance.days)) * config.maintenance.hours * 4
     if hours < 48:
         message = f"has {hours} hours in four weeks; GKE requires 48; write more days or more hours"
-        yield Problem(
-            "gke.maintenance.too_short", ("platform", "maintenance", "days"), message, list(config.maintenance.days)
-        )
+        yield platform_problem("gke.maintenance.too_short", config, "maintenance.days", message)
 
 
 def _tpu(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> Iterator[Problem]:
@@ -301,12 +294,9 @@ def _system_pool_problems(config: GkeConfig) -> Iterator[Problem]:
         message = "has accelerators; write a CPU machine type such as e2-standard-4"
         yield Problem("gke.system_pool.has_accelerators", (*path, "machine_type"), message, name)
     if machine.family in MISSING_FAMILIES.get(config.zone, ()):
-        yield Problem(
-            "gke.system_pool.no_e2",
-            (*path, "machine_type"),
-            f"{config.zone} does not offer {machine.family.upper()} machines; write {default_pool_machine(config)}",
-            name,
-        )
+        offered = default_pool_machine(config)
+        message = f"{config.zone} does not offer {machine.family.upper()} machines; write {offered}"
+        yield Problem("gke.system_pool.no_e2", (*path, "machine_type"), message, name)
     if machine.vcpus < MIN_SYSTEM_VCPUS or machine.memory_gib < MIN_SYSTEM_GIB:
         message = (
             f"has {machine.vcpus} vCPUs and {machine.memory_gib:g} GiB; GKE's pods and the operators need "
@@ -341,25 +331,18 @@ def _availability_problems(config: GkeConfig) -> Iterator[Problem]:
     version = config.kubernetes_version
     if version and (error := gke_version_error(version, config.release_channel, datetime.now(tz=UTC).date())):
         code, message = error
-        path: Path = ("platform", "kubernetes_version")
-        yield Problem(f"gke.kubernetes_version.{code}", path, message + SKIP_CHECK_HINT, version)
+        key = "kubernetes_version"
+        yield platform_problem(f"gke.kubernetes_version.{code}", config, key, message + SKIP_CHECK_HINT)
     host = config.registry.host
     registry_location = host.removesuffix("-docker.pkg.dev")
     if registry_location != host and registry_location not in GCP_REGIONS | _REGISTRY_MULTI_REGIONS:
-        message = (
-            f"{registry_location} is not a registry location; write a region such as {config.region}, or us, europe, "
-            "asia"
-        )
-        yield Problem(
-            "gke.registry.location_unknown", ("platform", "registry", "host"), message + SKIP_CHECK_HINT, host
-        )
+        allowed = f"a region such as {config.region}, or us, europe, asia"
+        message = f"{registry_location} is not a registry location; write {allowed}{SKIP_CHECK_HINT}"
+        yield platform_problem("gke.registry.location_unknown", config, "registry.host", message)
     for index, pool in enumerate(config.pools):
-        path = ("platform", "pools", index, "zones")
-        yield from (
-            Problem("gke.pool.zone_unknown", path, _unknown_zone_message(zone), list(pool.zones))
-            for zone in pool.zones
-            if zone not in GCP_ZONES
-        )
+        for zone in (zone for zone in pool.zones if zone not in GCP_ZONES):
+            problem = pool_problem("gke.pool.zone_unknown", pool, "zones", _unknown_zone_message(zone))
+            yield problem.below("platform", "pools", index)
 
 
 def _unknown_zone_message(zone: str) -> str:

@@ -111,7 +111,7 @@ def test_source_outside_its_own_folder_compares_no_name(names: Collection[str], 
 
 
 CODE = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+){2}")
-MAKERS = ("Problem", "_problem", "pool_problem", "pool_name_problems", "problem")
+MAKERS = ("Problem", "_problem", "platform_problem", "pool_problem", "pool_name_problems", "problem")
 """Names of the functions that create a problem with a code."""
 PART_MAKERS = ("Invalid", "HardwareError", "with_code", "match_pattern", "_quantity")
 """Names of the functions that create a problem with only the last part of its code."""
