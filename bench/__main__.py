@@ -30,11 +30,6 @@ def cluster_measures(names: set[str]) -> Iterator[Measure]:
         raise BenchError(str(error)) from None
 
 
-def ddp_step() -> Measure:
-    """Measure Trainyard's training loop on two ranks against a plain loop, on the digits recipe's model."""
-    return two_sides("ddp-step", "ddp", 1.02, world=2, threads=1, pairs=DDP_PAIRS)
-
-
 def main() -> int:
     """Run the measurements and return the exit code of `run_bench`."""
     # Programs that the bench started end with it, even after SIGTERM.
@@ -43,7 +38,8 @@ def main() -> int:
         "bench",
         {
             CLUSTER: cluster_measures,
-            ("ddp-step",): lambda _names: [ddp_step()],
+            # Trainyard's training loop on two ranks against a plain loop, on the digits recipe's model.
+            ("ddp-step",): lambda _names: [two_sides("ddp-step", "ddp", 1.02, world=2, threads=1, pairs=DDP_PAIRS)],
             ("hosts-1024",): lambda _names: large_job(),
             ("preview-slope",): lambda _names: preview_slopes(),
         },

@@ -72,7 +72,6 @@ def restart_on_hosts(hosts: int, *, in_place: bool) -> float:
 
 
 def _host_options(hosts: int, restarts: int) -> list[list[str]]:
-    """Return the launcher's options of each host."""
     options = [f"--nnodes={hosts}", "--nproc-per-node=1", f"--max-restarts={restarts}"]
     options += ["--rdzv-backend=static", f"--rdzv-endpoint=127.0.0.1:{free_port()}"]
     return [[*options, f"--node-rank={host}"] for host in range(hosts)]

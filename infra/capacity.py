@@ -203,7 +203,9 @@ def _best_pool(group: PodGroup, pools: Sequence[PoolNodes], free: Sequence[Nodes
     large_enough = [index for index in matching if _hosts_on(pools[index].empty_node, group)]
     if not large_enough:
         return _too_large(group, [pools[index] for index in matching], _accelerator_hint(group, pools))
-    free_hosts = {index: _free_hosts(free[index], group) for index in large_enough}
+    free_hosts = {
+        index: sum(count * _hosts_on(state, group) for state, count in free[index].items()) for index in large_enough
+    }
     candidates = [index for index in large_enough if free_hosts[index] >= group.count]
     if not candidates:
         freest = max(large_enough, key=lambda index: free_hosts[index])
@@ -237,10 +239,6 @@ def _place_hosts(nodes: Nodes, group: PodGroup) -> Nodes:
         free[state_with_host] += num_nodes
         hosts -= num_nodes
     return free
-
-
-def _free_hosts(nodes: Nodes, group: PodGroup) -> int:
-    return sum(count * _hosts_on(state, group) for state, count in nodes.items())
 
 
 def _hosts_on(state: NodeState, group: PodGroup) -> int:

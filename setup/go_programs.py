@@ -125,7 +125,6 @@ class GoProgram:
         return draft
 
     def _finish(self, draft: Path) -> None:
-        """Replace the folder with a complete draft."""
         (draft / "sources").write_text(self.sources, encoding="ascii")
         if self.folder.exists():
             shutil.rmtree(self.folder)

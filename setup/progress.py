@@ -101,7 +101,6 @@ def _last_lines(error: BaseException) -> str:
 
 
 def _run(step: Step, board: Board) -> float:
-    """Run a step and return its duration in seconds."""
     begun = time.monotonic()
     step.do(lambda text: board.note(step.name, text))
     if not step.is_done():
@@ -134,7 +133,6 @@ def time_left(
 
 
 def _seconds(step: Step, durations: Mapping[str, float]) -> float:
-    """Return the expected seconds of a step."""
     return durations.get(step.name) or (step.first_minutes or SHORT_STEP_MINUTES) * 60
 
 

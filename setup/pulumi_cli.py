@@ -124,18 +124,13 @@ def get_pulumi(downloads: Downloads, progress: Callable[[str], None]) -> None:
         if not has_cli():
             fetch_release(downloads)
         if not has_kubernetes_plugin():
-            download_kubernetes_plugin(_cli_program())
+            download_kubernetes_plugin(next((str(folder / "pulumi") for folder in cli_folders()), "pulumi"))
     except DownloadError as error:
         downloads.report(error, progress)
     missing = [] if has_cli() else [BUILT_CLI]
     if not has_kubernetes_plugin():
         missing.append(KUBERNETES_PLUGIN)
     build_all(missing)
-
-
-def _cli_program() -> str:
-    """Return the path of the CLI that stacks use."""
-    return next((str(folder / "pulumi") for folder in cli_folders()), "pulumi")
 
 
 def fetch_release(downloads: Downloads) -> None:
@@ -168,8 +163,7 @@ def missing_hosts() -> list[str]:
 
 
 def _has_plugin(program: str, plugin: str) -> bool:
-    home = Path(os.environ.get("PULUMI_HOME") or Path.home() / ".pulumi")
-    if any((home / "plugins").glob(plugin)):
+    if any((_users_home() / "plugins").glob(plugin)):
         return True
     folders = [Path(folder) for folder in os.environ.get("PATH", "").split(os.pathsep)] + cli_folders()
     return any((folder / program).exists() and not _is_stand_in(folder / program) for folder in folders)
@@ -218,11 +212,12 @@ def home_with_build(checkout: Path) -> Path | None:
     add_built_plugin(home)
     if (users := _users_home()) != home and (users / "plugins").is_dir():
         for plugin in (users / "plugins").iterdir():
-            if plugin.is_dir() and not (home / "plugins" / plugin.name).exists():
+            copy = home / "plugins" / plugin.name
+            if plugin.is_dir() and not copy.exists():
                 # Pulumi ignores folders that are links.
-                (home / "plugins" / plugin.name).mkdir()
+                copy.mkdir()
                 for file in plugin.iterdir():
-                    (home / "plugins" / plugin.name / file.name).symlink_to(file)
+                    (copy / file.name).symlink_to(file)
     return home
 
 
@@ -236,12 +231,10 @@ def add_built_plugin(home: Path) -> None:
     """Add the built plugin to a Pulumi home."""
     folder = home / "plugins" / f"resource-kubernetes-v{KUBERNETES_PLUGIN_VERSION}"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if (
-        not (folder / KUBERNETES_PLUGIN_NAME).is_symlink()
-        or (folder / KUBERNETES_PLUGIN_NAME).readlink() != KUBERNETES_PLUGIN.folder / KUBERNETES_PLUGIN_NAME
-    ):
-        (folder / KUBERNETES_PLUGIN_NAME).unlink(missing_ok=True)
-        (folder / KUBERNETES_PLUGIN_NAME).symlink_to(KUBERNETES_PLUGIN.folder / KUBERNETES_PLUGIN_NAME)
+    link, build = folder / KUBERNETES_PLUGIN_NAME, KUBERNETES_PLUGIN.folder / KUBERNETES_PLUGIN_NAME
+    if not link.is_symlink() or link.readlink() != build:
+        link.unlink(missing_ok=True)
+        link.symlink_to(build)
 
 
 def _pulumi_has_kubernetes_plugin() -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -102,23 +102,20 @@ def steps(
     pulumi = _pulumi(downloads)
     if not cluster:
         return [pulumi, *([_digits(), _sotu()] if image else []), *operator_steps.steps(operators, cluster=False)]
+    has_trainer_image = any(each.startswith(f"{TRAINER_REPOSITORY}:") for each in stored_references())
     return [
         _debian(),
         # This step precedes the other Go programs, because the image store needs containerd.
         Step(
             name=RUNTIME_STEP,
-            is_done=_has_runtime,
+            is_done=lambda: all(program.is_built() for program in RUNTIME),
             do=lambda progress: _get_runtime(downloads, progress),
             first_minutes=RUNTIME_MINUTES,
             disk=[GO_BUILDS],
         ),
         pulumi,
         _kubernetes(downloads),
-        Step(
-            name="pause image",
-            is_done=lambda: PAUSE_IMAGE in stored_references(),
-            do=_store_pause,
-        ),
+        Step(name="pause image", is_done=lambda: PAUSE_IMAGE in stored_references(), do=_store_pause),
         # The next three steps run while the Go programs compile: they mainly download, unpack and write.
         _digits(after=[DEBIAN]),
         _sotu(after=[DIGITS]),
@@ -129,7 +126,7 @@ def steps(
             after=[DEBIAN, DIGITS, SOTU, RUNTIME_STEP],
             first_minutes=IMAGE_MINUTES,
             # After a change of the trainer, the build adds a small layer to those of the earlier image.
-            disk=[] if _has_trainer_image() else [PYTHON_PACKAGES, IMAGES],
+            disk=[] if has_trainer_image else [PYTHON_PACKAGES, IMAGES],
         ),
         *(_own_image(name) for name in sorted(builtin_images)),
         *operator_steps.steps(operators, cluster=True),
@@ -198,22 +195,14 @@ def _pulumi(downloads: Downloads) -> Step:
     )
 
 
-def _has_trainer_image() -> bool:
-    """Return True if the image store has a trainer image of any sources."""
-    return any(each.startswith(f"{TRAINER_REPOSITORY}:") for each in stored_references())
-
-
-def _has_runtime() -> bool:
-    return all(program.is_built() for program in RUNTIME)
-
-
 def _get_runtime(downloads: Downloads, progress: Callable[[str], None]) -> None:
     try:
         releases.install(RUNTIME, releases.runtime_releases(CONTAINERD_VERSION, RUNC_VERSION), downloads)
     except DownloadError as error:
         if packages := missing_packages(compiler=True):
             install_packages(packages)
-        _build(RUNTIME, error, downloads, progress)
+        downloads.report(error, progress)
+        go_programs.build_all(RUNTIME)
 
 
 def _kubernetes(downloads: Downloads) -> Step:
@@ -221,7 +210,8 @@ def _kubernetes(downloads: Downloads) -> Step:
         try:
             releases.install([KUBERNETES], releases.kubernetes_releases(KUBERNETES_VERSION), downloads)
         except DownloadError as error:
-            _build([KUBERNETES], error, downloads, progress)
+            downloads.report(error, progress)
+            go_programs.build_all([KUBERNETES])
 
     return Step(
         name=f"Kubernetes {KUBERNETES_VERSION}, etcd and CoreDNS",
@@ -230,17 +220,6 @@ def _kubernetes(downloads: Downloads) -> Step:
         first_minutes=KUBERNETES_MINUTES,
         disk=[GO_BUILDS],
     )
-
-
-def _build(
-    programs: Sequence[go_programs.GoProgram],
-    error: DownloadError,
-    downloads: Downloads,
-    progress: Callable[[str], None],
-) -> None:
-    """Build programs that cannot be downloaded."""
-    downloads.report(error, progress)
-    go_programs.build_all(programs)
 
 
 def _own_image(name: str) -> Step:

@@ -137,14 +137,12 @@ def s3_server() -> Path:
     return CHECKOUT / S3_ENVIRONMENT / "bin" / "moto_server"
 
 
-def gcs_server() -> Path:
-    """Return the program of fake-gcs-server, which set-up builds."""
-    return GCS_SERVER.folder / GCS_SERVER.binary
-
-
 ObjectStore = GoogleStore | AmazonStore
 STORES: Mapping[str, type[ObjectStore]] = {"gs": GoogleStore, "s3": AmazonStore}
-PROGRAMS: Mapping[str, Callable[[], Path]] = {"gs": gcs_server, "s3": s3_server}
+PROGRAMS: Mapping[str, Callable[[], Path]] = {
+    "gs": lambda: GCS_SERVER.folder / GCS_SERVER.binary,
+    "s3": s3_server,
+}
 
 
 def store_of(settings: Properties) -> ObjectStore | None:

@@ -185,7 +185,7 @@ def grow(folder: Path, pending: list[Pod]) -> bool:
     state = read_state(folder)
     settings = settings_of(state.settings)
     pools = [each for each in _pools_with_autoscaling(state) if not each.inputs.get("queuedProvisioning")]
-    sizes = _nodes_by_pool(settings)
+    sizes = Counter(each["metadata"]["labels"].get(GKE_POOL_LABEL, "") for each in nodes(settings))
     for pod in pending:
         try:
             item = request(settings, "GET", f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}")
@@ -243,11 +243,6 @@ def _grant(settings: ClusterSettings, metadata: dict[str, Any]) -> None:
 
 def _pools_with_autoscaling(state: CloudState) -> list[Record]:
     return [each for each in state.of_type(NODE_POOL) if each.inputs.get("autoscaling")]
-
-
-def _nodes_by_pool(settings: ClusterSettings) -> Counter[str]:
-    """Return the number of nodes in each pool."""
-    return Counter(each["metadata"]["labels"].get(GKE_POOL_LABEL, "") for each in nodes(settings))
 
 
 def _next_size(pool: Record, size: int) -> int:

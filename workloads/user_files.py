@@ -92,7 +92,8 @@ class UserScript:
     @property
     def keys(self) -> dict[str, str]:
         """Key of each file in a ConfigMap, by its path. Keys cannot contain `/`."""
-        return {path: path if FILE_NAME.fullmatch(path) else _key(path) for path in self.files}
+        digests = {path: hashlib.sha256(path.encode()).hexdigest()[:16] for path in self.files}
+        return {path: path if FILE_NAME.fullmatch(path) else f"file-{digest}" for path, digest in digests.items()}
 
     @property
     def paths(self) -> dict[str, str]:
@@ -103,10 +104,6 @@ class UserScript:
     def config_map(self, job: str) -> str:
         """Return the name of the job's ConfigMap. It changes with the content, so that an edit replaces the pods."""
         return f"{job}-script-{self.digest[:8]}"
-
-
-def _key(path: str) -> str:
-    return f"file-{hashlib.sha256(path.encode()).hexdigest()[:16]}"
 
 
 def is_in_checkout(script: str) -> bool:

@@ -330,7 +330,6 @@ def permissions(region: str, planned: Iterable[PlannedResource]) -> dict[str, An
 
 
 def _trusted_services(planned: Iterable[PlannedResource]) -> set[str]:
-    """Return the services that may assume the stack's roles."""
     trusts = [json.loads(record.inputs["assumeRolePolicy"]) for record in planned if record.type == "aws:iam/role:Role"]
     return {statement["Principal"]["Service"] for trust in trusts for statement in trust["Statement"]}
 

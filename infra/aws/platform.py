@@ -204,7 +204,6 @@ class DevicePlugins(pulumi.ComponentResource):
         self.register_outputs({})
 
     def _daemon(self, name: str, plugin: DevicePlugin, nodes: NodeSelectorRequirementArgs) -> None:
-        """Run a plugin on each of the selected nodes."""
         labels = {**stack_labels(), "app.kubernetes.io/name": plugin.name}
         container = ContainerArgs(
             name=plugin.name,
@@ -331,7 +330,6 @@ def _trainer_images(
 
 
 def _console(config: EksConfig) -> dict[str, str]:
-    """Return topic -> page of AWS's console."""
     base = f"https://{config.region}.console.aws.amazon.com"
     return {
         "cluster": f"{base}/eks/home?region={config.region}#/clusters/{config.name}",

@@ -42,7 +42,6 @@ class CheckpointBucket(pulumi.ComponentResource):
     def _create_protections(
         self, name: str, bucket: s3.Bucket, child: pulumi.ResourceOptions
     ) -> list[pulumi.Output[str]]:
-        """Create the protections of the bucket. Return their ids."""
         return [
             s3.BucketPublicAccessBlock(
                 f"{name}-private",

@@ -310,7 +310,6 @@ def _trainer_images(
 
 
 def _console(config: GkeConfig) -> dict[str, str]:
-    """Return topic -> page of Google's console."""
     base, query = "https://console.cloud.google.com", f"?project={config.project}"
     return {
         "cluster": f"{base}/kubernetes/clusters/details/{config.location}/{config.name}/details{query}",

@@ -183,7 +183,6 @@ def _gpu_family(
     first_efa_card: int,
     missing_memory: tuple[int, float] | None,
 ) -> Ec2Family:
-    """Return a family with GPUs."""
     return Ec2Family(
         name=name,
         machines=tuple(

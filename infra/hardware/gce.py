@@ -279,7 +279,6 @@ _GPU_FAMILIES = (
 
 
 def _tpu_family(row: TpuGeneration) -> GceFamily:
-    """Return the family of a TPU generation's hosts."""
     return GceFamily(
         name=row.name,
         machines=tuple(

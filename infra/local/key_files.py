@@ -32,7 +32,8 @@ def has_keys(settings: ClusterSettings) -> bool:
     kubelets = [f"kubelet-{index}{role}" for index in range(settings.nodes) for role in ("", "-server")]
     files = ["ca.crt", "etcd-ca.crt", "service-account.key", "service-account.pub"]
     files += [f"{name}.{end}" for name in (*CERTIFICATES, *kubelets) for end in ("crt", "key")]
-    return not any(_is_missing(settings.keys / file) for file in files)
+    paths = [settings.keys / file for file in files]
+    return all(path.is_file() and path.stat().st_size for path in paths)
 
 
 def has_kubeconfigs(settings: ClusterSettings) -> bool:
@@ -89,10 +90,6 @@ def kubeconfig(folder: Path, name: str, context: str, server: str) -> str:
         },
         indent=1,
     )
-
-
-def _is_missing(path: Path) -> bool:
-    return not path.is_file() or path.stat().st_size == 0
 
 
 def _has_content(path: Path, text: str) -> bool:

@@ -188,7 +188,9 @@ def _one_of(key: str, paths: tuple[str, ...], inputs: Properties) -> Iterator[tu
 
 def _conflict(rule: Mapping[str, Any], inputs: Properties) -> Iterator[tuple[str, str]]:
     present = [
-        each for each in rule["inputs"] if is_set(inputs, each) and (not rule.get("not_zero") or _truth(inputs, each))
+        each
+        for each in rule["inputs"]
+        if is_set(inputs, each) and (not rule.get("not_zero") or any(values_at(inputs, each)))
     ]
     if holds(rule.get("when", {}), inputs) and len(present) > 1:
         yield present[1], f"cannot be set together with {present[0]}"
@@ -197,7 +199,8 @@ def _conflict(rule: Mapping[str, Any], inputs: Properties) -> Iterator[tuple[str
 def _excluded(rule: Mapping[str, Any], inputs: Properties) -> Iterator[tuple[str, str]]:
     for each in rule["inputs"]:
         if holds(rule["when"], inputs) and is_set(inputs, each):
-            yield each, f"cannot be set with {_condition(rule['when'])}"
+            condition = " and ".join(f"{path} = {value}" for path, value in rule["when"].items())
+            yield each, f"cannot be set with {condition}"
 
 
 def _any_of(rule: Mapping[str, Any], inputs: Properties) -> Iterator[tuple[str, str]]:
@@ -229,17 +232,9 @@ def holds(condition: Mapping[str, Any], inputs: Properties) -> bool:
     return True
 
 
-def _condition(condition: Mapping[str, Any]) -> str:
-    return " and ".join(f"{path} = {value}" for path, value in condition.items())
-
-
 def is_set(inputs: Properties, path: str) -> bool:
     """Return True if the input has a value. An unknown value counts; an empty list does not."""
     return bool(values_at(inputs, path))
-
-
-def _truth(inputs: Properties, path: str) -> bool:
-    return any(bool(each) for each in values_at(inputs, path))
 
 
 def _has_parent(inputs: Properties, path: str) -> bool:

@@ -96,7 +96,7 @@ class Cloud:
                 operation = Operation(verb="create", type=type_, urn=urn, id=record.id, seconds=seconds)
                 state.operations.append(operation)
         if error:
-            raise Rejected(f"{_name(inputs, urn)}: {error}")
+            raise Rejected(f"{inputs.get('name') or urn.rpartition('::')[2]}: {error}")
         try:
             self._effects.created(record)
         except Exception:
@@ -323,7 +323,3 @@ def _deletion_error(state: CloudState, record: Record) -> str:
     if users:
         return f"{record.id} is in use by {', '.join(sorted(users))}"
     return ""
-
-
-def _name(inputs: Properties, urn: str) -> str:
-    return str(inputs.get("name") or urn.rpartition("::")[2])

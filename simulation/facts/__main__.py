@@ -290,7 +290,8 @@ def changes(old: Table, new: Table) -> Iterator[str]:
         if name not in after:
             yield f"{new['type']} {name}: removed"
         elif name not in before:
-            yield f"{new['type']} {name}: added, {_without_line(after[name])}"
+            fact = {key: value for key, value in after[name].items() if key != "line"}
+            yield f"{new['type']} {name}: added, {json.dumps(fact)}"
         else:
             for key in sorted(({*before[name], *after[name]}) - {"line", "replace_line"}):
                 was, now = before[name].get(key), after[name].get(key)
@@ -298,10 +299,6 @@ def changes(old: Table, new: Table) -> Iterator[str]:
                     yield f"{new['type']} {name}.{key}: {was!r} -> {now!r}, {after[name]['line']}"
     if old and old.get("plan_functions") != new.get("plan_functions"):
         yield f"{new['type']} plan_functions: {old.get('plan_functions')} -> {new.get('plan_functions')}"
-
-
-def _without_line(fact: dict[str, Any]) -> str:
-    return json.dumps({key: value for key, value in fact.items() if key != "line"})
 
 
 if __name__ == "__main__":

@@ -390,7 +390,6 @@ class _OnceValue:
 
 
 def _parameters(function: Node) -> list[str]:
-    """Return the names of a function's parameters."""
     parameters = function.child_by_field_name("parameters")
     declared = parameters.named_children if parameters is not None else []
     return [_text(name) for each in declared for name in each.children_by_field_name("name")]

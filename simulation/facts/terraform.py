@@ -248,7 +248,6 @@ def _conditions(given: Any) -> Iterator[Call]:
 
 
 def _without_indices(path: str) -> str:
-    """Return Terraform's path without indices."""
     return ".".join(part for part in path.split(".") if not part.isdigit())
 
 

@@ -28,7 +28,6 @@ def conflicts(spec: JobSpec) -> list[Problem]:
 
 
 def _problem(code: str, spec: JobSpec, key: str, message: str) -> Problem:
-    """Return a problem of a key of the job."""
     return Problem(code, (key,), message, getattr(spec, key))
 
 

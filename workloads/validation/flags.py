@@ -201,7 +201,6 @@ def _unused_bucket_flags(spec: JobSpec) -> Iterator[Problem]:
 
 
 def _value(spec: JobSpec, name: str) -> str | int | float | bool | None:
-    """Return the value of a flag of the job's recipe."""
     return value_of(spec.recipe, spec.flags, name) if spec.recipe else None
 
 

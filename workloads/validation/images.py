@@ -160,7 +160,8 @@ def _missing_files(spec: JobSpec, name: str, *, pulls: bool) -> Iterator[Problem
     for flag in FOLDER_FLAGS if spec.recipe else ():
         path = value_of(str(spec.recipe), spec.flags, flag)
         folder = posixpath.normpath(absolute_path(str(path).removeprefix("file://")))
-        if not path or path in TOKENIZERS or _is_url(str(path)) or is_below(folder, BUCKET_PATH):
+        is_url = "://" in str(path) and not str(path).startswith("file://")
+        if not path or path in TOKENIZERS or is_url or is_below(folder, BUCKET_PATH):
             continue
         if flag == "data_dir" and folder in data_folders(name):
             if spec.recipe == "language" and folder != TEXT_FOLDER:
@@ -185,10 +186,6 @@ def _missing_files(spec: JobSpec, name: str, *, pulls: bool) -> Iterator[Problem
             remedy += "; nothing is downloaded from Hugging Face's Hub"
         message = f"is not in {_description(name)}; {remedy}"
         yield Problem(f"job.{flag}.not_in_image", ("flags", settings_key(spec, flag)), message, path)
-
-
-def _is_url(text: str) -> bool:
-    return "://" in text and not text.startswith("file://")
 
 
 def _required_software(spec: JobSpec) -> dict[str, str]:
