@@ -84,10 +84,7 @@ def checks() -> list[tuple[str, list[str]]]:
 
 
 def audit() -> bool:
-    """Return True if no locked dependency has a known vulnerability.
-
-    Print the number of packages that could not be audited.
-    """
+    """Return True if no locked dependency is known to be vulnerable. Print the number of packages without audit."""
     print("-- vulnerabilities", flush=True)
     fine = True
     for name in tracked("*requirements*.txt"):

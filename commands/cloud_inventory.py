@@ -150,10 +150,7 @@ def verify(stack: str, cloud: ProvisionedCloud, source: str, lister: Lister, min
 
 
 def receipt_of(stack: str, folder: Path | None) -> Receipt:
-    """Return the receipt of a stack.
-
-    Raises ValueError for wrong settings, CalledProcessError or FileNotFoundError for a failed or missing cloud command.
-    """
+    """Return a stack's receipt. Raises ValueError, CalledProcessError, FileNotFoundError (no cloud command)."""
     if cloud := load_file(PROJECT / f"Pulumi.{stack}.yaml").cloud.provisioned:
         mine = ownership(cloud)
         if folder is not None:

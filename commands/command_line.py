@@ -149,10 +149,7 @@ def stacks_in_state(folder: Path) -> list[str]:
 
 
 def default_stack(folder: Path) -> str:
-    """Return the stack of a command without `--stack`: the folder's only stack, else `local`.
-
-    A stack without a settings file counts if no stack has one.
-    """
+    """Return the stack of a command without `--stack`: the only one with settings, else in the state, else `local`."""
     found = stacks_of(folder) or stacks_in_state(folder)
     return found[0] if len(found) == 1 else DEFAULT_STACK
 

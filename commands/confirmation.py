@@ -31,10 +31,7 @@ class NotConfirmed(CommandError):
 
 
 def confirm(question: str, *, is_confirmed: bool = False) -> None:
-    """Ask a question and return if the answer is yes. Raises NotConfirmed otherwise.
-
-    `question` has no question mark. `is_confirmed` answers yes without asking.
-    """
+    """Ask a question, without its question mark. Raises NotConfirmed without a yes. `is_confirmed` answers yes."""
     if is_confirmed:
         return
     if not sys.stdin.isatty():
@@ -79,10 +76,8 @@ def missing_credentials(scheme: str, environment: Mapping[str, str] = os.environ
 
 
 def _google(environment: Mapping[str, str]) -> str:
-    """Check Google's application default credentials.
-
-    https://cloud.google.com/docs/authentication/application-default-credentials
-    """
+    """Check Google's application default credentials:
+    https://cloud.google.com/docs/authentication/application-default-credentials"""
     login = "run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS to a key file"
     if file := environment.get("GOOGLE_APPLICATION_CREDENTIALS"):
         if not Path(file).is_file():

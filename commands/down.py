@@ -84,10 +84,7 @@ def is_local(stack: str) -> bool:
 
 @contextmanager
 def settings_options(stack: str) -> Iterator[tuple[str, ...]]:
-    """Yield the options for destroying a stack.
-
-    If its settings file is gone or invalid, the options supply the keys that Pulumi requires.
-    """
+    """Yield the options for a destroy: the keys that Pulumi requires, if the settings file is gone or invalid."""
     file = PROJECT / f"Pulumi.{stack}.yaml"
     if not check(file):
         yield ()
@@ -112,10 +109,7 @@ def should_stop_jobs(resources: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def stop_jobs(run: Callable[..., object]) -> None:
-    """Delete the jobs before their nodes, so that the jobs save a last checkpoint.
-
-    If the cluster no longer exists, print the error and let the destroy continue.
-    """
+    """Delete the jobs before their nodes, so that they save a checkpoint. Print an error if the cluster is gone."""
     try:
         run("destroy", "--yes", "--skip-preview", "--target", JOBS_TARGET, "--target-dependents")
     except PassphraseRejected:

@@ -34,10 +34,7 @@ REMEDIES = {
 
 
 def conflicts(stack: str, config: StackConfig, deployment: Mapping[str, Any]) -> list[str]:
-    """Return one line for each object that the stack would create and that the cluster already has.
-
-    `deployment` is the stack's state.
-    """
+    """Return one line for each object that the stack would create, is not in its state, and that exists."""
     text = (PROJECT / f"Pulumi.{stack}.yaml").read_text(encoding="utf-8")
     try:
         records = record_file(text, config)

@@ -56,10 +56,7 @@ def unfollowed(config: StackConfig) -> dict[str, str]:
 
 
 def deleted_jobs(stack: str, outputs: Mapping[str, Any]) -> list[str]:
-    """Return the jobs that are in Pulumi's state but not in the cluster.
-
-    An update without a refresh does not detect them.
-    """
+    """Return the jobs in Pulumi's state but not in the cluster. An update without a refresh misses them."""
     try:
         found = StackOutputs.of(stack, outputs).cluster().jobs(outputs["jobs"])
     except Unreachable:

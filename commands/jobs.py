@@ -172,10 +172,7 @@ def resume(job: str) -> int:
 
 
 def rerun(job: str, *, fresh: bool, is_confirmed: bool) -> int:
-    """Delete a job and create it again. Return the exit status of the job.
-
-    `fresh` also deletes its checkpoints, and moves its curves to its earlier runs.
-    """
+    """Delete a job and create it again. Return the job's exit status. `fresh` also deletes its checkpoints."""
     stack = Stack("rerun", job)
     config = stack.config()
     before = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

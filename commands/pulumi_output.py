@@ -116,10 +116,7 @@ class FoldedOutput:
     def __init__(
         self, command: str, stack: str, folder: Path, out: TextIO | None = None, *, changes_jobs: bool = False
     ) -> None:
-        """Show the output of `command`. Pulumi writes events into `folder`, which must exist while it runs.
-
-        `changes_jobs` says that the command changes only the stack's jobs.
-        """
+        """Show the output of `command`, whose events are in `folder`. `changes_jobs`: it changes only jobs."""
         self._doing, self._done = VERBS[command]
         self._subject = f"the jobs of stack {stack}" if changes_jobs else f"stack {stack}"
         self._events = EventLog(folder / "events.json")
@@ -333,10 +330,7 @@ def _changed_files(metadata: Mapping[str, Any]) -> str:
 
 
 def _counts_text(counts: Counter[str]) -> str:
-    """Return counts by kind, such as `3 ServiceAccount, 1 Job`, the most frequent first.
-
-    A line never ends between a count and its kind. Resources with plain words need no count.
-    """
+    """Return counts by kind, most frequent first: `3 ServiceAccount, 1 Job`. No line breaks between both."""
     found = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
     return ", ".join(PLAIN_NAMES.get(kind) or f"{count}{UNBROKEN_BLANK}{kind}" for kind, count in found)
 

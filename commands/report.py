@@ -83,10 +83,7 @@ class JobReport:
     """Time when the job ended, in seconds since 1970. If None, use the time of its last event."""
 
     def curve(self, name: str, key: str) -> list[tuple[float, float]]:
-        """Return the points of a curve: the step and the value of `key` of each event called `name`.
-
-        If a step occurs again, drop the points from that step on, because a restarted run has repeated them.
-        """
+        """Return step and value of a key in the events of one name. Drop points that a later run repeats."""
         found: list[tuple[float, float]] = []
         for event in self.events:
             step, value = event.get("global_step"), event.get(key)
@@ -308,10 +305,7 @@ def failed_end(cluster: Cluster, state: JobState, pods: Sequence[PodState]) -> l
 
 
 def log_events(log_of: Callable[[PodState], Iterable[tuple[str, str]]], pods: Sequence[PodState]) -> list[Event]:
-    """Return the events that the first host has printed, including those in replaced pods that still exist.
-
-    `log_of` returns time and text of each line of a pod's log.
-    """
+    """Return the events that the first host has printed, also in its replaced pods. `log_of` reads a pod's log."""
     first = sorted((pod for pod in pods if pod.index == 0 and pod.has_log), key=lambda pod: pod.created)
     found: list[Event] = []
     for pod in first:

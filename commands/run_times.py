@@ -141,10 +141,7 @@ class RunTimes:
         return self.starts[-1]
 
     def _begin_attempt(self, ended: float, time: float) -> None:
-        """Record the time between two attempts: `lost` if the job restarted, else `waiting` or `stopped`.
-
-        If a later event shows that the job did restart, `_rewind` changes `waiting` to `lost`.
-        """
+        """Record the time between two attempts: `lost` after a restart, else `waiting` or `stopped`."""
         self.starts.append(time)
         if self._is_done:
             self._push(ended, time, "stopped")

@@ -94,10 +94,7 @@ def added_folders(path: str, before: str) -> tuple[str, str]:
 
 
 def context_file(files: list[str], context: str | None, namespace: str) -> str | None:
-    """Return a kubeconfig with one context of `files`, in a namespace; None if no file has the context.
-
-    The default is the current context of the first file that has one.
-    """
+    """Return a kubeconfig with one context of `files`, by default the first current one; None if none has it."""
     contents = [content for file in files if (content := _kubeconfig(Path(file)))]
     name = context or next((each["current-context"] for each in contents if each.get("current-context")), None)
     found = (each for content in contents for each in content.get("contexts") or [] if each["name"] == name)

@@ -55,10 +55,7 @@ from infra.project import CHECKOUT
 from setup.pulumi_cli import has_cli
 
 BACKEND_VARIABLE = "PULUMI_BACKEND_URL"
-"""Variable that names a shared backend.
-
-A shared backend may have stacks of other machines, so `pulumi` may be needed before set-up has run here.
-"""
+"""Variable that names a shared backend, whose stacks may need `pulumi` before set-up has run here."""
 SALT_KEY = b"encryptionsalt:"
 CHANGING_COMMANDS = ("up", "destroy", "refresh")
 """Pulumi commands that change resources."""
@@ -163,11 +160,7 @@ def _run(
 
 
 def _colour_option() -> list[str]:
-    """Return the option for colours.
-
-    `run_child` gives Pulumi no terminal as input. Pulumi then prints plain lines, and this process handles the terminal
-    and Ctrl-C.
-    """
+    """Return the option for colours. `run_child` gives Pulumi no terminal, so that it prints plain lines."""
     return ["--color", "always"] if sys.stdout.isatty() and "NO_COLOR" not in os.environ else []
 
 
@@ -297,10 +290,7 @@ def ensure_stack(stack: str) -> None:
 
 
 def explain_full_disk(text: str) -> str:
-    """Return a sentence about the full disk that made Pulumi fail with this output; empty for other failures.
-
-    A full disk may have no room for the output either.
-    """
+    """Return a sentence about the full disk that made Pulumi fail with this output; empty for other failures."""
     found = _FULL_DISK.search(text)
     if not found and shutil.disk_usage(PROJECT).free >= FULL_DISK_BYTES:
         return ""
@@ -350,10 +340,7 @@ def read_deployment(stack: str) -> dict[str, Any]:
 
 
 def save_kubeconfig(stack: str, path: Path) -> None:
-    """Write the kubeconfig of a stack's cluster to a file readable only by its owner.
-
-    The file has no credentials: kubectl gets them from a plugin that the file names.
-    """
+    """Write the kubeconfig of a stack's cluster, which has no credentials, to a file readable only by its owner."""
     text = pulumi("stack", "output", "kubeconfig", "--show-secrets", "--stack", stack, quiet=True)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.touch(mode=0o600)

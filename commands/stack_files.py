@@ -34,10 +34,8 @@ from infra.local.settings import PLAIN_NAMES
 from infra.make_command import make_command
 
 ATTRIBUTES_SUFFIX = ".attrs"
-"""Suffix of the content-type file that a folder backend keeps next to each of its files. It may be missing.
-
-https://pkg.go.dev/gocloud.dev/blob/fileblob
-"""
+"""Suffix of the content-type file that a folder backend keeps next to each of its files. It may be missing:
+https://pkg.go.dev/gocloud.dev/blob/fileblob"""
 BACKUP_SUFFIX = ".bak"
 """Suffix of the state before the last write."""
 BROKEN_SUFFIX = ".broken"
@@ -46,10 +44,8 @@ JSON_SUFFIX = ".json"
 STACK_TYPE = "pulumi:pulumi:Stack"
 """Type of the resource that has the outputs of a stack."""
 SECRET_KEY = "4dabf18193072939515e22adb298388d"
-"""Key of a secret value in a state.
-
-https://github.com/pulumi/pulumi/blob/v3.245.0/sdk/go/common/resource/sig/sig.go
-"""
+"""Key of a secret value in a state:
+https://github.com/pulumi/pulumi/blob/v3.245.0/sdk/go/common/resource/sig/sig.go"""
 FORMATS = (JSON_SUFFIX, ".json.gz", ".json.zst")
 """Formats of a state. PULUMI_DIY_BACKEND_GZIP and PULUMI_DIY_BACKEND_ZSTD compress it. Trainyard repairs only JSON."""
 DEPLOYMENT_TYPES = {
@@ -59,10 +55,8 @@ DEPLOYMENT_TYPES = {
     "pending_operations": list,
     "metadata": dict,
 }
-"""Key of a deployment in a state -> type of its value.
-
-https://github.com/pulumi/pulumi/blob/v3.274.1/sdk/go/common/apitype/core.go
-"""
+"""Key of a deployment in a state -> type of its value:
+https://github.com/pulumi/pulumi/blob/v3.274.1/sdk/go/common/apitype/core.go"""
 RESOURCE_TYPES = {
     **dict.fromkeys(("urn", "type", "id", "parent", "provider"), str),
     **dict.fromkeys(("custom", "delete", "protect", "external", "retainOnDelete"), bool),
@@ -172,10 +166,7 @@ class StateFiles:
         return self.path.rename(f"{self.path}{BROKEN_SUFFIX}")
 
     def pending_operations(self) -> list[str]:
-        """Return the operations that Pulumi is running, or ran when it died; empty if unknown.
-
-        An operation is text such as `creating the cluster's processes`.
-        """
+        """Return the operations that Pulumi runs or ran when it died, such as `creating the cluster's processes`."""
         try:
             latest = _content(self.path)["checkpoint"]["latest"] or {}
             pending = latest.get("pending_operations") or []
@@ -254,10 +245,7 @@ def _is_object(file: Path) -> bool:
 
 
 def _is_state(file: Path) -> bool:
-    """Return True if the file can be read as a state whose values have the types in Pulumi.
-
-    A new stack has only its name, without a deployment.
-    """
+    """Return True if a file is a state whose values have Pulumi's types. A new stack has no deployment."""
     try:
         content = _content(file)
         checkpoint = content["checkpoint"]
@@ -297,10 +285,7 @@ def end_orphans(mark: str) -> int:
 
 
 def orphans_of(mark: str) -> list[int]:
-    """Return the processes with the mark that have no living `pulumi` with that mark as an ancestor.
-
-    Leave out the local cluster, which outlives the run that started it.
-    """
+    """Return the processes with the mark but no living `pulumi` with it as an ancestor, without the local cluster."""
     marked = dict[int, tuple[str, int]]()
     for pid in (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()):
         if leftovers.environment_value(pid, RUN_VARIABLE) != mark:

@@ -228,10 +228,7 @@ def job_name(program: str) -> str:
 
 
 def init(folder: Path, stack: str, given: Mapping[str, str | int | None]) -> int:
-    """Write `Pulumi.<stack>.yaml` into a folder and print the next commands.
-
-    Raises InitError if the stack would be invalid.
-    """
+    """Write `Pulumi.<stack>.yaml` into a folder and print the next commands. Raises InitError for an invalid stack."""
     if not STACK_NAME.fullmatch(stack):
         raise InitError(f"--stack {stack}: must have at most 32 lower-case letters, digits and '-'")
     file = folder / f"Pulumi.{stack}.yaml"

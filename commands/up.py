@@ -41,10 +41,7 @@ _REQUIREMENTS_ERROR = re.compile(r"(^|\s)requirements: ")
 
 
 def main(*, is_confirmed: bool = False) -> int:
-    """Bring the stack up. The exit status is that of its jobs.
-
-    Ask before changing resources of a cloud, unless `is_confirmed`.
-    """
+    """Bring the stack up, and return the status of its jobs. Ask before changing a cloud, unless `is_confirmed`."""
     stack = os.environ.get("STACK", "local")
     begun, before = time.monotonic(), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     file = PROJECT / f"Pulumi.{stack}.yaml"
@@ -104,10 +101,7 @@ def prepare(stack: str, config: stack_config.StackConfig) -> None:
 
 
 def bring_up(stack: str, config: stack_config.StackConfig, ask: Callable[[], None] = lambda: None) -> dict[str, Any]:
-    """Bring the stack to its settings, after recovery from a dead run. Return its outputs.
-
-    `ask` raises NotConfirmed if the user does not confirm the change of a cloud.
-    """
+    """Bring the stack to its settings. Return its outputs. `ask` raises NotConfirmed to prevent a cloud's change."""
     prepare(stack, config)
     if config.cloud.provisioned:
         ask()

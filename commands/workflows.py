@@ -67,10 +67,7 @@ def changed_paths(revisions: str) -> list[str]:
 
 
 def first_up(history: Iterable[Mapping[str, Any]]) -> datetime | None:
-    """Return the start of the first `up` since the last successful `destroy`; None if nothing is up.
-
-    `history` comes from `pulumi stack history --json`, newest first. A failed `up` counts too.
-    """
+    """Return the start of the first `up` since the last good `destroy`, from a history that begins with the newest."""
     begun = None
     for each in history:
         if each["kind"] == "destroy" and each["result"] == "succeeded":

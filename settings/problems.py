@@ -69,10 +69,7 @@ TIME_TO_LIVE = ("ttl_hours", "deadline_seconds")
 
 
 def unknown_key(key: str, allowed: Sequence[str], inner_keys: Mapping[str, str] | None = None) -> str:
-    """Return the error message for an unknown key, with the most similar key of `allowed`.
-
-    `inner_keys` maps the keys of nested sections to `section.key`.
-    """
+    """Return the error message for an unknown key. `inner_keys` has keys of sections below, as `section.key`."""
     return f"unknown key; {_remedy(key, allowed, inner_keys or {})}; allowed here: {', '.join(allowed)}"
 
 
@@ -149,10 +146,7 @@ class ConfigError(ValueError):
 def problems_of(
     error: ValidationError, model: type[BaseModel], number_texts: Mapping[Path, str] = MappingProxyType({})
 ) -> list[Problem]:
-    """Return the problems that pydantic found in a configuration of type `model`, in the order of its fields.
-
-    `number_texts` maps the path of a number to its text in the settings file, if that text is known.
-    """
+    """Return the problems that pydantic found. `number_texts` has the source text of numbers, if known."""
     errors = error.errors(include_url=False)
     # A factory default is missing if the fields that it depends on are invalid. Those fields have their own errors.
     return [_problem(each, model, number_texts) for each in errors if each["type"] != "default_factory_not_called"]

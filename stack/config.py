@@ -94,18 +94,12 @@ class StackConfig(Section):
 
     @property
     def builtin_images(self) -> frozenset[str]:
-        """Names of the images that Trainyard builds for the jobs.
-
-        `trainer` is one of them unless every job uses another image.
-        """
+        """Names of the images that Trainyard builds for the jobs, with `trainer` unless no job uses it."""
         return frozenset(name for job in self.jobs for name in job.builtin_images)
 
     @property
     def job_layers(self) -> dict[str, JobLayer]:
-        """Job -> its layer over a builtin image, for jobs with a layer. Reads the jobs' files.
-
-        Raises ValueError for an invalid file.
-        """
+        """Job -> its layer over a builtin image, for jobs with a layer. Raises ValueError for an invalid file."""
         layers = {job.name: job_layer(job, self.cloud.built_images) for job in self.jobs}
         return {name: layer for name, layer in layers.items() if layer}
 
@@ -143,10 +137,7 @@ def secret(name: str) -> pulumi.Output[str]:
 
 
 def load_file(path: Path) -> StackConfig:
-    """Return the configuration in a stack's file.
-
-    Raises ConfigError, or ValueError if the file is not a stack's file.
-    """
+    """Return the configuration in a stack's file. Raises ConfigError, or ValueError for another kind of file."""
     # Import here: the Pulumi program gets the configuration from the engine and reads no file.
     from settings import yaml_loader
 

@@ -58,10 +58,7 @@ def source_state(folder: Path = CHECKOUT) -> SourceState:
 
 
 def _digest_of(file: Path) -> bytes:
-    """Return the digest of a file's content.
-
-    The content of an unreadable file, such as a broken link, counts as empty.
-    """
+    """Return the digest of a file's content. An unreadable file, such as a broken link, counts as empty."""
     try:
         with file.open("rb") as content:
             return hashlib.file_digest(content, "sha256").digest()
@@ -84,10 +81,7 @@ def plan_digest(config: StackConfig, spec: JobSpec) -> str:
 
 
 def _sent(spec: JobSpec) -> dict[str, str]:
-    """Return the digests of the user's files that the job gets.
-
-    Add Trainyard's commit if the project is not Trainyard's checkout.
-    """
+    """Return the digests of the user's files that the job gets, and Trainyard's commit in another project."""
     found = {}
     if spec.script and user_files.is_in_checkout(spec.script):
         found["script_digest"] = f"sha256:{user_files.read_script(spec.script, project_folder()).digest}"

@@ -40,10 +40,8 @@ DISRUPTIONS = frozenset(
         "TerminationByKubelet",
     }
 )
-"""Reasons for which Kubernetes itself ends a pod.
-
-https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions
-"""
+"""Reasons for which Kubernetes itself ends a pod:
+https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions"""
 PREEMPTED_CODES = (75, 203)
 """Exit codes of a preempted trainer, without and with the offset of `trainer.launch`."""
 POOL_LABELS = (POOL_LABEL, "cloud.google.com/gke-nodepool", "eks.amazonaws.com/nodegroup")

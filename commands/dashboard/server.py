@@ -325,10 +325,7 @@ class Dashboard:
         self._gone: dict[str, Mapping[str, Any]] = {}
 
     def update(self, found: Sequence[Source]) -> None:
-        """Watch the new stacks, and use the newest outputs of the others: `up` adds, changes and removes jobs.
-
-        Raises CommandError for a stack that the dashboard cannot watch.
-        """
+        """Watch new stacks, and renew the outputs of the others. Raises CommandError for one that cannot be watched."""
         for source in found:
             if watcher := self.watchers.get(source.key):
                 watcher.renew(source)

@@ -138,10 +138,7 @@ def job_named(found: StackOutputs, name: str, target: str = "exec") -> str:
 
 
 def outputs_with(stack: str, *names: str) -> dict[str, Any]:
-    """Return the outputs of a stack, including the named ones.
-
-    Raises StackNotFound if it is not up, and UnknownStack if it has no settings file either.
-    """
+    """Return the outputs of a stack, including the named ones. Raises StackNotFound or UnknownStack if it is not up."""
     try:
         found = outputs(stack)
     except FileNotFoundError as error:
@@ -226,10 +223,7 @@ class Cluster:
             return False
 
     def pods(self, jobs: Sequence[str]) -> list[PodState]:
-        """Return the pods of the jobs, including earlier attempts.
-
-        Call `jobs` first: it reads the owners and the Jobs' specs that this method uses.
-        """
+        """Return the pods of the jobs, including earlier attempts. Call `jobs` first, which reads their owners."""
         selector = f"{JOB_LABEL} in ({','.join(jobs)})"
         call = self._core.list_namespaced_pod
         items = _items(call, self.namespace, label_selector=selector)
@@ -325,10 +319,7 @@ class Cluster:
                 )
 
     def _custom_objects(self) -> tuple[list[Object], list[Object]]:
-        """Return the operators' jobs, and the objects between them and their pods.
-
-        Do not query unknown or forbidden kinds again.
-        """
+        """Return the operators' jobs, and the objects between them and their pods. Query a missing kind once."""
         jobs: list[Object] = []
         intermediates: list[Object] = []
         for kind in list(self._kinds):
@@ -457,10 +448,7 @@ def _split_timestamp(line: bytes) -> tuple[str, str]:
 
 
 def _items(call: Any, *words: str, **selectors: str) -> list[Object]:
-    """Return the objects of a list as plain JSON values.
-
-    The client's model objects would take longer to build than the request itself.
-    """
+    """Return the objects of a list as plain JSON values. The client's model objects are slower than the request."""
     with _translating_errors():
         answer = call(*words, **selectors, _preload_content=False, _request_timeout=TIMEOUT)
         return list(json.loads(answer.data)["items"])

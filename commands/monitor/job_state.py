@@ -112,10 +112,7 @@ def _batch_state(job: Object) -> JobState:
 
 
 def _custom_state(job: Object, kind: str, resource: Resource) -> JobState:
-    """Return an operator's job state.
-
-    An operator may leave older conditions true, so the job's end takes precedence.
-    """
+    """Return an operator's job state. An operator may leave older conditions true, so the end takes precedence."""
     meta, status = job["metadata"], job.get("status", {})
     conditions = {each["type"]: each for each in resource.conditions(status) if each["status"] == "True"}
     suspensions = [each for each in resource.conditions(status) if each["type"] == "Suspended"]

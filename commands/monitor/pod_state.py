@@ -43,10 +43,7 @@ https://github.com/kubernetes/kubernetes/blob/v1.37.2/pkg/controller/job/job_con
 WORKER = "worker"
 """The role of pods that train."""
 LAUNCHER = "launcher"
-"""Role of the pod that starts the training in the job's other pods (mpi-job, ray-job).
-
-The operator runs it as a Job.
-"""
+"""Role of the pod that starts the training in the job's other pods (mpi-job, ray-job). The operator runs a Job."""
 
 STUCK_REASONS = frozenset(
     {
@@ -237,9 +234,7 @@ def _allowed_failures(job_spec: Object) -> int | None:
 
 def _failure_action(job_spec: Object, status: Object, code: int | None) -> str:
     """Return the action of the first rule of a Job's failure policy that matches a failed pod; empty for none.
-
-    Source: https://kubernetes.io/docs/concepts/workloads/controllers/job/#pod-failure-policy
-    """
+    https://kubernetes.io/docs/concepts/workloads/controllers/job/#pod-failure-policy"""
     for rule in (job_spec.get("podFailurePolicy") or {}).get("rules") or []:
         conditions = rule.get("onPodConditions") or []
         if any(find_condition(status, each["type"]).get("status") == each["status"] for each in conditions):
@@ -319,10 +314,7 @@ def _number(spec: Object, name: str) -> int:
 
 
 def exit_codes_of_pods(events: Iterable[Object]) -> dict[str, int]:
-    """Return pods' last exit codes other than 0, from an operator's events about a job, by pod name.
-
-    The training-operator recreates a pod at once, so only these events have the exit code.
-    """
+    """Return pods' last exit codes other than 0 by name, from the events of an operator that recreates them at once."""
     found: dict[str, int] = {}
     for event in sorted(events, key=lambda each: each.get("lastTimestamp") or each.get("eventTime") or ""):
         if match := _EXIT_MESSAGE.fullmatch(event.get("message", "")):
@@ -361,10 +353,8 @@ def one_line(text: str) -> str:
 
 
 def silent_since(node: Object) -> str:
-    """Return the time since which the node's kubelet has not answered (RFC 3339); empty if it answers.
-
-    Source: https://kubernetes.io/docs/reference/node/node-status/#condition
-    """
+    """Return the time since which a node's kubelet does not answer (RFC 3339); empty if it answers:
+    https://kubernetes.io/docs/reference/node/node-status/#condition"""
     ready = find_condition(node.get("status", {}), "Ready")
     return str(ready.get("lastTransitionTime") or "a while") if ready.get("status") == "Unknown" else ""
 
@@ -395,10 +385,7 @@ def lost_node_advice(nodes: Sequence[Object]) -> str:
 
 
 def disk_pressure_advice(nodes: Sequence[Object], folder: str = "") -> str:
-    """Return advice about nodes without disk space, in one line; empty if all have enough.
-
-    `folder` is the folder of a local cluster's data, which is on the disk of all of its nodes.
-    """
+    """Return advice about nodes with full disks; empty for none. A local cluster's nodes share the disk of `folder`."""
     full = [
         str(node["metadata"]["name"])
         for node in nodes
@@ -411,10 +398,7 @@ def disk_pressure_advice(nodes: Sequence[Object], folder: str = "") -> str:
 
 
 def image_pull_advice(pods: Iterable[PodState]) -> str:
-    """Return advice about jobs of platform `local` whose images cannot be pulled, in one line; empty if there are none.
-
-    The cluster on this machine has no connection to a registry.
-    """
+    """Return advice about jobs on this machine, without a registry, whose images cannot be pulled; empty for none."""
     jobs = sorted({pod.job for pod in pods if pod.reason in ("ErrImagePull", "ImagePullBackOff")})
     if not jobs:
         return ""
@@ -463,10 +447,8 @@ STOP_CODES = frozenset({DONE, PREEMPTED, PREEMPTED + RETRYABLE_OFFSET, 128 + 15}
 SHELL_CODES = {126: "the command cannot be executed", 127: "the command is not in the image"}
 """Meaning of the codes that every shell and container runtime uses."""
 LOST_SHIM_CODE = 255
-"""Code that containerd reports if a container's shim is gone and the container's real exit code is unknown.
-
-Source: https://github.com/containerd/containerd/blob/v2.4.2/core/runtime/v2/shim.go, cleanupAfterDeadShim.
-"""
+"""Code that containerd reports if a container's shim is gone and the container's real exit code is unknown:
+https://github.com/containerd/containerd/blob/v2.4.2/core/runtime/v2/shim.go, cleanupAfterDeadShim."""
 OUT_OF_MEMORY = "OOMKilled"
 """Reason of a container in which the kernel ended a process at the container's memory limit."""
 SIGNALS = {1: "SIGHUP", 2: "SIGINT", 6: "SIGABRT", 7: "SIGBUS", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}

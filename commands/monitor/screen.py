@@ -41,25 +41,19 @@ HIDDEN_FIELDS = frozenset(
 TRAIN_LINE_SECONDS = 60.0
 """Seconds between two `train` lines of a job on a terminal, where the live line has the current step."""
 _STACK_FRAME = re.compile(r"frame #\d+: |Exception raised from \S+ at ")
-"""Line of a C++ stack, which PyTorch prints after a warning about a lost peer. The warning itself says what happened.
-
-https://github.com/pytorch/pytorch/blob/v2.9.1/c10/util/Backtrace.cpp
-"""
+"""Line of a C++ stack, which PyTorch prints after a warning about a lost peer. The warning itself says what happened:
+https://github.com/pytorch/pytorch/blob/v2.9.1/c10/util/Backtrace.cpp"""
 _STOPPED_PROCESS = re.compile(
     r"W\d{4} \S+ .*/torch/distributed/elastic/multiprocessing/api\.py:\d+\] (Sending|Closing) process \d+ "
 )
-"""torchrun's warning that it stops the processes of its host. The lines around it say why.
-
-https://github.com/pytorch/pytorch/blob/v2.9.1/torch/distributed/elastic/multiprocessing/api.py
-"""
+"""torchrun's warning that it stops the processes of its host. The lines around it say why:
+https://github.com/pytorch/pytorch/blob/v2.9.1/torch/distributed/elastic/multiprocessing/api.py"""
 ENDED_BY_ANOTHER_HOST = "error: another host ended the job: "
 """Start of the launcher's last line on a host that is not to blame (trainer/restarts/agent.py)."""
 SHOWN_LINES = 20
 CHECKPOINT_MISMATCHES = ("checkpoints can be used", "Error(s) in loading state_dict for")
-"""Texts of the trainer (trainer/checkpoints/checkpoint.py) and of PyTorch about a checkpoint of another model.
-
-https://github.com/pytorch/pytorch/blob/v2.9.1/torch/nn/modules/module.py, load_state_dict.
-"""
+"""Texts of the trainer (trainer/checkpoints/checkpoint.py) and of PyTorch about a checkpoint of another model:
+https://github.com/pytorch/pytorch/blob/v2.9.1/torch/nn/modules/module.py, load_state_dict."""
 FIRST_OWN_CODE = 64
 """First exit code with a specific meaning (sysexits.h). A rank that only lost its peers ends with 1."""
 STYLES = {

@@ -177,10 +177,7 @@ class Rehearsal:
         placement.let_jobs_complete(self.cluster, placement.pods(self.cluster))
 
     def _settled_pods(self, report: Report) -> list[placement.Pod]:
-        """Return the pods of all jobs once they no longer change.
-
-        If jobs wait in a queue, end the jobs that run, so that the queue admits the next jobs.
-        """
+        """Return the pods of all jobs once they no longer change. End running jobs while others wait in a queue."""
         limit = MAX_WAIT_SECONDS + WAIT_SECONDS_PER_POD * sum(self.subject.jobs.values())
         seen: dict[str, placement.Pod] = {}
         expected, waiting = dict(self.subject.jobs), set[str]()

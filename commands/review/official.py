@@ -266,10 +266,7 @@ def planned_changes(
 
 
 def action_of(changes: Iterable[PlannedChange], replace_on_changes: Iterable[str]) -> tuple[Action, list[str]]:
-    """Return the action that the changes imply and the paths that cause it.
-
-    Apply Pulumi's option `replace_on_changes`.
-    """
+    """Return the action that the changes and `replace_on_changes` imply, and the paths that cause it."""
     every = list(changes)
     options = list(replace_on_changes)
     replaced = [each.path for each in every if each.replaces or is_selected(each.path, options)]

@@ -121,10 +121,7 @@ class Step:
 
 
 def steps_of(preview: str) -> list[Step]:
-    """Return the steps in the output of `pulumi preview --json --show-sames`, one for each resource.
-
-    Raises ValueError for an unknown operation.
-    """
+    """Return a step for each resource in `pulumi preview --json --show-sames`. Raises ValueError for an unknown one."""
     found: dict[str, Step] = {}
     for each in json.loads(preview[preview.index("{") :]).get("steps", []):
         operation, urn = each["op"], each["urn"]

@@ -211,10 +211,7 @@ def record_file(text: str, config: StackConfig) -> list[Record]:
 
 
 def record_program(values: Mapping[str, Any], secrets: Iterable[str]) -> list[Record]:
-    """Return the resources that the program registers for the values of `trainyard:` keys.
-
-    Raises RunError like the program.
-    """
+    """Return the resources that the program registers for the values of `trainyard:` keys. Raises its RunError."""
     named = [f"secrets:{name}" for name in secrets]
     digest = hashlib.sha256(trainer_image_reference().encode()).hexdigest()
 

@@ -378,10 +378,7 @@ def _is_shown(value: Any) -> bool:
 
 
 def _branches(value: Any) -> dict[str, Any]:
-    """Map the next part of the path to each child value.
-
-    Key list items by their names if these are unique, else by position.
-    """
+    """Map the next part of the path to each child value. List items have their unique names, else their position."""
     if value is ABSENT:
         return {}
     if isinstance(value, Mapping):
