@@ -53,7 +53,6 @@ class Bucket:
     """Bucket of a stack."""
 
     url: str
-    """URL of the bucket."""
     is_cluster_local: bool
     """True if the cluster is on this machine. Otherwise a `file://` bucket is a folder on a node."""
 

@@ -106,11 +106,9 @@ class Receipt:
     source: str
     """Source of the listing: `gcloud`, `aws`, `simulated` or `this machine`."""
     at: str
-    """Time of the inventory."""
     looked_at: Mapping[str, int] = field(default_factory=dict)
     """Kind -> number of resources, including those that do not belong to the stack."""
     left: tuple[str, ...] = ()
-    """Leftovers of the stack."""
     kept: tuple[str, ...] = ()
     """Buckets that stay because of the settings. They cost money until the user deletes them."""
 

@@ -104,7 +104,6 @@ class CommandError(RuntimeError):
     """An error that ends a command. The message says what is wrong and what to do."""
 
     status: int = ExitStatus.FAILURE
-    """Exit status of the command."""
 
     def report(self) -> str:
         """Return the message that ends the command."""

@@ -281,7 +281,6 @@ class JobResult:
     cost: str
     """Price of its hosts."""
     is_script: bool = False
-    """True if it runs the user's program."""
 
     def rows(self) -> Iterator[tuple[str, str]]:
         """Yield label and text of each row."""

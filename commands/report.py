@@ -78,7 +78,6 @@ class JobReport:
     fresh_start: str = ""
     """Time of the last `rerun --fresh`; empty if there was none or the job then had no curves."""
     written: str = ""
-    """Time of the report."""
     until: float | None = None
     """Time when the job ended, in seconds since 1970. If None, use the time of its last event."""
 

@@ -99,7 +99,6 @@ class StateFiles:
     project: str
     """Name of the Pulumi project."""
     stack: str
-    """Name of the stack."""
 
     @property
     def exists(self) -> bool:

@@ -92,9 +92,7 @@ class Snapshot:
     advice: str
     """Remedy for lost nodes, full disks and missing images; empty if there are none."""
     jobs: Sequence[JobState]
-    """Jobs of the stack."""
     rows: Sequence[Row]
-    """Rows of all jobs."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the snapshot as plain values. Each host has the columns of the table."""

@@ -43,11 +43,9 @@ class Offer:
     """Machine type with its number of accelerators, and the price lines of one machine."""
 
     machine: MachineType
-    """Machine type."""
     count: int
     """Number of its accelerators."""
     lines: tuple[Line, ...]
-    """Price lines of one machine."""
     is_block: bool = False
     """True for a capacity block, which has no spot price."""
 

@@ -28,7 +28,6 @@ class Part:
     """Pinned part and its support."""
 
     name: str
-    """Display name."""
     package: str
     """Name in its registry: a Go module, a Python package or an image."""
     pin: str

@@ -47,11 +47,9 @@ class Rule:
     why: str
     """Reason for the rule, as one sentence."""
     link: str
-    """URL of the documentation."""
     types: tuple[str, ...]
     """Suffixes of the resource types that the rule applies to."""
     check: Check
-    """Check of a resource's inputs."""
 
     def applies(self, kind: str) -> bool:
         """Return True if the rule applies to resources of that type."""

@@ -150,9 +150,7 @@ class TypedValue:
     """Value that YAML reads as a type other than text."""
 
     path: Path
-    """Path of the value."""
     text: str
-    """Text in the file."""
     tag: str
     """Type that YAML gives the value, such as `int`."""
     value: object

@@ -33,7 +33,6 @@ class Anchor:
     text: str
     """Model, GPU and trainer."""
     source: str
-    """URL of the source."""
     model: Model
     context: int
     gpu: str

@@ -103,9 +103,7 @@ class StackOutputs:
     kubeconfig_path: str
     """The kubeconfig file of its cluster, or several with separators as in `$KUBECONFIG`."""
     namespace: str
-    """The namespace of its jobs."""
     jobs: tuple[str, ...]
-    """Names of its jobs."""
     context: str | None = None
     """The kubeconfig's context; None for its current one."""
 

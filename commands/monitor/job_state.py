@@ -27,7 +27,6 @@ class JobState:
     """State of one job."""
 
     name: str
-    """Name of the job."""
     kind: str
     """Kind of the job in the stack's words."""
     state: str
@@ -37,7 +36,6 @@ class JobState:
     reason: str = ""
     """Reason why it failed or is not running: Kubernetes' reason and message."""
     hosts: int = 0
-    """Number of its hosts."""
     started: str = ""
     """Time at which Kubernetes started it (RFC 3339)."""
     created: str = ""

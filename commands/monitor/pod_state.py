@@ -70,9 +70,7 @@ class PodState:
     uid: str
     """Identity of the pod. A restarted host has another one."""
     name: str
-    """Name of the pod."""
     job: str
-    """The job it belongs to."""
     owner: str = ""
     """Identity of the object that created it. A job recreated under the same name has another one."""
     role: str = WORKER

@@ -43,11 +43,9 @@ class PluginReview:
     asked: Mapping[str, int] = field(default_factory=dict)
     """Plugin with its version -> number of resources that it checked and planned."""
     rejected: Sequence[str] = ()
-    """Resources that a plugin rejects."""
     differences: Sequence[str] = ()
     """Resources for which a plugin's plan differs from Trainyard's."""
     warnings: Sequence[str] = ()
-    """Warnings of a plugin."""
     missing: Sequence[str] = ()
     """Unavailable plugins, with the reason."""
 
@@ -246,7 +244,6 @@ class PlannedChange:
     path: str
     """Path below the resource; empty if the plugin names none."""
     replaces: bool
-    """True if the change replaces the resource."""
 
 
 def planned_changes(

@@ -85,9 +85,7 @@ class Step:
     """The planned action for one resource."""
 
     action: Action
-    """Planned action."""
     type: str
-    """Type of the resource."""
     name: str
     """Its name in the program."""
     inputs: dict[str, Any]

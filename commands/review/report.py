@@ -53,13 +53,11 @@ class Report:
     """The review of one stack."""
 
     stack: str
-    """Name of the stack."""
     after: StackConfig
     """Settings of the stack."""
     before: StackConfig | None
     """Settings before the change; None for a new stack."""
     steps: Sequence[Step]
-    """Planned steps."""
     is_from_engine: bool
     """True if the plan comes from Pulumi's engine, False if it compares two recordings of the program."""
     base: str = ""
@@ -67,11 +65,9 @@ class Report:
     unseen: str = ""
     """A sentence about what the comparison could not see; empty if it saw everything."""
     findings: Sequence[Finding]
-    """Broken rules."""
     running: dict[str, list[str]]
     """Pool -> jobs that run there."""
     rehearsal: str = NO_REHEARSAL
-    """Result of the rehearsal."""
     plugins: PluginReview = field(default_factory=PluginReview)
     """The official plugins' check and plan."""
     quota_left: Mapping[tuple[str, str], int] = field(default_factory=dict)
