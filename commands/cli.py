@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -16,6 +17,9 @@ from commands.command_line import (
     job_argument,
     json_option,
     option,
+    output_option,
+    port_option,
+    project_option,
     run_group,
     stack_option,
     verbose_option,
@@ -102,7 +106,6 @@ def stop(job: str | None, as_json: bool) -> int:
       trainyard stop
       trainyard stop digits --stack dev
     """
-    os.environ["JOB"] = ""
     from commands import jobs as command
     from commands.status import with_status
 
@@ -121,7 +124,6 @@ def resume(job: str | None, as_json: bool) -> int:
     Example:
       trainyard resume digits
     """
-    os.environ["JOB"] = ""
     from commands import jobs as command
     from commands.status import with_status
 
@@ -150,7 +152,6 @@ def rerun(job: str | None, fresh: bool, yes: bool, as_json: bool) -> int:
       trainyard rerun digits
       trainyard rerun digits --fresh
     """
-    os.environ["JOB"] = ""
     from commands import jobs as command
     from commands.status import with_status
 
@@ -173,7 +174,6 @@ def fetch(job: str | None, as_json: bool, to: Path | None, should_copy_all: bool
       trainyard fetch digits
       trainyard fetch digits --to results/digits --all
     """
-    os.environ["JOB"] = ""
     from commands import bucket as command
 
     return command.fetch(job or "", to, should_copy_all=should_copy_all, as_json=as_json)
@@ -234,8 +234,7 @@ def logs(job: str | None, rank: int | None, no_follow: bool, as_json: bool) -> i
     """
     from commands import follow
 
-    words = [*(["--job", job] if job else []), *(["--rank", str(rank)] if rank is not None else [])]
-    return follow.main([*words, *(["--no-follow"] if no_follow else []), *(["--json"] if as_json else [])])
+    return follow.main(job or "", rank, no_follow=no_follow, as_json=as_json)
 
 
 @cli.command("exec", cls=ClusterCommand, context_settings={"allow_interspersed_args": False})
@@ -266,15 +265,14 @@ def exec_(job: str | None, rank: str, command: tuple[str, ...]) -> int:
 @option("--engine", is_flag=True, help="Compare with the deployed stack. Needs credentials.")
 @option("--credentials", is_flag=True, help="Query the running jobs and the remaining quota.")
 @option("--no-plugins", is_flag=True, help="Leave out the checks by the clouds' official plugins.")
+@option("--rehearsal", hidden=True, type=click.Path(path_type=Path), help="Output of `rehearse --json`.")
 @option(
     "--output",
     metavar="FOLDER",
-    type=click.Path(file_okay=False),
+    type=click.Path(file_okay=False, path_type=Path),
     help="Write report.md, comment.md, report.html, report.json.",
 )
-def preview(
-    as_json: bool, base: str | None, engine: bool, credentials: bool, no_plugins: bool, output: str | None
-) -> int:
+def preview(**options: Any) -> int:
     """Show resources, cost, quota and broken rules of a change.
 
     Needs no credentials without --engine and --credentials. Exit status 1: the change must not be merged.
@@ -284,13 +282,9 @@ def preview(
       trainyard preview --stack dev
       trainyard preview --stack dev --base HEAD~1 --json
     """
-    flags = {"--engine": engine, "--credentials": credentials, "--no-plugins": no_plugins, "--json": as_json}
-    values = {"--base": base, "--output": output}
-    words = [flag for flag, is_set in flags.items() if is_set]
-    words += [word for name, value in values.items() if value for word in (name, value)]
     from commands import preview as command
 
-    return command.main(words)
+    return command.main(os.environ["STACK"], **options)
 
 
 @cli.command(cls=RootCommand)
@@ -312,25 +306,17 @@ def rehearse(as_json: bool, fault: str | None, quota: tuple[str, ...], name: str
       trainyard rehearse --stack dev --fault stockout:nodepool:gpus
       trainyard rehearse --stack dev --page rehearsal.html
     """
-    words = [os.environ["STACK"], *(["--json"] if as_json else []), *(["--fault", fault] if fault else [])]
-    words += [word for each in quota for word in ("--quota", each)]
     from commands.rehearse import __main__ as command
 
-    options = {"--name": name, "--page": page}
-    return command.main([*words, *(word for option, value in options.items() if value for word in (option, value))])
+    options = [*(("--quota", each) for each in quota), ("--fault", fault), ("--name", name), ("--page", page)]
+    words = [word for option, value in options if value for word in (option, value)]
+    return command.main([os.environ["STACK"], *(["--json"] if as_json else []), *words])
 
 
 @cli.command(cls=ClusterCommand)
 @stack_option
 @job_argument
-@option(
-    "--port",
-    type=click.IntRange(1, 65535),
-    envvar="PORT",
-    default=6006,
-    show_default=True,
-    help="Port on this machine.",
-)
+@port_option(6006, 1, "Port on this machine.")
 def tensorboard(job: str | None, port: int) -> int:
     """Serve curves and profiles in TensorBoard.
 
@@ -345,21 +331,14 @@ def tensorboard(job: str | None, port: int) -> int:
 
     command.check_port(port)
     os.environ.update(JOB=job or "", PORT=str(port))
-    packages = ("setup/python", ".venv-tensorboard", "requirements-tensorboard.txt")
-    return command.serve_tensorboard(lambda: run_set_up(*packages))
+    set_up = ("setup/python", ".venv-tensorboard", "requirements-tensorboard.txt")
+    return command.serve_tensorboard(lambda: run_set_up(*set_up))
 
 
 @cli.command(cls=ClusterCommand)
 @stack_option
 @option("--only", is_flag=True, help="Show only the stack of --stack, not all that are up.")
-@option(
-    "--port",
-    envvar="PORT",
-    type=click.IntRange(0, 65535),
-    default=6007,
-    show_default=True,
-    help="Port on this machine; 0 for a free one.",
-)
+@port_option(6007, 0, "Port on this machine; 0 for a free one.")
 @option(
     "--open/--no-open",
     "opens",
@@ -397,19 +376,14 @@ def verify_empty() -> int:
     """
     from commands import cloud_inventory as command
 
-    return command.main([])
+    return command.main(os.environ["STACK"])
 
 
 @cli.command(cls=ClusterCommand)
 @stack_option
 @job_argument
 @json_option
-@option(
-    "--output",
-    metavar="FILE",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="The page. Default: report.html next to the run record, or in this folder for a cloud's bucket.",
-)
+@output_option("The page. Default: report.html next to the run record, or in this folder for a cloud's bucket.")
 def report(job: str | None, as_json: bool, output: Path | None) -> int:
     """Write a page about JOB: curves, restarts, settings, price.
 
@@ -420,7 +394,6 @@ def report(job: str | None, as_json: bool, output: Path | None) -> int:
       trainyard report digits
       trainyard report digits --output digits.html
     """
-    os.environ["JOB"] = ""
     from commands import report as command
 
     return command.report(job or "", output, as_json=as_json)
@@ -431,12 +404,7 @@ def report(job: str | None, as_json: bool, output: Path | None) -> int:
 @job_argument
 @json_option
 @option("--rank", type=click.IntRange(0), default=0, show_default=True, envvar="RANK", help="The rank.")
-@option(
-    "--output",
-    metavar="FILE",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="The page. Default: profile-JOB-RANK.html in this folder.",
-)
+@output_option("The page. Default: profile-JOB-RANK.html in this folder.")
 def profile(job: str | None, as_json: bool, rank: int, output: Path | None) -> int:
     """Write a page about the trace that JOB has recorded.
 
@@ -448,20 +416,13 @@ def profile(job: str | None, as_json: bool, rank: int, output: Path | None) -> i
       trainyard profile digits
       trainyard profile digits --rank 3 --json
     """
-    os.environ["JOB"] = ""
     from commands import profile as command
 
     return command.profile(job or "", rank, output, as_json=as_json)
 
 
 @cli.command()
-@option(
-    "--project",
-    "-C",
-    metavar="FOLDER",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="The folder with the stacks. Default: the working directory or the nearest folder above it.",
-)
+@project_option
 @json_option
 def doctor(project: Path | None, as_json: bool) -> int:
     """Check this machine, and show how to fix what is missing.
@@ -482,7 +443,7 @@ def doctor(project: Path | None, as_json: bool) -> int:
 
 @cli.command(cls=ClusterCommand)
 @stack_option
-@option("--output", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help="The archive.")
+@output_option("The archive.")
 def bundle(output: Path | None) -> int:
     """Pack an archive for a bug report, without secrets.
 

@@ -1,15 +1,13 @@
 """A cloud stack's resources as the cloud itself lists them: leftovers after a destroy, and pending creations to adopt.
 
-`make verify-empty` lists the leftovers, writes a receipt, and exits with 1 if there are any. --simulated queries the
-simulated clouds of a rehearsal. The real `gcloud` and `aws` accept the arguments of every listing. On moto, a server
-that simulates AWS, the listing tells two stacks apart. Not yet tested with a cloud account.
+`make verify-empty` lists the leftovers, writes a receipt, and exits with 1 if there are any. The real `gcloud` and
+`aws` accept the arguments of every listing. On moto, a server that simulates AWS, the listing tells two stacks apart.
+Not yet tested with a cloud account.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import re
 import subprocess
 import sys
@@ -159,15 +157,13 @@ def receipt_of(stack: str, folder: Path | None) -> Receipt:
     return Receipt(stack=stack, source="this machine", at=now, left=tuple(left))
 
 
-def main(arguments: list[str]) -> int:
-    """Write the receipt. Return 0 if nothing is left, 1 if something is, 2 if the cloud could not be queried."""
-    parser = argparse.ArgumentParser(prog=command_title("verify-empty"), description=__doc__)
-    parser.add_argument("--stack", default=os.environ.get("STACK", "local"), help="the stack; by default $STACK")
-    parser.add_argument("--simulated", type=Path, help="folder of a rehearsal's clouds")
-    parser.add_argument("--output", type=Path, help="the receipt; by default .trainyard/receipts/STACK.json")
-    options = parser.parse_args(arguments)
+def main(stack: str, *, simulated: Path | None = None) -> int:
+    """Write the receipt. Return 0 if nothing is left, 1 if something is, 2 if the cloud could not be queried.
+
+    `simulated` is the folder of a rehearsal's clouds, to query these.
+    """
     try:
-        receipt = receipt_of(options.stack, options.simulated)
+        receipt = receipt_of(stack, simulated)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
@@ -179,7 +175,7 @@ def main(arguments: list[str]) -> int:
         reason = " ".join(error.stderr.split())
         print(f"{command_title('verify-empty')}: `{' '.join(error.cmd)}` failed: {reason}", file=sys.stderr)
         return 2
-    file = options.output or STATE / "receipts" / f"{options.stack}.json"
+    file = STATE / "receipts" / f"{stack}.json"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(receipt.to_json(), encoding="utf-8")
     print(receipt.to_json())

@@ -18,7 +18,7 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from commands import standard_streams
-from commands.interrupts import CommandError, print_notice, run_command
+from commands.interrupts import CommandError, discard_output, print_notice, run_command
 from infra.make_command import COMMAND_VARIABLE, DEFAULT_STACK, VERBOSE_VARIABLE, command_title, option_text
 from infra.project import CHECKOUT, PROJECT_VARIABLE, STATE_NAME
 
@@ -76,6 +76,8 @@ class StackCommand(click.Command):
             use_stack(ctx.params.pop("project"), ctx.params.pop("stack"))
         if "verbose" in ctx.params:
             os.environ[VERBOSE_VARIABLE] = "1" if ctx.params.pop("verbose") else ""
+        if "job" in ctx.params:
+            os.environ["JOB"] = ""  # The settings would read it as the names of examples.
         words = [name, *([os.environ.get("STACK", DEFAULT_STACK)] if self.root == "this_machine" else [])]
         if self.root != "never" and not may_run(*words):
             ctx.exit(1)
@@ -193,14 +195,29 @@ def stack_option(function: Function) -> Function:
         help="The stack: NAME of Pulumi.NAME.yaml. Default: the only one in the folder, else `local`.",
         shell_complete=complete_stacks,
     )
-    project = option(
+    return stack(project_option(function))
+
+
+def project_option(function: Function) -> Function:
+    """Add `--project`."""
+    return option(
         "--project",
         "-C",
         metavar="FOLDER",
         type=click.Path(exists=True, file_okay=False, path_type=Path),
         help="The folder with the stacks. Default: the working directory or the nearest folder above it.",
-    )
-    return stack(project(function))
+    )(function)
+
+
+def output_option(help: str) -> Callable[[Function], Function]:
+    """Add `--output` for a file."""
+    return option("--output", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help=help)
+
+
+def port_option(default: int, least: int, help: str) -> Callable[[Function], Function]:
+    """Add `--port` for a port from `least` on."""
+    ports = click.IntRange(least, 65535)
+    return option("--port", envvar="PORT", type=ports, default=default, show_default=True, help=help)
 
 
 def json_option(function: Function) -> Function:
@@ -262,6 +279,6 @@ def run_group(group: click.Group, arguments: list[str]) -> int:
         print_notice(f"trainyard: {error}")
         return error.status
     except BrokenPipeError:
-        standard_streams.discard_output()
+        discard_output()
         return 1
     return status if isinstance(status, int) else 0

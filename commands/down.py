@@ -61,8 +61,9 @@ def destroy(stack: str) -> bool:
         if should_stop_jobs(resources):
             stop_jobs(lambda *words: pulumi(*words, "--stack", stack, *options))
         pulumi("destroy", "--yes", "--skip-preview", "--stack", stack, *options)
-    for bucket in kept_buckets(resources, before):
-        print(f"kept because of `bucket.keep`; it costs money until you delete it: {bucket}")
+    # Pulumi destroys by the state: the settings may have changed since the last `up`. It retains only a bucket.
+    if before.get("bucket_url") and any(each.get("retainOnDelete") for each in resources):
+        print(f"kept because of `bucket.keep`, and continues to cost: {before['bucket_url']}")
     return True
 
 
@@ -116,16 +117,6 @@ def stop_jobs(run: Callable[..., object]) -> None:
         raise
     except PulumiFailed as error:
         print(f"the jobs could not be stopped and are deleted with their cluster: {error}", file=sys.stderr)
-
-
-def kept_buckets(resources: Sequence[Mapping[str, Any]], before: Mapping[str, Any]) -> list[str]:
-    """Return the buckets that stay in the cloud, from the state and the outputs before the destroy.
-
-    Do not read the settings: they may have changed since the last `up`, or be invalid. In the state, only a bucket
-    and its parts have `retainOnDelete`.
-    """
-    keeps = any(each.get("retainOnDelete") for each in resources)
-    return [str(before["bucket_url"])] if keeps and before.get("bucket_url") else []
 
 
 def main() -> int:

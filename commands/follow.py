@@ -6,9 +6,7 @@ every second: a watch could close or become stale.
 
 from __future__ import annotations
 
-import argparse
 import math
-import os
 import sys
 import time
 from collections import defaultdict, deque
@@ -580,26 +578,16 @@ def check_rank(rank: int, pods: Sequence[PodState], jobs: Mapping[str, JobState]
     raise StackNotFound(f"{problem}: no host has this rank; the ranks are {min(ranks)} to {max(ranks)}")
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run `make logs`: like `follow`. With --no-follow, return 0 after the logs so far."""
-    parser = argparse.ArgumentParser(prog="python -m commands.follow", description="Show the logs of the stack's jobs.")
-    parser.add_argument("--job", default=os.environ.get("JOB") or None, help="only this job; by default $JOB, else all")
-    parser.add_argument("--rank", type=int, help="only this rank")
-    parser.add_argument("--no-follow", action="store_true", help="print the lines so far and exit")
-    parser.add_argument("--json", action="store_true", help="print a JSON object for each line")
-    options = parser.parse_args(arguments)
+def main(job: str = "", rank: int | None = None, *, no_follow: bool = False, as_json: bool = False) -> int:
+    """Follow all jobs, or one of them. With `no_follow`, return 0 after the logs so far."""
     set_closing(STILL_RUNNING)
     found = stack_outputs()
-    names = found.jobs if options.job is None else (job_named(found, options.job, "logs"),)
-    if options.rank is not None:
-        check_rank(options.rank, found.cluster().pods(names), found.cluster().jobs(names))
+    names = (job_named(found, job, "logs"),) if job else found.jobs
+    if rank is not None:
+        check_rank(rank, found.cluster().pods(names), found.cluster().jobs(names))
     detail = Detail.ALL if is_verbose() else Detail.LINES
-    screen = (
-        JsonScreen(sys.stdout, only_rank=options.rank)
-        if options.json
-        else Screen(sys.stdout, only_rank=options.rank, detail=detail)
-    )
-    if options.no_follow:
+    screen = JsonScreen(sys.stdout, only_rank=rank) if as_json else Screen(sys.stdout, only_rank=rank, detail=detail)
+    if no_follow:
         print_logs(found.cluster(), names, screen)
         return 0
     return follow(found, names, screen)

@@ -44,6 +44,8 @@ REPORT_SECONDS = 5.0
 """Seconds between two progress lines of a stopping command."""
 DRAIN_SECONDS = 5.0
 """Seconds in which output may still arrive after a child has ended. A leftover process may hold the pipe open."""
+OUTPUT = 1
+"""File descriptor of standard output."""
 PR_SET_PDEATHSIG = 1
 FULL_BYTES = 1 << 20
 """Free bytes below which a disk counts as full."""
@@ -146,10 +148,10 @@ def _on_full_disk(error: OSError) -> str:
     return f" on the disk of {full.resolve()}" if full else ""
 
 
-def _discard_output() -> None:
-    """Send further output nowhere, so that Python does not report the closed pipe when it ends."""
-    with suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def discard_output() -> None:
+    """Send further output nowhere, so that Python does not report it again when it ends."""
+    with suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), OUTPUT)
 
 
 def set_closing(text: str) -> None:
@@ -177,7 +179,7 @@ def run_command(name: str, command: Callable[[], int]) -> int:
         print_notice(f"{name}: {error.report()}")
         status = error.status
     except BrokenPipeError:
-        _discard_output()
+        discard_output()
         status = 1
     except OSError as error:
         # An error without a file name, and not in FILE_REMEDIES, is a bug in the program, so raise it.

@@ -93,7 +93,7 @@ def report_of_rejected_settings(
     file = "config: " + json.dumps(settings | dict(line.split("=") for line in lines))
     (folder / "Pulumi.dev.yaml").write_text(file, encoding="utf-8")
     monkeypatch.setattr(preview, "PROJECT", folder)
-    assert preview.main(["--stack", "dev", "--output", str(folder / "out")]) == 2
+    assert preview.main("dev", output=folder / "out") == 2
     assert json.loads((folder / "out" / "report.json").read_text(encoding="utf-8"))["passes"] is False
     found = (folder / "out" / "report.md").read_text(encoding="utf-8")
     assert len(found.splitlines()) <= SCREEN_LINES
