@@ -25,9 +25,11 @@ from commands.command_line import (
     verbose_option,
     yes_option,
 )
-from commands.interrupts import Interrupted, run_child, run_command
+from commands.interrupts import run_command, run_set_up
 from infra.make_command import command_title
 from infra.project import CHECKOUT, PROJECT_VARIABLE
+
+SET_UP_CLOSING = "set-up keeps what it has finished; the next run continues"
 
 
 def print_version(ctx: click.Context, _parameter: click.Parameter, is_set: bool) -> None:
@@ -332,7 +334,7 @@ def tensorboard(job: str | None, port: int) -> int:
     command.check_port(port)
     os.environ.update(JOB=job or "", PORT=str(port))
     set_up = ("setup/python", ".venv-tensorboard", "requirements-tensorboard.txt")
-    return command.serve_tensorboard(lambda: run_set_up(*set_up))
+    return command.serve_tensorboard(lambda: run_set_up(set_up, SET_UP_CLOSING))
 
 
 @cli.command(cls=ClusterCommand)
@@ -514,7 +516,7 @@ def shell() -> int:
     Example:
       trainyard shell --stack dev
     """
-    if status := run_set_up(sys.executable, "-m", "setup"):
+    if status := run_set_up([sys.executable, "-m", "setup"], SET_UP_CLOSING):
         return status
     from commands import shell as command
 
@@ -532,7 +534,7 @@ def setup() -> int:
     Example:
       trainyard setup
     """
-    return run_set_up(sys.executable, "-m", "setup")
+    return run_set_up([sys.executable, "-m", "setup"], SET_UP_CLOSING)
 
 
 @cli.command()
@@ -552,14 +554,6 @@ def completion(name: str) -> int:
     assert found is not None
     click.echo(found(cli, {}, "trainyard", "_TRAINYARD_COMPLETE").source())
     return 0
-
-
-def run_set_up(*words: str) -> int:
-    """Run a program of set-up. Return its exit status."""
-    done = run_child(words, name="set-up", cwd=CHECKOUT)
-    if done.is_stopped:
-        raise Interrupted("set-up keeps what it has finished; the next run continues")
-    return done.status
 
 
 def main(arguments: list[str]) -> int:

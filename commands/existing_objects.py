@@ -77,14 +77,11 @@ def existing(wanted: Iterable[Identity], cloud: Cloud) -> list[Identity]:
             return [each for each in wanted if _is_there(cluster, *each)]
     except (ConfigException, DynamicApiError, HTTPError, OSError) as error:
         where = f"--kubeconfig {cloud.kubeconfig} " if cloud.kubeconfig else ""
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise PulumiFailed(
-            f"context = {cloud.context}: the cluster's objects cannot be read: {_first_line(error)}; nothing was "
+            f"context = {cloud.context}: the cluster's objects cannot be read: {reason}; nothing was "
             f"changed; run the command again when `kubectl {where}--context {cloud.context} version` shows a server"
         ) from error
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def _is_there(cluster: Any, api_version: str, kind: str, namespace: str, name: str) -> bool:

@@ -34,6 +34,7 @@ from types import FrameType
 from typing import IO, TextIO
 
 from infra.make_command import make_command
+from infra.project import CHECKOUT
 from settings.text import wrap
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -321,6 +322,14 @@ def run_child(
             )
         finally:
             _held_since.pop()
+
+
+def run_set_up(words: Sequence[str], closing: str = "", stdout: TextIO | None = None) -> int:
+    """Run a program of set-up. Return its exit status. Raises Interrupted with the closing sentence."""
+    done = run_child(words, name="set-up", cwd=CHECKOUT, stdout=stdout)
+    if done.is_stopped:
+        raise Interrupted(closing)
+    return done.status
 
 
 class _SignalForwarder:

@@ -56,8 +56,10 @@ def start_files(
     `before` is the user's environment, `environment` the stack's. A shell that is not bash, zsh or a POSIX shell gets
     only the environment.
     """
-    first, last = added_folders(environment["PATH"], before.get("PATH", ""))
-    more = {"TRAINYARD_PATH_FIRST": first, "TRAINYARD_PATH_LAST": last}
+    # The folders that the stack's PATH has before and after the user's PATH.
+    path, own_path = environment["PATH"], before.get("PATH", "")
+    first, _, last = path.partition(f"{os.pathsep}{own_path}") if own_path else (path, "", "")
+    more = {"TRAINYARD_PATH_FIRST": first, "TRAINYARD_PATH_LAST": last.removeprefix(os.pathsep)}
     changed = {name: value for name, value in environment.items() if before.get(name) != value and name != "PATH"}
     stack = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in (changed | more).items())
     stack = f"unalias {' '.join(PROGRAMS)} 2>/dev/null\nunset -f {' '.join(PROGRAMS)} 2>/dev/null\n{stack}"
@@ -85,12 +87,6 @@ def _zsh_file(name: str, own: str, folder: Path) -> str:
     """Return the first lines of a zsh startup file. They source the user's own file, with the user's own ZDOTDIR."""
     file = shlex.quote(f"{own}/{name}")
     return f"ZDOTDIR={shlex.quote(own)}\n[ ! -r {file} ] || . {file}\nZDOTDIR={shlex.quote(str(folder))}\n"
-
-
-def added_folders(path: str, before: str) -> tuple[str, str]:
-    """Return the folders that the stack's PATH has before and after the user's PATH."""
-    first, _, last = path.partition(f"{os.pathsep}{before}") if before else (path, "", "")
-    return first, last.removeprefix(os.pathsep)
 
 
 def context_file(files: list[str], context: str | None, namespace: str) -> str | None:

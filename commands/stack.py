@@ -30,7 +30,7 @@ from commands.environment import (
     stack_environment,
 )
 from commands.environment import PulumiFailed as PulumiFailed
-from commands.interrupts import Child, Interrupted, describe_file_error, hold_signals, run_child
+from commands.interrupts import Child, Interrupted, describe_file_error, hold_signals, run_child, run_set_up
 from commands.pulumi_output import (
     EVENTS_VARIABLE,
     PASSPHRASE_ERROR,
@@ -51,7 +51,6 @@ from commands.stack_files import (
 )
 from infra.kubeconfig import PROVIDER_TMPDIR
 from infra.make_command import make_command
-from infra.project import CHECKOUT
 from setup.pulumi_cli import has_cli
 
 BACKEND_VARIABLE = "PULUMI_BACKEND_URL"
@@ -87,14 +86,9 @@ def pulumi(*words: str, quiet: bool = False) -> str:
     Raises PulumiFailed; StackBusy if a lock blocks it; Interrupted if a signal stopped it; FileNotFoundError if
     `pulumi` is missing and no shared backend is set.
     """
-    if BACKEND_VARIABLE in os.environ and not has_cli():
-        set_up = run_child(
-            [sys.executable, "-m", "setup", "--no-cluster"], name="set-up", cwd=CHECKOUT, stdout=sys.stderr
-        )
-        if set_up.is_stopped:
-            raise KeyboardInterrupt
-        if set_up.status != 0:
-            raise PulumiFailed("`pulumi` is missing and set-up did not install it; the output above has the reason")
+    set_up = [sys.executable, "-m", "setup", "--no-cluster"]
+    if BACKEND_VARIABLE in os.environ and not has_cli() and run_set_up(set_up, stdout=sys.stderr) != 0:
+        raise PulumiFailed("`pulumi` is missing and set-up did not install it; the output above has the reason")
     stack = _stack_of(words)
     diagnostics = ""
     with hold_signals(), settings_without_salt(), provider_files(stack) as folder:
@@ -109,7 +103,9 @@ def pulumi(*words: str, quiet: bool = False) -> str:
                 output.end(done.status, is_partial=is_partial, is_explained=bool(full_disk))
             detail, diagnostics = f"; all of its output is in {short_path(output.log)}", output.diagnostics
         else:
-            done = run(_colour_option() if not quiet else [], quiet=quiet)
+            # `run_child` gives Pulumi no terminal as input, so that it prints plain lines without this option.
+            has_colours = not quiet and sys.stdout.isatty() and "NO_COLOR" not in os.environ
+            done = run(["--color", "always"] if has_colours else [], quiet=quiet)
             reason = done.stderr.strip() or reported_errors(done.stdout)
             detail = f":\n{reason}" if quiet and reason else ""
             full_disk = explain_full_disk(done.stderr) if done.status > 0 else ""
@@ -157,11 +153,6 @@ def _run(
         waits_for=lambda: ", ".join(_pending(stack)),
         **output,
     )
-
-
-def _colour_option() -> list[str]:
-    """Return the option for colours. `run_child` gives Pulumi no terminal, so that it prints plain lines."""
-    return ["--color", "always"] if sys.stdout.isatty() and "NO_COLOR" not in os.environ else []
 
 
 @contextmanager
@@ -284,9 +275,8 @@ def stack_exists(stack: str) -> bool:
 
 def ensure_stack(stack: str) -> None:
     """Create the stack if the backend does not have it. Its settings file stays unchanged."""
-    if stack_exists(stack):
-        return
-    pulumi("stack", "init", stack, "--no-select", quiet=True)
+    if not stack_exists(stack):
+        pulumi("stack", "init", stack, "--no-select", quiet=True)
 
 
 def explain_full_disk(text: str) -> str:

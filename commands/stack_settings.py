@@ -63,20 +63,8 @@ HOST_RESOURCES = {"cpu": 6, "memory": "20Gi"}
 """Resources of a job's host. They fit on a node of each pool above."""
 
 
-class InitError(CommandError):
-    """The answers do not describe a stack."""
-
-    status = ExitStatus.USAGE
-
-
-class MissingKey(CommandError):
-    """The command names no key of the settings."""
-
-    status = ExitStatus.USAGE
-
-
 class InvalidSetting(CommandError):
-    """The value would make valid settings invalid."""
+    """The answers do not describe a stack, the key is missing, or the value would make valid settings invalid."""
 
     status = ExitStatus.USAGE
 
@@ -127,7 +115,7 @@ REQUIREMENTS = "requirements.txt"
 def collect(given: Mapping[str, str | int | None], folder: Path, ask: Ask) -> Answers:
     """Return the answers. Ask only for answers that `given` (the options) lacks.
 
-    At a terminal, ask again after a wrong answer. Raises InitError for a wrong option, or without a terminal.
+    At a terminal, ask again after a wrong answer. Raises InvalidSetting for a wrong option, or without a terminal.
     """
 
     def answer(name: str, question: str, default: str, problem_of: Callable[[str], str]) -> str:
@@ -139,7 +127,7 @@ def collect(given: Mapping[str, str | int | None], folder: Path, ask: Ask) -> An
                 return text
             error = f"--{name} {text}: {problem}" if text else f"--{name} is missing; {problem}"
             if value is not None or not sys.stdin.isatty():
-                raise InitError(error)
+                raise InvalidSetting(error)
             print(error, file=sys.stderr)
 
     platform = answer(
@@ -228,12 +216,12 @@ def job_name(program: str) -> str:
 
 
 def init(folder: Path, stack: str, given: Mapping[str, str | int | None]) -> int:
-    """Write `Pulumi.<stack>.yaml` into a folder and print the next commands. Raises InitError for an invalid stack."""
+    """Write `Pulumi.<stack>.yaml` into a folder and print the next commands. Raises InvalidSetting."""
     if not STACK_NAME.fullmatch(stack):
-        raise InitError(f"--stack {stack}: must have at most 32 lower-case letters, digits and '-'")
+        raise InvalidSetting(f"--stack {stack}: must have at most 32 lower-case letters, digits and '-'")
     file = folder / f"Pulumi.{stack}.yaml"
     if file.exists():
-        raise InitError(f"{file} already exists; choose another name with `--stack NAME`, or edit that file")
+        raise InvalidSetting(f"{file} already exists; choose another name with `--stack NAME`, or edit that file")
     answers = collect(given, folder, ask_at_terminal)
     if answers.program.endswith(".py") and (folder / REQUIREMENTS).is_file():
         answers = replace(answers, requirements=REQUIREMENTS)
@@ -243,7 +231,7 @@ def init(folder: Path, stack: str, given: Mapping[str, str | int | None]) -> int
     file.write_text(text + yaml.safe_dump(found, sort_keys=False, default_flow_style=False), encoding="utf-8")
     if problem := check(file):
         file.unlink()
-        raise InitError(f"{file.name} is not written, because these answers give an invalid stack:\n{problem}")
+        raise InvalidSetting(f"{file.name} is not written, because these answers give an invalid stack:\n{problem}")
     print(f"wrote {file}")
     for line in next_lines(stack, found["config"]["trainyard:platform"]["kind"]):
         print(line)
@@ -296,14 +284,14 @@ def show(*, as_json: bool) -> int:
 def pulumi_config(words: Sequence[str]) -> int:
     """Run `pulumi config` for the stack, at this terminal. Return its exit status.
 
-    Raises MissingKey if `words` have no key, and InvalidSetting if `set` would make valid settings invalid. A user may
-    change several keys in turn: after `rm`, or if the settings were invalid before, only print the problems.
+    Raises InvalidSetting if `words` have no key, or if `set` would make valid settings invalid. A user may change
+    several keys in turn: after `rm`, or if the settings were invalid before, only print the problems.
     """
     stack = os.environ.get("STACK", DEFAULT_STACK)
     negative = next((index for index, word in enumerate(words) if NEGATIVE_NUMBER.match(word)), len(words))
     if all(word.startswith("-") for word in words[1:]):
         example = "'trainyard:jobs[0].hosts'" + (" 4" if words[0] == "set" else "")
-        raise MissingKey(f"the key is missing; write one, as in `trainyard config {words[0]} --path {example}`")
+        raise InvalidSetting(f"the key is missing; write one, as in `trainyard config {words[0]} --path {example}`")
     ensure_stack(stack)
     file = PROJECT / f"Pulumi.{stack}.yaml"
     before = file.read_bytes() if words[0] == "set" and file.is_file() and not check(file) else None

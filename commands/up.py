@@ -14,7 +14,7 @@ from commands import confirmation
 from commands.cloud_inventory import adopt_pending
 from commands.down import CLUSTER_RESOURCE
 from commands.environment import PROJECT, stack_environment
-from commands.interrupts import Interrupted, run_child, run_command, set_closing
+from commands.interrupts import run_command, run_set_up, set_closing
 from commands.pulumi_output import is_verbose
 from commands.stack import (
     JOBS_TARGET,
@@ -31,7 +31,6 @@ from infra.builtin_images import TRAINER
 from infra.local import lifecycle
 from infra.local.settings import stack_cluster
 from infra.make_command import command_title, make_command
-from infra.project import CHECKOUT
 from setup.disk import remaining_bytes
 from setup.steps import steps
 from stack import config as stack_config
@@ -81,12 +80,8 @@ def set_up(config: stack_config.StackConfig) -> int:
     options += [f"--operator={name}" for name in sorted(config.operators)]
     if config.cloud.nodes_here:
         options += [f"--own-image={name}" for name in sorted(config.builtin_images - {TRAINER})]
-    done = run_child([sys.executable, "-m", "setup", *options], name="set-up", cwd=CHECKOUT)
-    if done.is_stopped:
-        raise Interrupted(
-            f"set-up keeps what it has finished, and nothing of the stack has changed; {make_command('up')} continues"
-        )
-    return done.status
+    closing = f"set-up keeps what it has finished, and nothing of the stack has changed; {make_command('up')} continues"
+    return run_set_up([sys.executable, "-m", "setup", *options], closing)
 
 
 def prepare(stack: str, config: stack_config.StackConfig) -> None:
