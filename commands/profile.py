@@ -106,7 +106,8 @@ def read_trace(
     `ranks` is the number of ranks in the settings, if known. An earlier run may have had more.
     """
     folders = bucket.names(folder)
-    traces = sorted(filter(TRACE.fullmatch, bucket.names(f"{folder}/rank-{rank}")), key=_last_step)
+    matches = filter(None, map(TRACE.fullmatch, bucket.names(f"{folder}/rank-{rank}")))
+    traces = sorted(matches, key=lambda match: int(match["last"]))
     if not traces and any(each.startswith(XLA_PREFIX) for each in folders):
         curves = make_command("tensorboard", JOB=job)
         raise ProfileError(f"job {job} has traces of XLA's profiler; {curves} shows them in its profile tab")
@@ -121,16 +122,9 @@ def read_trace(
         raise ProfileError(f"rank {rank} of job {job} has no trace in {bucket.location(folder)}; {ranks_text}")
     with tempfile.TemporaryDirectory() as scratch:
         bucket.copy(f"{folder}/rank-{rank}", Path(scratch))
-        content = Path(scratch, f"rank-{rank}", traces[-1]).read_bytes()
-    match = TRACE.fullmatch(traces[-1])
-    assert match
-    title = f"Job {job}, rank {rank}, steps {match['first']} to {match['last']}"
+        content = Path(scratch, f"rank-{rank}", traces[-1][0]).read_bytes()
+    title = f"Job {job}, rank {rank}, steps {traces[-1]['first']} to {traces[-1]['last']}"
     return title, json.loads(gzip.decompress(content))["traceEvents"]
-
-
-def _last_step(name: str) -> int:
-    match = TRACE.fullmatch(name)
-    return int(match["last"]) if match else 0
 
 
 def spans(events: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Span, str, float]]:

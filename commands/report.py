@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from commands.bucket import EARLIER_FOLDER, OUTPUTS, Bucket, fresh_start
-from commands.dashboard.metrics import last_train_event
+from commands.dashboard.metrics import last_train_event, parse_lines
 from commands.environment import PROJECT
 from commands.follow import TAIL_LINES
 from commands.interrupts import CommandError
@@ -153,15 +153,7 @@ class JobReport:
 def read_events(folder: Path) -> list[Event]:
     """Return the events of rank 0 in a folder of metrics: one file, or one part for each upload."""
     files = sorted(file for file in folder.rglob("*.jsonl") if file.relative_to(folder).parts[0].startswith("rank-0"))
-    events = []
-    for file in files:
-        for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
-            try:
-                event = json.loads(line)
-            except ValueError:
-                continue  # The last line of a killed run may be cut off.
-            if isinstance(event, dict) and "event" in event and "time" in event:
-                events.append(event)
+    events = [event for file in files for event in parse_lines(file.read_bytes())]
     return sorted(events, key=lambda event: float(event["time"]))
 
 

@@ -127,7 +127,7 @@ class RunTimes:
             if until is None or self.submitted is None or until <= self.submitted:
                 return []
             return [Span(self.submitted, until, "waiting")]
-        begun = self._train[0] if self._train else self._set_up_begun()
+        begun = self._train[0] if self._train else self.starts[-1]
         end = self._last if until is None or self._is_done else max(until, self._last)
         if self._has_restarted:
             return [Span(self._last, end, "lost")] if end > self._last else []
@@ -136,9 +136,6 @@ class RunTimes:
         if not self._train:
             return [Span(begun, end, "set-up")]
         return self._split(begun, end, 0.0)
-
-    def _set_up_begun(self) -> float:
-        return self.starts[-1]
 
     def _begin_attempt(self, ended: float, time: float) -> None:
         """Record the time between two attempts: `lost` after a restart, else `waiting` or `stopped`."""
@@ -164,7 +161,7 @@ class RunTimes:
         """Record the time from the attempt's last step to its last event."""
         assert self._last is not None
         if self._train is None:
-            self._push(self._set_up_begun(), self._last, "set-up")
+            self._push(self.starts[-1], self._last, "set-up")
         else:
             for span in self._split(self._train[0], self._last, 0.0):
                 self._push(span.begun, span.ended, span.cause)
@@ -172,7 +169,7 @@ class RunTimes:
 
     def _add_step(self, time: float, step: float) -> None:
         if self._train is None:
-            self._push(self._set_up_begun(), time, "set-up")
+            self._push(self.starts[-1], time, "set-up")
             if step <= self._step:
                 self._rewind(step - 1)
         else:

@@ -95,7 +95,9 @@ def _gke_gpus() -> Iterator[tuple[str, list[Offer]]]:
     """Yield heading and machine types of each GPU model on GKE."""
     yield "## GPUs on GKE", []
     for gpu in GPUS.values():
-        attached = [_attached(gpu.name, count) for count in gpu.attachment.counts] if gpu.attachment else []
+        counts = gpu.attachment.counts if gpu.attachment else ()
+        # GPUs are attached to N1 machines.
+        attached = [_gpu_offer(gce_machine(f"n1-standard-{ATTACHED_VCPUS * each}"), gpu.name, each) for each in counts]
         built_in = [
             _gpu_offer(machine, gpu.name, machine.gpus)
             for family in GCE_FAMILIES.values()
@@ -104,11 +106,6 @@ def _gke_gpus() -> Iterator[tuple[str, list[Offer]]]:
         ]
         if offers := attached + built_in:
             yield f"### `{gpu.name}`", offers
-
-
-def _attached(gpu: str, count: int) -> Offer:
-    """Return an N1 machine with GPUs attached."""
-    return _gpu_offer(gce_machine(f"n1-standard-{ATTACHED_VCPUS * count}"), gpu, count)
 
 
 def _gpu_offer(machine: MachineType, gpu: str, count: int) -> Offer:

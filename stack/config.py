@@ -152,7 +152,8 @@ def load_file(path: Path) -> StackConfig:
         raise ValueError(f"{path.name}: {error}") from error
     config = content
     if isinstance(content, dict):
-        misplaced = [str(key) for key in content if _belongs_under_config(str(key))]
+        fields = StackConfig.model_fields
+        misplaced = [key for key in map(str, content) if _is_setting(key) or _is_secret(key) or key in fields]
         if misplaced:
             raise ValueError(
                 f"{path.name}: {', '.join(misplaced)}: top-level key is ignored; move it under `config:`, "
@@ -226,11 +227,6 @@ def _number_texts(document: yaml.Node | None) -> dict[KeyPath, str]:
     if problems := [problem for value in typed_values if (problem := yaml_loader.changed_value_problem(value))]:
         raise ConfigError(problems)
     return {value.path: value.text for value in typed_values}
-
-
-def _belongs_under_config(key: str) -> bool:
-    """Return True if a top-level key of a stack's file is a setting, which belongs under `config:`."""
-    return _is_setting(key) or _is_secret(key) or key in StackConfig.model_fields
 
 
 def parse(

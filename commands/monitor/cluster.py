@@ -43,8 +43,13 @@ NO_KUEUE = "there is no Kueue in this cluster; install it, or leave out `queue`"
 class Unreachable(CommandError):
     """The cluster cannot be queried. The message says why."""
 
+    is_running = False
+    """True if its API server has answered."""
+
     def report(self, up: str = "") -> str:
         """Return the message and what to do: wait for the command that changes the stack, or run `up`."""
+        if self.is_running:
+            return str(self)
         if holder := lock_holder(os.environ.get("STACK", DEFAULT_STACK)):
             return f"the cluster is not running: {self}; {holder}; wait until it ends"
         up, down = up or make_command("up"), make_command("down")
@@ -54,10 +59,7 @@ class Unreachable(CommandError):
 class NotFound(Unreachable):
     """The API server does not know the requested object."""
 
-    def report(self, up: str = "") -> str:
-        """Return the message: the cluster is running."""
-        del up
-        return str(self)
+    is_running = True
 
 
 class NoKubeconfig(Unreachable):
@@ -78,10 +80,7 @@ class ClusterRemoved(NoKubeconfig):
 class Forbidden(Unreachable):
     """The API server answers, but the user has no permission for the request."""
 
-    def report(self, up: str = "") -> str:
-        """Return the message: the cluster is running."""
-        del up
-        return str(self)
+    is_running = True
 
 
 class Untrusted(Unreachable):

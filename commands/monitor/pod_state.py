@@ -166,11 +166,6 @@ class PodState:
         return self.state in ("succeeded", "failed")
 
     @property
-    def is_launcher(self) -> bool:
-        """True if it starts the training in the job's other pods. Its job restarts after every exit code."""
-        return self.role == LAUNCHER
-
-    @property
     def why(self) -> str:
         """Reason, exit code and their meaning in one line; empty if it has no problem."""
         if self.exit_code is not None and self.state == "failed":
@@ -196,6 +191,9 @@ def pod_state(pod: Object, job_spec: Object | None = None) -> PodState:
     role = meta.get("labels", {}).get(COMPONENT_LABEL, WORKER)
     job_spec, failures = job_spec or {}, meta.get("annotations", {}).get(INDEX_FAILURES)
     action = _failure_action(job_spec, status, terminated.get("exitCode"))
+    limit = job_spec.get("backoffLimitPerIndex", job_spec.get("backoffLimit"))
+    first = spec["containers"][0]
+    words = [*(first.get("command") or []), *(first.get("args") or [])]
     return PodState(
         uid=meta["uid"],
         name=meta["name"],
@@ -215,19 +213,14 @@ def pod_state(pod: Object, job_spec: Object | None = None) -> PodState:
         has_backoff=failures is not None or role == LAUNCHER,
         failures=None if failures is None else int(failures),
         # The Job controller does not count an ignored failure.
-        allowed_failures=None if action == "Ignore" else _allowed_failures(job_spec),
+        allowed_failures=None if action == "Ignore" or limit is None else int(limit),
         fails_job=action == "FailJob",
         is_only_rank=_number(spec, "TRAINYARD_HOSTS") == _processes(spec) == 1,
-        runs_script=not _runs_trainer(spec["containers"][0]),
-        memory_limit=(spec["containers"][0].get("resources", {}).get("limits") or {}).get("memory", ""),
+        # Every launcher runs the trainer as `-m trainer` (workloads/command.py).
+        runs_script=("-m", "trainer") not in pairwise(words),
+        memory_limit=(first.get("resources", {}).get("limits") or {}).get("memory", ""),
         is_deleted="deletionTimestamp" in meta,
     )
-
-
-def _allowed_failures(job_spec: Object) -> int | None:
-    """Return the failed pods of a host that the Job controller replaces; None if the spec does not say it."""
-    limit = job_spec.get("backoffLimitPerIndex", job_spec.get("backoffLimit"))
-    return None if limit is None else int(limit)
 
 
 def _failure_action(job_spec: Object, status: Object, code: int | None) -> str:
@@ -241,12 +234,6 @@ def _failure_action(job_spec: Object, status: Object, code: int | None) -> str:
         if codes and code and (code in codes["values"]) == (codes["operator"] == "In"):
             return str(rule["action"])
     return ""
-
-
-def _runs_trainer(container: Object) -> bool:
-    """Return True if a container's program is `-m trainer`, with any launcher (workloads/command.py)."""
-    words = [*(container.get("command") or []), *(container.get("args") or [])]
-    return ("-m", "trainer") in pairwise(words)
 
 
 def owner_of(found: Object) -> str:
@@ -479,14 +466,12 @@ def explain_exit(code: int, pod: PodState) -> str:
     if pod.runs_script:
         if code == PREEMPTED:
             return "the host received a stop request (SIGTERM), another host ended, or the script's own code"
-        return PROGRAM_CODES.get(code) or _script_code(code, pod)
+        # The job of a launcher restarts after every exit code.
+        is_final = code in FINAL_CODES and pod.role != LAUNCHER
+        own = f"the script's own code{'; Kubernetes does not restart a job after it' if is_final else ''}"
+        return PROGRAM_CODES.get(code) or own
     known = TRAINER_CODES.get(code) or TRAINER_CODES.get(code - RETRYABLE_OFFSET)
     return known or "not an exit code of the trainer: the last lines of the log say more"
-
-
-def _script_code(code: int, pod: PodState) -> str:
-    is_final = code in FINAL_CODES and not pod.is_launcher
-    return f"the script's own code{'; Kubernetes does not restart a job after it' if is_final else ''}"
 
 
 def _killed(pod: PodState) -> str:

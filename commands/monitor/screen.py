@@ -133,11 +133,10 @@ class Screen:
             return False
         if self._only_rank is not None:
             return self._only_rank in line_ranks
-        if self.detail is Detail.ALL or 0 in line_ranks:
+        if self.detail is Detail.ALL or 0 in line_ranks or (self.detail is Detail.LINES and ranks <= MANY_RANKS):
             return True
-        if self.detail is Detail.READABLE:
-            return event.name == "restart" if event is not None else looks_like_an_error(text)
-        return ranks <= MANY_RANKS or _is_important(text)
+        shown = ("restart",) if self.detail is Detail.READABLE else ("start", "restart")
+        return event.name in shown if event is not None else looks_like_an_error(text)
 
     def _is_in_live_line(self, job: str, event: Event) -> bool:
         """Return True for a step that only the live line shows. An epoch's last step and one a minute get a line."""
@@ -191,11 +190,6 @@ def first_fields(text: str, width: int) -> str:
     if len(text) <= width:
         return text
     return text[: width + 1].rpartition(" ")[0].rstrip() or text
-
-
-def _is_important(text: str) -> bool:
-    event = parse_event(text)
-    return event.name in ("start", "restart") if event is not None else looks_like_an_error(text)
 
 
 def describe(pod: PodState, earlier: int, *, is_job_over: bool = False) -> str:

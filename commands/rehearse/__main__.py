@@ -44,10 +44,8 @@ def main(arguments: list[str]) -> int:
     try:
         config = load_file(file)
     except ValueError as error:
-        is_config = isinstance(error, ConfigError)
-        print(
-            f"{file.name}: {counted(len(error.problems), 'problem')}\n{error}" if is_config else error, file=sys.stderr
-        )
+        count = f"{file.name}: {counted(len(error.problems), 'problem')}\n" if isinstance(error, ConfigError) else ""
+        print(f"{count}{error}", file=sys.stderr)
         return 1
     if config.cloud.provisioned is None:
         print(

@@ -207,10 +207,8 @@ class Rehearsal:
         return asked or placement.grow(self.folder, pending)
 
     def _durations(self, report: Report, state: CloudState) -> None:
-        waits_for: dict[str, list[str]] = {}
-        for resource in self._exported()["deployment"].get("resources", []):
-            others = list(resource.get("dependencies") or [])
-            waits_for[resource["urn"]] = others
+        resources = self._exported()["deployment"].get("resources", [])
+        waits_for = {each["urn"]: list(each.get("dependencies") or []) for each in resources}
         seconds = {each.urn: each.seconds for each in state.operations if each.verb == "create"}
         report.up_seconds = longest_chain(waits_for, seconds)
         gone = {each.urn: kind_of(each.type).delete_seconds for each in state.resources.values()}

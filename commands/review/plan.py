@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -279,7 +279,8 @@ def _changes_by_others(pair: _Pair, pairs: Mapping[str, _Pair]) -> Changes | Non
     """Return the changes including those that other resources' new outputs cause; None if they cause no more."""
     if pair.changes.replaced:
         return None
-    others = [pairs[key] for urn in _dependencies(pair.after) if (key := key_of(urn)) in pairs]
+    dependencies = (urn for urns in pair.after.depends.values() for urn in urns)
+    others = [pairs[key] for urn in dependencies if (key := key_of(urn)) in pairs]
     provider = pairs.get(key_of(pair.after.provider)) if pair.after.provider else None
     if provider and provider.changes.replaced:
         reason = f"{PROVIDER_PREFIX}{key_of(pair.after.provider).rpartition('::')[2]}"
@@ -288,10 +289,6 @@ def _changes_by_others(pair: _Pair, pairs: Mapping[str, _Pair]) -> Changes | Non
         return None
     found = _with_new_outputs(pair, pairs)
     return found if found != pair.changes else None
-
-
-def _dependencies(record: Record) -> Iterator[str]:
-    return (urn for urns in record.depends.values() for urn in urns)
 
 
 def _with_new_outputs(pair: _Pair, pairs: Mapping[str, _Pair]) -> Changes:

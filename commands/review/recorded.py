@@ -252,7 +252,7 @@ def records_before(stack: str, text: str, config: StackConfig | None, commit: st
         # The commit belongs to the project, but the program is in the checkout.
         unread = "Nothing is compared: the program cannot read the old file."
         return (record_file(text, config), "") if config else ([], unread)
-    if config and not program_differs(commit, text):
+    if config and not any(is_program(path) or is_named(path, text) for path in changed_paths(commit)):
         return record_file(text, config), ""
     try:
         return _record_at_commit(stack, commit), ""
@@ -261,11 +261,6 @@ def records_before(stack: str, text: str, config: StackConfig | None, commit: st
     if config:
         return record_file(text, config), f"Only the settings are compared: {why}."
     return [], f"Nothing is compared: {why}."
-
-
-def program_differs(commit: str, text: str) -> bool:
-    """Return True if the program, or a file that a stack's settings name, has changed since a commit."""
-    return any(is_program(path) or is_named(path, text) for path in changed_paths(commit))
 
 
 def _record_at_commit(stack: str, commit: str) -> list[Record]:

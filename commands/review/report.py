@@ -11,6 +11,7 @@ from datetime import date
 from textwrap import wrap
 from typing import Any
 
+from commands.confirmation import missing_quota
 from commands.review.official import PluginReview
 from commands.review.plan import BUCKETS, POOLS, Step, by_kind, forbidden, value_at
 from infra.cloud import Quota
@@ -79,18 +80,6 @@ class Report:
         return self.before is None or all(each.action == "same" for each in self.steps)
 
     @property
-    def missing_quota(self) -> list[str]:
-        """Problem of each quota whose increase from `before` to `after` is more than the account has left."""
-        had = {_key(each): each.amount for each in self.before.cloud.quota()} if self.before else {}
-        found = []
-        for each in self.after.cloud.quota():
-            more = each.amount - had.get(_key(each), 0)
-            left = self.quota_left.get(_key(each))
-            if left is not None and more > left:
-                found.append(f"needs {more} more of {each.location} {each.name}, of which {left} are left")
-        return found
-
-    @property
     def rejected_changes(self) -> list[str]:
         """Changes that the cloud rejects while the cluster with the earlier settings exists."""
         if self.before is None:
@@ -104,7 +93,7 @@ class Report:
         return [
             *forbidden(self.steps, self.running, self.after.policy.may_replace),
             *([f"stack {price}"] if price else []),
-            *(f"stack {each}" for each in self.missing_quota),
+            *(f"stack {each}" for each in missing_quota(self.after, self.quota_left, self.before)),
             *self.rejected_changes,
             *(f"{each.name}: {each.crash}" for each in self.steps if each.crash),
             *(f"{each.resource}: {each.problem.message} ({each.rule.name})" for each in self.findings if each.fails),
@@ -123,7 +112,8 @@ def markdown(report: Report, today: date) -> str:
     lines += _language(report)
     lines += _quota(report)
     notes = [
-        f"- {each.rule.name}: {each.resource}: {each.problem.message}{_exception_note(each)}"
+        f"- {each.rule.name}: {each.resource}: {each.problem.message}"
+        + (f" (excused: {each.excused})" if each.excused else "")
         for each in report.findings
         if not each.fails
     ] + _unused_exceptions(report)
@@ -226,10 +216,6 @@ def _price_line(line: Line) -> dict[str, Any]:
         "cost": asdict(cost) if cost else None,
         "unit_price": asdict(line.price) | {"day": line.price.day.isoformat()} if line.price else None,
     }
-
-
-def _exception_note(finding: Finding) -> str:
-    return f" (excused: {finding.excused})" if finding.excused else ""
 
 
 def _unused_exceptions(report: Report) -> list[str]:

@@ -65,7 +65,9 @@ def test_report_spot_to_on_demand_shows_replacement_and_higher_cost() -> None:
 def test_report_count_beyond_quota_fails_with_missing_quota() -> None:
     left = {("PREEMPTIBLE_NVIDIA_T4_GPUS", "us-central1"): 8}
     found = report(changed({"nodes": 32}), quota_left=left)
-    assert found.failures == ["stack needs 60 more of us-central1 PREEMPTIBLE_NVIDIA_T4_GPUS, of which 8 are left"]
+    assert found.failures == [
+        "stack needs 60 more of us-central1 PREEMPTIBLE_NVIDIA_T4_GPUS, of which 8 are left; request quota",
+    ]
     assert report(changed({"nodes": 4}), quota_left=left).failures == []
     assert "PREEMPTIBLE_NVIDIA_T4_GPUS: 4 -> 64" in text(changed({"nodes": 32}))
 
