@@ -103,7 +103,7 @@ class Receipt:
     stack: str
     source: str
     """Source of the listing: `gcloud`, `aws`, `simulated` or `this machine`."""
-    at: str
+    at: str = field(default_factory=lambda: datetime.now(tz=UTC).isoformat(timespec="seconds"))
     looked_at: Mapping[str, int] = field(default_factory=dict)
     """Kind -> number of resources, including those that do not belong to the stack."""
     left: tuple[str, ...] = ()
@@ -138,7 +138,6 @@ def verify(stack: str, cloud: ProvisionedCloud, source: str, lister: Lister, min
     return Receipt(
         stack=stack,
         source=source,
-        at=datetime.now(tz=UTC).isoformat(timespec="seconds"),
         looked_at=looked_at,
         left=tuple(sorted(left)),
         kept=tuple(sorted(kept)),
@@ -152,9 +151,8 @@ def receipt_of(stack: str, folder: Path | None) -> Receipt:
         if folder is not None:
             return verify(stack, cloud, "simulated", simulated(folder), mine)
         return verify(stack, cloud, cloud.command, cloud.lister(mine, run_json), mine)
-    now = datetime.now(tz=UTC).isoformat(timespec="seconds")
     left = lifecycle.find_leftovers(stack_cluster(str(PROJECT), stack))
-    return Receipt(stack=stack, source="this machine", at=now, left=tuple(left))
+    return Receipt(stack=stack, source="this machine", left=tuple(left))
 
 
 def main(stack: str, *, simulated: Path | None = None) -> int:
@@ -265,10 +263,7 @@ def _find_nothing(type_: str, _inputs: Mapping[str, Any], _taken: frozenset[str]
 
 
 def find_in_cloud(cloud: ProvisionedCloud, lister: Lister) -> Find:
-    """Return a Find that uses a cloud's listings.
-
-    A resource with a `Name` tag matches by that tag and the cluster label. Any other matches by all its known facts.
-    """
+    """Return a Find that uses a cloud's listings: by the `Name` tag and the cluster label, else by all known facts."""
 
     def find(type_: str, inputs: Mapping[str, Any], taken: frozenset[str]) -> str | None:
         listings = [each for each in cloud.lookups if type_ in each.types]

@@ -31,30 +31,25 @@ STACK_NAME = re.compile(r"[A-Za-z0-9][-_A-Za-z0-9]*")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-class NonEmptyOption(click.Option):
-    """Option that rejects an empty value, as of a script with an unset variable. Empty make variables stay unset."""
+class _NonEmpty(click.Parameter):
+    """Parameter that rejects an empty value, as of a script with an unset variable. Empty make variables stay unset."""
 
     def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Any, ParameterSource]:
         """Return the value and its source. Raises UsageError."""
         value, source = super().consume_value(ctx, opts)
-        _reject_empty(self.opts[0], value, source, ctx)
+        values = value if isinstance(value, list | tuple) else [value]
+        if source is ParameterSource.COMMANDLINE and "" in values:
+            name = self.opts[0] if isinstance(self, click.Option) else self.opts[0].upper()
+            raise click.UsageError(f"{name} '': is empty; write a value, or leave it out", ctx)
         return value, source
 
 
-class JobArgument(click.Argument):
+class NonEmptyOption(_NonEmpty, click.Option):
+    """Option that rejects an empty value."""
+
+
+class JobArgument(_NonEmpty, click.Argument):
     """Argument that rejects an empty value."""
-
-    def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Any, ParameterSource]:
-        """Return the value and its source. Raises UsageError."""
-        value, source = super().consume_value(ctx, opts)
-        _reject_empty("JOB", value, source, ctx)
-        return value, source
-
-
-def _reject_empty(name: str, value: Any, source: ParameterSource, ctx: click.Context) -> None:
-    values = value if isinstance(value, list | tuple) else [value]
-    if source is ParameterSource.COMMANDLINE and "" in values:
-        raise click.UsageError(f"{name} '': is empty; write a value, or leave it out", ctx)
 
 
 option = partial(click.option, cls=NonEmptyOption)

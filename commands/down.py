@@ -120,10 +120,7 @@ def stop_jobs(run: Callable[..., object]) -> None:
 
 
 def main() -> int:
-    """Destroy the stack and verify that nothing is left. If ORPHAN names a cluster, stop that cluster instead.
-
-    Also stop a local cluster that an interrupted `up` left outside the stack's state.
-    """
+    """Destroy the stack, or the cluster that ORPHAN names, and verify that nothing is left on this machine."""
     if name := os.environ.get("ORPHAN"):
         return stop_abandoned(name)
     stack = os.environ.get("STACK", "local")

@@ -233,18 +233,15 @@ class Follower:
         self._pods |= {pod.uid: pod for pod in pods}
         for job in jobs.values():
             if job.state in ("suspended", "queued"):
-                self._forget_restarts(job)
+                # Count restarts from the job's next start, as `status` does, whose data begin there.
+                self._stopped |= {pod.uid for pod in self._pods_of(job)}
+                self._progress[job.name].latest.pop("restart", None)
             self._report_job(job, [pod for pod in pods if pod.owner == job.uid], now)
         self._screen.set_live_lines([self._live_text(job) for job in jobs.values()])
 
     def _pods_of(self, job: JobState) -> list[PodState]:
         """Return the pods of a job since its last start."""
         return [pod for pod in self._pods.values() if pod.owner == job.uid and pod.uid not in self._stopped]
-
-    def _forget_restarts(self, job: JobState) -> None:
-        """Count restarts from the job's next start, as `status` does, whose data begin there."""
-        self._stopped |= {pod.uid for pod in self._pods_of(job)}
-        self._progress[job.name].latest.pop("restart", None)
 
     def _was_seen(self, name: str) -> bool:
         return name in self._jobs and bool(self._jobs[name].uid)
@@ -377,10 +374,7 @@ class Follower:
             self._screen.note(f"{pod.job}/{pod.label} prints again")
 
     def _report_quiet_hosts(self, job: JobState, current: Sequence[PodState], now: float) -> None:
-        """Report running hosts that have printed nothing for long.
-
-        Ignore a host that never prints if another host prints or has printed: in many scripts only rank 0 prints.
-        """
+        """Report running hosts that print nothing for long. In many scripts only rank 0 prints: ignore the others."""
         has_printed = any(self._tracked[pod.uid].tail for pod in current)
         for pod in current:
             if pod.state != "running" or not pod.ranks:
@@ -553,11 +547,8 @@ def print_logs(cluster: Cluster, names: Sequence[str], screen: Screen) -> None:
 
 
 def deleted_ranks(job: JobState, pods: Sequence[PodState]) -> list[int]:
-    """Return the ranks of a failed job without a pod. Empty if all pods are gone, or if the job has not failed.
-
-    When a Job fails, Kubernetes deletes its pods that still run:
-    https://kubernetes.io/docs/concepts/workloads/controllers/job/#job-termination-and-cleanup
-    """
+    """Return the ranks of a failed job whose pods are gone, unless all are. When a Job fails, running pods are deleted:
+    https://kubernetes.io/docs/concepts/workloads/controllers/job/#job-termination-and-cleanup"""
     own = [pod for pod in pods if pod.job == job.name and pod.ranks]
     if job.state != "failed" or not own:
         return []

@@ -162,11 +162,7 @@ def set_closing(text: str) -> None:
 
 
 def run_command(name: str, command: Callable[[], int]) -> int:
-    """Run this process's command and return its exit status.
-
-    After a CommandError, print its message and return its status. After a signal, print one sentence and return 128 +
-    the signal's number. After a file error, print one sentence and return 1. After a closed output, only return 1.
-    """
+    """Run this process's command. Return its exit status, that of its error, or 128 + the number of a signal."""
     set_closing("nothing has changed")
     for number in SIGNALS:
         _handle(number)
@@ -317,7 +313,7 @@ def run_child(
                 status=process.returncode,
                 stdout=output.text(),
                 stderr=errors.text(),
-                is_stopped=forwarder.is_stop_requested,
+                is_stopped=forwarder.num_stop_requests > 0,
                 is_abandoned=forwarder.is_abandoned,
             )
         finally:
@@ -347,12 +343,7 @@ class _SignalForwarder:
         if not self._requests or self._process.poll() is None:
             self._progress.report()
         self._requests = signals
-        self._forward(self._num_stop_requests)
-
-    @property
-    def is_stop_requested(self) -> bool:
-        """True if a signal asked the child to stop."""
-        return self._num_stop_requests > 0
+        self._forward(self.num_stop_requests)
 
     @property
     def is_abandoned(self) -> bool:
@@ -360,7 +351,7 @@ class _SignalForwarder:
         return self._sent > 1
 
     @property
-    def _num_stop_requests(self) -> int:
+    def num_stop_requests(self) -> int:
         """Number of stop requests for the child. A block of `finish_first` does not pass on the first one."""
         return self._requests - 1 if _finishing else self._requests
 

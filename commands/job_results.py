@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -68,12 +67,9 @@ def deleted_jobs(stack: str, outputs: Mapping[str, Any]) -> list[str]:
 def follow_jobs(
     stack: str, config: StackConfig, outputs: Mapping[str, Any], before: str, only: Sequence[str] | None = None
 ) -> tuple[int, bool]:
-    """Follow the jobs, or `only` some of them, and write their run records.
+    """Follow the jobs, or `only` some, and write their run records. Print the results of jobs that ended `before`.
 
-    Return the exit status, and True if the caller may print more. The second value is False after Ctrl-C, if the API
-    server does not answer, or if a job does not exist.
-
-    `before` is the time at which the command began. Print the results of jobs that ended before it; do not follow them.
+    Return the exit status, and False after Ctrl-C, if the API server does not answer, or if a job does not exist.
     """
     found = StackOutputs.of(stack, outputs)
     names = list(only) if only is not None else [name for name in found.jobs if name not in unfollowed(config)]
@@ -167,7 +163,7 @@ def finished_lines(
     """Return a job's result, the location of its output, and the next steps; `record` is its run record."""
     first, *more = summary(job, list(pods), progress, {})
     folder, checkpoints = f"{bucket}/{record['bucket_prefix']}", f"{bucket}/{record['checkpoints']}"
-    logs = make_command("logs", JOB=job.name)
+    logs, fetch = make_command("logs", JOB=job.name), make_command("fetch", JOB=job.name)
     steps, files, copied = _trainer_steps(job), "run record and metrics", "checkpoints and metrics"
     if is_script:
         files, copied = "run record", "results"
@@ -178,7 +174,7 @@ def finished_lines(
         *more,
         "  its settings have not changed since, so it was not started again",
         f"  {files}: {folder}; checkpoints: {checkpoints}",
-        f"  {logs} shows its log; {fetch_command(job.name)} copies its {copied}",
+        f"  {logs} shows its log; {fetch} copies its {copied}",
         *(f"  {step}" for step in steps),
     ]
 
@@ -203,34 +199,28 @@ def write_records(
     `is_cluster_local` is True if the cluster is on this machine. Otherwise a `file://` bucket is a folder on a node.
     With `is_quiet`, print only failures.
     """
-    bucket = str(outputs.get("bucket_url"))
-    scheme = bucket.partition("://")[0]
-    if scheme not in COPY_COMMANDS and not (scheme == FOLDER_SCHEME and is_cluster_local):
+    bucket = Bucket.of(outputs, is_cluster_local=is_cluster_local)
+    if bucket.problem:
         return
     for name, job in jobs.items():
         if job.is_over:
             record = complete_record(outputs["run_records"][name], job)
             try:
-                written = write_record(bucket, record)
+                written = write_record(bucket.url, record)
                 if is_quiet:
                     continue
                 print(f"{name}: run record in {written}")
-                print(f"{name}: checkpoints in {bucket}/{record['checkpoints']}; {fetch_command(name)} copies them")
+                fetch = make_command("fetch", JOB=name)
+                print(f"{name}: checkpoints in {bucket.url}/{record['checkpoints']}; {fetch} copies them")
                 print(f"{name}: {make_command('report', JOB=name)} writes a page with its curves, restarts and price")
             except WriteFailed as error:
                 print(f"warning: {name}: the run record is only in the output `run_records`: {error}", file=sys.stderr)
 
 
-def fetch_command(job: str) -> str:
-    """Return the command that copies a job's results."""
-    return make_command("fetch", JOB=job)
-
-
 def complete_record(record: Mapping[str, Any], state: JobState) -> dict[str, Any]:
     """Return the record with the job's state, hours, chip-hours and hosts' cost in US dollars."""
-    hours = None
-    if state.started and state.finished:
-        hours = (datetime.fromisoformat(state.finished) - datetime.fromisoformat(state.started)).total_seconds() / 3600
+    seconds = seconds_between(state.started, state.finished)
+    hours = None if seconds is None else seconds / 3600
     price = record["usd_per_hour"]
     return {
         **record,

@@ -38,11 +38,8 @@ DELETE_SECONDS = 900.0
 _EXPECTED = re.compile(r"\bProcess \d+ got signal: 15\b|\bpreempted at step \d")
 """Lines of torchrun and of the trainer about the SIGTERM of a stop, which read like errors."""
 _LOST_CONNECTION = re.compile(rb"^E\d{4} .*websocket: close|^error: error reading from error stream", re.MULTILINE)
-"""kubectl's lines about a connection that ended before the program in the pod did.
-
-The first was seen. The second is in
-https://github.com/kubernetes/kubernetes/blob/v1.37.2/staging/src/k8s.io/client-go/tools/remotecommand/errorstream.go
-"""
+"""kubectl's lines about a connection that ended before the program in the pod did. Only the first was seen:
+https://github.com/kubernetes/kubernetes/blob/v1.37.2/staging/src/k8s.io/client-go/tools/remotecommand/errorstream.go"""
 KUBECTL_TAIL_BYTES = 4096
 """Number of last bytes of kubectl's stderr that are searched for these lines."""
 SHELL = ("sh", "-c", "exec $(command -v bash || echo sh)")
@@ -288,10 +285,7 @@ def _follow(stack: Stack, config: StackConfig, before: str) -> int:
 
 
 def pod_of(pods: Sequence[PodState], rank: str, job: Callable[[], JobState]) -> PodState:
-    """Return the running pod of a rank, or of a role such as `launcher`.
-
-    Raises StackNotFound if none runs. `job` returns the state of the job, for the reason.
-    """
+    """Return the running pod of a rank or a role such as `launcher`. Raises StackNotFound with the state of `job`."""
     running = [pod for pod in latest_by_place(pods) if pod.state == "running"]
     for pod in running:
         if rank == pod.label or (rank.isdigit() and int(rank) in pod.ranks):

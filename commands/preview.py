@@ -13,7 +13,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,8 @@ from commands.review.official import PluginReview, review_by_plugins
 from commands.review.page import drawing, page
 from commands.review.plan import Step, difference, steps_of
 from commands.review.recorded import Record, ensure_operator_objects, record_file, records_before
-from commands.review.report import NO_REHEARSAL, Report, as_json, comment, invalid_settings, markdown, removal, verdict
+from commands.review.report import NO_REHEARSAL, Report, comment, invalid_settings, markdown, removal, verdict
+from commands.review.report import as_json as report_json
 from commands.stack import ensure_stack, outputs, pulumi, stack_exists
 from infra.inventory import run_json
 from infra.naming import POOL_LABEL
@@ -44,9 +45,6 @@ NO_ANCESTOR = 1
 """Exit status of `git merge-base` if the commits have no common ancestor."""
 FILE_WIDTH = 100
 """Characters of a line of the report if the output is not a terminal."""
-
-Show = Callable[[str, dict[str, Any]], None]
-"""Function that prints a report as text or as JSON."""
 
 
 def main(
@@ -62,7 +60,6 @@ def main(
 ) -> int:
     """Write the report. Return 1 if the change must not be merged, 2 if the settings cannot be read."""
     file = PROJECT / f"Pulumi.{stack}.yaml"
-    show = _print_json if as_json else _print_markdown
     try:
         rehearsed = _verdict(rehearsal) if rehearsal else NO_REHEARSAL
         commit = _base(base)
@@ -73,14 +70,14 @@ def main(
     before = _parsed(earlier) if earlier is not None else None
     if before and not file.exists():
         content = {"stack": stack, "passes": True, "removed": True}
-        show(removal(stack, before), content)
+        _show(removal(stack, before), content, as_json=as_json)
         _write(removal(stack, before), content, output)
         return 0
     try:
         after = load_file(file)
     except ValueError as error:
         content = {"stack": stack, "passes": False, "failures": str(error).splitlines()}
-        show(invalid_settings(stack, str(error), _console().width - 2), content)
+        _show(invalid_settings(stack, str(error), _console().width - 2), content, as_json=as_json)
         _write(invalid_settings(stack, str(error)), content, output)
         return 2
     try:
@@ -107,7 +104,12 @@ def main(
         rehearsal=rehearsed,
         quota_left=_quota_left(after) if credentials else {},
     )
-    _show_report(report, output, show)
+    today = datetime.now(tz=UTC).date()
+    text, content = markdown(report, today), report_json(report, today)
+    _show(text, content, as_json=as_json)
+    _write("\n".join([text, *drawing(after, steps), ""]), content, output)
+    if output is not None:
+        (output / "report.html").write_text(page(stack, text, after, steps), encoding="utf-8")
     return 1 if report.failures else 0
 
 
@@ -124,17 +126,6 @@ def _quota_left(config: StackConfig) -> QuotaLeft:
     except subprocess.CalledProcessError as error:
         reason = (error.stderr or "").strip().splitlines()[-1:] or [f"exit status {error.returncode}"]
         raise CommandError(f"--credentials: the quota cannot be read: `{error.cmd[0]}`: {reason[0]}") from error
-
-
-def _show_report(report: Report, folder: Path | None, show: Show) -> None:
-    """Show the report, and write its files if a folder for them is given."""
-    today = datetime.now(tz=UTC).date()
-    text, content = markdown(report, today), as_json(report, today)
-    show(text, content)
-    _write("\n".join([text, *drawing(report.after, report.steps), ""]), content, folder)
-    if folder is not None:
-        html = page(report.stack, text, report.after, report.steps)
-        (folder / "report.html").write_text(html, encoding="utf-8")
 
 
 def _base(requested: str | None) -> str | None:
@@ -211,12 +202,11 @@ def _console() -> Console:
     return Console(width=None if sys.stdout.isatty() else FILE_WIDTH)
 
 
-def _print_markdown(text: str, _content: dict[str, Any]) -> None:
-    _console().print(Markdown(text))
-
-
-def _print_json(_text: str, content: dict[str, Any]) -> None:
-    print(json.dumps(content, indent=2))
+def _show(text: str, content: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(content, indent=2))
+    else:
+        _console().print(Markdown(text))
 
 
 def _write(text: str, content: dict[str, Any], folder: Path | None) -> None:

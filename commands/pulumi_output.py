@@ -271,10 +271,7 @@ class _ErrorLines(io.TextIOBase):
 
 
 def reported_errors(output: str) -> str:
-    """Return the errors in the output of a failed Pulumi command, one on each line.
-
-    With `--json` Pulumi reports them as diagnostics in its document. Otherwise return the last lines of the output.
-    """
+    """Return the errors of a failed Pulumi command: the diagnostics of `--json`, else the last lines of the output."""
     _, brace, rest = output.partition("{")
     try:
         diagnostics = json.loads(f"{brace}{rest}").get("diagnostics") or ()

@@ -26,7 +26,7 @@ from commands.job_results import complete_record, short_home
 from commands.monitor.cluster import Cluster, StackOutputs, Unreachable, job_named, outputs_with
 from commands.monitor.job_state import JobState
 from commands.monitor.logs import parse_event
-from commands.monitor.pod_state import PodState, count_restarts, latest_by_place
+from commands.monitor.pod_state import PodState, count_restarts, latest_by_place, time_of
 from commands.monitor.screen import summary
 from commands.output_file import output_file
 from commands.run_times import RunTimes, times_of
@@ -100,14 +100,12 @@ class JobReport:
     @cached_property
     def started(self) -> float | None:
         """Time at which Kubernetes last started the job; None if unknown."""
-        started = self.record.get("started")
-        return datetime.fromisoformat(started).timestamp() if started else None
+        return time_of(self.record.get("started") or "")
 
     @cached_property
     def times(self) -> RunTimes:
         """Time of the job's runs by cause."""
-        created = self.state.created
-        return times_of(self.events, self.started, datetime.fromisoformat(created).timestamp() if created else None)
+        return times_of(self.events, self.started, time_of(self.state.created))
 
     @cached_property
     def seconds(self) -> Mapping[str, float]:
@@ -306,11 +304,7 @@ def log_events(log_of: Callable[[PodState], Iterable[tuple[str, str]]], pods: Se
 
 
 def report(job: str, output: Path | None, *, as_json: bool) -> int:
-    """Write the report of a job, by default next to its run record.
-
-    With `as_json`, print its numbers, and write the page only to `output`. If a stopped job has neither a log nor
-    metrics, keep the earlier page.
-    """
+    """Return the events that the first host has printed, also in its replaced pods. `log_of` reads a pod's log."""
     stack = os.environ.get("STACK", DEFAULT_STACK)
     found, bucket = collect(stack, job)
     if as_json:

@@ -107,10 +107,7 @@ class StateFiles:
 
     @property
     def is_destroyed(self) -> bool:
-        """True if only components and providers are left; False if the state cannot be read.
-
-        A `destroy` that is interrupted during its last deletion keeps these. They exist only in Pulumi.
-        """
+        """True if only components and providers, which an interrupted `destroy` keeps, are left; False if unknown."""
         try:
             latest = _content(self.path)["checkpoint"]["latest"] or {}
             left = [each for each in latest.get("resources") or [] if each.get("custom")]
@@ -175,10 +172,7 @@ class StateFiles:
             return []
 
     def outputs(self) -> dict[str, Any]:
-        """Return the stack's outputs without secrets; empty if it is not up or its state cannot be read.
-
-        `commands.stack.outputs` starts Pulumi, which repairs the state and reads every format.
-        """
+        """Return the outputs without secrets, read without Pulumi; empty if it is not up or its state is unreadable."""
         try:
             resources = _content(self.path)["checkpoint"]["latest"]["resources"]
             found = next(each for each in resources if each["type"] == STACK_TYPE).get("outputs") or {}
@@ -425,10 +419,7 @@ def _cancel_command(stack: str) -> str:
 
 @contextmanager
 def only_command(stack: str, command: str) -> Iterator[None]:
-    """Hold this checkout's lock of a stack. Raises StackBusy, naming the holder, while another command has it.
-
-    The kernel frees the lock when this process ends for any reason. The file stays.
-    """
+    """Hold this checkout's lock of a stack, which the kernel frees. Raises StackBusy while another command has it."""
     path = STATE / "locks" / stack
     path.parent.mkdir(parents=True, exist_ok=True)
     # Mode "a" does not empty the file of a holder.

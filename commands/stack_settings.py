@@ -113,10 +113,7 @@ REQUIREMENTS = "requirements.txt"
 
 
 def collect(given: Mapping[str, str | int | None], folder: Path, ask: Ask) -> Answers:
-    """Return the answers. Ask only for answers that `given` (the options) lacks.
-
-    At a terminal, ask again after a wrong answer. Raises InvalidSetting for a wrong option, or without a terminal.
-    """
+    """Return the answers, from the options in `given` or by asking, again after a wrong one. Raises InvalidSetting."""
 
     def answer(name: str, question: str, default: str, problem_of: Callable[[str], str]) -> str:
         value = given.get(name)

@@ -145,11 +145,7 @@ def rejected_changes(stack: str, config: stack_config.StackConfig) -> list[str]:
 
 
 def remove_lost_cluster(stack: str) -> bool:
-    """Destroy the resources in the state if the data of the stack's local cluster is gone. Return True if it was gone.
-
-    The stack's other resources were in that cluster. The engine cannot replace the cluster: see
-    LocalClusterProvider.diff.
-    """
+    """Destroy the state's resources if their local cluster's data is gone. The engine cannot replace such a cluster."""
     cluster = stack_cluster(str(PROJECT), stack)
     if lifecycle.identity(cluster) is not None:
         return False

@@ -122,7 +122,7 @@ def _estimate(spec: JobSpec, pool_nodes: Sequence[PoolNodes], estimate: CostEsti
         rates = slow, fast
         hourly = usd_per_hour(estimate, pools_for(pool_nodes, spec), spec)
         if hourly is not None:
-            prices = _usd(hourly, fast * devices), _usd(hourly, slow * devices)
+            prices = hourly / 3600 * BILLION / (fast * devices), hourly / 3600 * BILLION / (slow * devices)
     return LanguageEstimate(
         job=spec.name,
         weights=training.model.weights,
@@ -134,8 +134,3 @@ def _estimate(spec: JobSpec, pool_nodes: Sequence[PoolNodes], estimate: CostEsti
         tokens_per_second=rates,
         usd_per_billion_tokens=prices,
     )
-
-
-def _usd(hourly: float, rate: float) -> float:
-    """Return the price of 10^9 tokens, from the price of an hour and all devices' tokens a second."""
-    return hourly / 3600 * BILLION / rate

@@ -8,9 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 
-from commands.monitor.pod_state import Object, find_condition, one_line
+from commands.monitor.pod_state import Object, find_condition, one_line, time_of
 from infra.make_command import make_command
 from infra.naming import QUEUE_LABEL
 from workloads.kinds import DEFAULT, KINDS
@@ -58,7 +57,7 @@ class JobState:
         """Return the time, in seconds since 1970, until which it ran. Return None if that is its last event."""
         if self.state in ("suspended", "absent"):
             return None
-        return datetime.fromisoformat(self.finished).timestamp() if self.finished else now
+        return time_of(self.finished) or now
 
 
 def job_state(job: Object) -> JobState:

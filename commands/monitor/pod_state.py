@@ -332,6 +332,14 @@ def seconds_between(start: str, end: str) -> float | None:
     return (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds()
 
 
+def time_of(text: str) -> float | None:
+    """Return the seconds since 1970 of an API time; None for an empty one."""
+    try:
+        return datetime.fromisoformat(text).timestamp() if text else None
+    except ValueError:
+        return None
+
+
 def one_line(text: str) -> str:
     """Return `text` without line breaks."""
     return " ".join(text.split())

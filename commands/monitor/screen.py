@@ -68,10 +68,7 @@ class Detail(Enum):
     READABLE = "readable"
     """Lines and main fields of rank 0; of other ranks only errors and restarts."""
     LINES = "lines"
-    """Lines of all ranks. Above MANY_RANKS ranks, only starts, restarts and errors of ranks other than 0.
-
-    On a terminal, as many fields as fit in one line.
-    """
+    """Lines of all ranks, one line each on a terminal. Above MANY_RANKS, only starts, restarts and errors of others."""
     ALL = "all"
     """All lines of all ranks with all fields."""
 

@@ -161,10 +161,7 @@ def name_in_cloud(step: Step) -> str:
 
 
 def forbidden(steps: Iterable[Step], running: Mapping[str, Iterable[str]], may_replace: Iterable[str]) -> list[str]:
-    """Return the reasons to reject the plan: it would remove pools under running jobs, or buckets.
-
-    `running` is pool -> jobs that run there now. Resources in `may_replace` are allowed.
-    """
+    """Return the reasons to reject the plan: it would remove buckets, or pools under the `running` jobs."""
     allowed, found = set(may_replace), []
     for step in steps:
         verb = "recycle the nodes of" if step.recycles else step.action

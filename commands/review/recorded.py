@@ -181,10 +181,7 @@ class _Monitor(MockMonitor):
 
 
 def run(program: Callable[[], Any], engine: RecordingEngine | None = None) -> RecordingEngine:
-    """Run a program with an engine (by default a new one) until Pulumi has resolved every registration.
-
-    Hold signals meanwhile: asyncio prints a traceback of a KeyboardInterrupt between two tasks.
-    """
+    """Run a program until Pulumi has resolved every registration. Hold signals: asyncio prints tracebacks of them."""
     engine = engine or RecordingEngine()
     pulumi.runtime.set_mocks(engine, project="trainyard", stack="test", preview=False, monitor=_Monitor(engine))
     # Pulumi extracts a stack trace for each resource, which takes a quarter of the time. No code reads the traces.
@@ -194,10 +191,7 @@ def run(program: Callable[[], Any], engine: RecordingEngine | None = None) -> Re
 
 
 def ensure_operator_objects(operators: Iterable[str]) -> None:
-    """Ensure that the cache has the operators' objects that the program reads.
-
-    This takes seconds if they are missing. Progress goes to standard error. Raises RuntimeError if set-up fails.
-    """
+    """Put the operators' objects that the program reads into the cache. Raises RuntimeError if set-up fails."""
     with redirect_stdout(sys.stderr):
         run_steps(operator_steps.steps(operators, cluster=False))
 

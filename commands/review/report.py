@@ -327,10 +327,7 @@ def _jobs(report: Report) -> list[str]:
 
 
 def format_change(path: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """Return a changed path with its old and new values: ``nodeCount `2` -> `4` ``.
-
-    Return the path alone if the values cannot be shown: secrets, multi-line text and values known only later.
-    """
+    """Return a changed path with its values, ``nodeCount `2` -> `4` ``, unless they are secret, long or unknown."""
     begin, end = value_at(before, path, ABSENT), value_at(after, path, ABSENT)
     found = [f"{where} {_value(old)} -> {_value(new)}" for where, old, new in _leaves(path, begin, end)]
     more = [f"and {len(found) - MAX_VALUES} more"] if len(found) > MAX_VALUES else []
