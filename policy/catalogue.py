@@ -8,18 +8,7 @@ from pydantic import AfterValidator, Field
 
 from infra.builtin_images import LOCAL_PREFIX
 from infra.hardware.gce import ACCELERATOR_PREFIXES
-from policy.rules import (
-    Check,
-    Inputs,
-    InvalidInput,
-    Rule,
-    Settings,
-    as_list,
-    containers,
-    pods,
-    statements,
-    value_at,
-)
+from policy.rules import Check, Inputs, InvalidInput, Rule, Settings, as_list, containers, pods, statements, value_at
 from settings.problem import Invalid
 from settings.types import Section
 from workloads.kinds import KINDS

@@ -20,12 +20,7 @@ from rich.text import Text
 
 from commands.monitor.job_state import JobState
 from commands.monitor.logs import Event, Progress, before_report, exit_codes, looks_like_an_error, parse_event
-from commands.monitor.pod_state import (
-    PodState,
-    count_restarts,
-    latest_by_place,
-    seconds_between,
-)
+from commands.monitor.pod_state import PodState, count_restarts, latest_by_place, seconds_between
 from infra.make_command import make_command
 from settings.text import wrap
 

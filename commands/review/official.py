@@ -17,15 +17,7 @@ from commands.review.plan import (
     with_unknown_outputs,
     without_ignored,
 )
-from commands.review.plugin import (
-    Plugin,
-    PluginDied,
-    PluginMissing,
-    PluginRejected,
-    Properties,
-    installed,
-    started,
-)
+from commands.review.plugin import Plugin, PluginDied, PluginMissing, PluginRejected, Properties, installed, started
 from commands.review.recorded import Record, key_of
 from simulation.cloud.values import UNKNOWN, Unknown
 
