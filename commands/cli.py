@@ -10,18 +10,18 @@ from typing import Any
 import click
 
 from commands.command_line import (
+    PROJECT_OPTION,
     ClusterCommand,
     OrderedGroup,
     RootCommand,
+    SetUpCommand,
     StackCommand,
     job_argument,
     json_option,
     option,
     output_option,
     port_option,
-    project_option,
     run_group,
-    stack_option,
     verbose_option,
     yes_option,
 )
@@ -62,7 +62,6 @@ def cli() -> None:
 
 
 @cli.command(cls=ClusterCommand)
-@stack_option
 @option(
     "--job",
     "--example",
@@ -95,7 +94,6 @@ def up(job: str | None, yes: bool, as_json: bool) -> int:
 
 
 @cli.command(cls=ClusterCommand)
-@stack_option
 @job_argument
 @json_option
 def stop(job: str | None, as_json: bool) -> int:
@@ -115,7 +113,6 @@ def stop(job: str | None, as_json: bool) -> int:
 
 
 @cli.command(cls=ClusterCommand)
-@stack_option
 @job_argument
 @json_option
 @verbose_option
@@ -133,7 +130,6 @@ def resume(job: str | None, as_json: bool) -> int:
 
 
 @cli.command(cls=ClusterCommand)
-@stack_option
 @job_argument
 @option(
     "--fresh",
@@ -161,7 +157,6 @@ def rerun(job: str | None, fresh: bool, yes: bool, as_json: bool) -> int:
 
 
 @cli.command(cls=ClusterCommand)
-@stack_option
 @job_argument
 @json_option
 @option("--to", envvar="TO", metavar="FOLDER", type=click.Path(file_okay=False, path_type=Path), help="Default: ./JOB.")
@@ -182,7 +177,6 @@ def fetch(job: str | None, as_json: bool, to: Path | None, should_copy_all: bool
 
 
 @cli.command(cls=ClusterCommand)
-@stack_option
 @option("--orphan", envvar="ORPHAN", metavar="NAME", help="Delete this cluster, whose checkout no longer exists.")
 @json_option
 @verbose_option
@@ -202,7 +196,6 @@ def down(orphan: str | None, as_json: bool) -> int:
 
 
 @cli.command(cls=ClusterCommand)
-@stack_option
 @json_option
 def status(as_json: bool) -> int:
     """Show jobs and hosts: state, step, loss, rate, problems.
@@ -218,7 +211,6 @@ def status(as_json: bool) -> int:
 
 
 @cli.command(cls=ClusterCommand)
-@stack_option
 @job_argument
 @option("--rank", type=int, envvar="RANK", help="Show only this rank.")
 @option("--no-follow", is_flag=True, help="Print the lines so far and exit.")
@@ -240,7 +232,6 @@ def logs(job: str | None, rank: int | None, no_follow: bool, as_json: bool) -> i
 
 
 @cli.command("exec", cls=ClusterCommand, context_settings={"allow_interspersed_args": False})
-@stack_option
 @option("--job", envvar="JOB", metavar="NAME", help="The job. Needed if the stack has several.")
 @option("--rank", envvar="RANK", default="0", show_default=True, help="The rank, or a role such as `launcher`.")
 @click.argument("command", nargs=-1)
@@ -261,7 +252,6 @@ def exec_(job: str | None, rank: str, command: tuple[str, ...]) -> int:
 
 
 @cli.command(cls=StackCommand)
-@stack_option
 @json_option
 @option("--base", metavar="COMMIT", help="Compare with this branch or commit.")
 @option("--engine", is_flag=True, help="Compare with the deployed stack. Needs credentials.")
@@ -290,7 +280,6 @@ def preview(**options: Any) -> int:
 
 
 @cli.command(cls=RootCommand)
-@stack_option
 @json_option
 @verbose_option
 @option("--fault", envvar="FAULT", metavar="FAULT", help="Inject a fault, such as stockout:nodepool:gpus.")
@@ -316,7 +305,6 @@ def rehearse(as_json: bool, fault: str | None, quota: tuple[str, ...], name: str
 
 
 @cli.command(cls=ClusterCommand)
-@stack_option
 @job_argument
 @port_option(6006, 1, "Port on this machine.")
 def tensorboard(job: str | None, port: int) -> int:
@@ -338,7 +326,6 @@ def tensorboard(job: str | None, port: int) -> int:
 
 
 @cli.command(cls=ClusterCommand)
-@stack_option
 @option("--only", is_flag=True, help="Show only the stack of --stack, not all that are up.")
 @port_option(6007, 0, "Port on this machine; 0 for a free one.")
 @option(
@@ -364,7 +351,6 @@ def dashboard(only: bool, port: int, opens: bool | None) -> int:
 
 
 @cli.command("verify-empty", cls=ClusterCommand)
-@stack_option
 def verify_empty() -> int:
     """List leftovers of a destroyed stack.
 
@@ -382,7 +368,6 @@ def verify_empty() -> int:
 
 
 @cli.command(cls=ClusterCommand)
-@stack_option
 @job_argument
 @json_option
 @output_option("The page. Default: report.html next to the run record, or in this folder for a cloud's bucket.")
@@ -402,7 +387,6 @@ def report(job: str | None, as_json: bool, output: Path | None) -> int:
 
 
 @cli.command(cls=ClusterCommand)
-@stack_option
 @job_argument
 @json_option
 @option("--rank", type=click.IntRange(0), default=0, show_default=True, envvar="RANK", help="The rank.")
@@ -423,8 +407,7 @@ def profile(job: str | None, as_json: bool, rank: int, output: Path | None) -> i
     return command.profile(job or "", rank, output, as_json=as_json)
 
 
-@cli.command()
-@project_option
+@cli.command(params=[PROJECT_OPTION])
 @json_option
 def doctor(project: Path | None, as_json: bool) -> int:
     """Check this machine, and show how to fix what is missing.
@@ -444,7 +427,6 @@ def doctor(project: Path | None, as_json: bool) -> int:
 
 
 @cli.command(cls=ClusterCommand)
-@stack_option
 @output_option("The archive.")
 def bundle(output: Path | None) -> int:
     """Pack an archive for a bug report, without secrets.
@@ -461,7 +443,6 @@ def bundle(output: Path | None) -> int:
 
 
 @cli.command(cls=StackCommand, context_settings={"ignore_unknown_options": True})
-@stack_option
 @json_option
 @click.argument("action", type=click.Choice(["show", "set", "get", "rm"]), default="show", metavar="[ACTION]")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[KEY] [VALUE]")
@@ -508,7 +489,6 @@ def init(project: Path | None, stack: str, **given: str | int | None) -> int:
 
 
 @cli.command(cls=ClusterCommand)
-@stack_option
 def shell() -> int:
     """Open a shell with the stack's pulumi, kubectl and python.
 
@@ -524,7 +504,7 @@ def shell() -> int:
     return 1
 
 
-@cli.command(cls=RootCommand)
+@cli.command(cls=SetUpCommand)
 def setup() -> int:
     """Install tools and build the trainer's image.
 

@@ -61,13 +61,19 @@ class StackCommand(click.Command):
 
     root: Literal["never", "this_machine", "always"] = "never"
     """Stacks for which only root may run the command: none, those of platform `local`, or all."""
+    takes_stack = True
+    """True if it has the options `--stack` and `--project`."""
+
+    def __init__(self, *words: Any, **settings: Any) -> None:
+        super().__init__(*words, **settings)
+        self.params[:0] = [STACK_OPTION, PROJECT_OPTION] if self.takes_stack else []
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the callback. End with its exit status."""
         name = ctx.info_name or ""
         if not os.environ.get(COMMAND_VARIABLE):
             click.echo(click.style(format_command(ctx), dim=True), err=True)
-        if "stack" in ctx.params:
+        if self.takes_stack:
             use_stack(ctx.params.pop("project"), ctx.params.pop("stack"))
         if "verbose" in ctx.params:
             os.environ[VERBOSE_VARIABLE] = "1" if ctx.params.pop("verbose") else ""
@@ -89,6 +95,12 @@ class RootCommand(StackCommand):
     """Command that always uses namespaces of this machine."""
 
     root = "always"
+
+
+class SetUpCommand(RootCommand):
+    """Command about this machine instead of a stack."""
+
+    takes_stack = False
 
 
 class OrderedGroup(click.Group):
@@ -180,28 +192,19 @@ def complete_stacks(ctx: click.Context, _parameter: click.Parameter, incomplete:
     return [CompletionItem(name) for name in stacks_of(folder) if name.startswith(incomplete)] if folder else []
 
 
-def stack_option(function: Function) -> Function:
-    """Add `--stack` and `--project`."""
-    stack = option(
-        "--stack",
-        "-s",
-        envvar="STACK",
-        metavar="NAME",
-        help="The stack: NAME of Pulumi.NAME.yaml. Default: the only one in the folder, else `local`.",
-        shell_complete=complete_stacks,
-    )
-    return stack(project_option(function))
-
-
-def project_option(function: Function) -> Function:
-    """Add `--project`."""
-    return option(
-        "--project",
-        "-C",
-        metavar="FOLDER",
-        type=click.Path(exists=True, file_okay=False, path_type=Path),
-        help="The folder with the stacks. Default: the working directory or the nearest folder above it.",
-    )(function)
+STACK_OPTION = NonEmptyOption(
+    ["--stack", "-s"],
+    envvar="STACK",
+    metavar="NAME",
+    help="The stack: NAME of Pulumi.NAME.yaml. Default: the only one in the folder, else `local`.",
+    shell_complete=complete_stacks,
+)
+PROJECT_OPTION = NonEmptyOption(
+    ["--project", "-C"],
+    metavar="FOLDER",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="The folder with the stacks. Default: the working directory or the nearest folder above it.",
+)
 
 
 def output_option(help: str) -> Callable[[Function], Function]:
@@ -215,30 +218,17 @@ def port_option(default: int, least: int, help: str) -> Callable[[Function], Fun
     return option("--port", envvar="PORT", type=ports, default=default, show_default=True, help=help)
 
 
-def json_option(function: Function) -> Function:
-    """Add `--json`."""
-    return option("--json", "as_json", is_flag=True, help="Print JSON.")(function)
-
-
-def yes_option(function: Function) -> Function:
-    """Add `--yes`."""
-    return option("--yes", "-y", is_flag=True, envvar="YES", help="Answer every question with yes.")(function)
-
-
-def verbose_option(function: Function) -> Function:
-    """Add `--verbose`. The commands read it from the environment, as they do the stack."""
-    return option(
-        "--verbose",
-        "-v",
-        is_flag=True,
-        envvar=VERBOSE_VARIABLE,
-        help="Show all output: Pulumi's, and the lines of every rank with all fields.",
-    )(function)
-
-
-def job_argument(function: Function) -> Function:
-    """Add the name of a job."""
-    return click.argument("job", cls=JobArgument, required=False, envvar="JOB", metavar="[JOB]")(function)
+json_option = option("--json", "as_json", is_flag=True, help="Print JSON.")
+yes_option = option("--yes", "-y", is_flag=True, envvar="YES", help="Answer every question with yes.")
+verbose_option = option(
+    "--verbose",
+    "-v",
+    is_flag=True,
+    envvar=VERBOSE_VARIABLE,
+    help="Show all output: Pulumi's, and the lines of every rank with all fields.",
+)
+"""Decorator that adds `--verbose`. The commands read it from the environment, as they do the stack."""
+job_argument = click.argument("job", cls=JobArgument, required=False, envvar="JOB", metavar="[JOB]")
 
 
 def option_hint(group: click.Group, option: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from string import Template
@@ -282,6 +282,12 @@ def rank_grid(colours: Sequence[str], texts: Sequence[str]) -> str:
     parts += [f'<path d="{"".join(found)}" fill="{colour}"/>' for colour, found in paths.items()]
     height = math.ceil(len(colours) / columns) * cell
     return f'<figure><svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="ranks">{"".join(parts)}</svg></figure>'
+
+
+def table(rows: Iterable[tuple[str, str]]) -> str:
+    """Return a table of names and values; empty without rows."""
+    cells = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in rows)
+    return f"<table>{cells}</table>" if cells else ""
 
 
 def clock(seconds: float) -> str:

@@ -129,8 +129,8 @@ class StateFiles:
         last write lists the resources in creation as pending, so no resource is lost. Raises StateBroken if no intact
         copy exists.
         """
-        done = []
-        for file in (self.path, self._backup):
+        done, backup = [], Path(f"{self.path}{BACKUP_SUFFIX}")
+        for file in (self.path, backup):
             attributes = Path(f"{file}{ATTRIBUTES_SUFFIX}")
             if attributes.exists() and not _is_object(attributes):
                 attributes.unlink()
@@ -138,7 +138,9 @@ class StateFiles:
         state = self.path
         if not self.is_broken:
             return done
-        copies = [self._backup, *self._older_backups()]
+        # The names of these copies, from the ends of earlier commands, hold the time in nanoseconds.
+        folder = self.folder / ".pulumi" / "backups" / self.project / self.stack
+        copies = [backup, *sorted(folder.glob(f"*{JSON_SUFFIX}"), reverse=True)]
         copy = next((each for each in copies if _is_state(each)), None)
         if copy is None:
             raise StateBroken(
@@ -148,7 +150,7 @@ class StateFiles:
             )
         shutil.copyfile(state, f"{state}{BROKEN_SUFFIX}")
         _replace(state, copy.read_bytes())
-        age = "before the last write" if copy == self._backup else f"at the end of an earlier command ({copy.name})"
+        age = "before the last write" if copy == backup else f"at the end of an earlier command ({copy.name})"
         kept = f"{state.name}{BROKEN_SUFFIX}"
         done.append(f"{state.name} was damaged; using the state {age}; the broken file is kept as {kept}")
         return done
@@ -203,15 +205,6 @@ class StateFiles:
     def path(self) -> Path:
         """The stack's state."""
         return self._stacks / f"{self.stack}{JSON_SUFFIX}"
-
-    @property
-    def _backup(self) -> Path:
-        return Path(f"{self.path}{BACKUP_SUFFIX}")
-
-    def _older_backups(self) -> list[Path]:
-        """Return the states at the ends of earlier commands, newest first. Their names hold the time in nanoseconds."""
-        folder = self.folder / ".pulumi" / "backups" / self.project / self.stack
-        return sorted(folder.glob(f"*{JSON_SUFFIX}"), reverse=True)
 
 
 def _replace(file: Path, content: bytes) -> None:

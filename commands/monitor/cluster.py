@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,6 @@ from infra.local import leftovers
 from infra.local.settings import ID_FILE, clusters_folder
 from infra.make_command import DEFAULT_STACK, make_command
 from infra.naming import JOB_LABEL
-from workloads.kinds import KINDS
 
 TIMEOUT = (5.0, 15.0)
 """Seconds for a connection and for each answer."""
@@ -272,7 +271,7 @@ class Cluster:
             for name in names:
                 self._patch_custom(*WORKLOADS, "workloads", name, {"active": not value})
             return
-        resource = KINDS[job.kind].resource if job.kind in KINDS else None
+        resource = CUSTOM_KINDS.get(job.kind)
         if resource is None:
             with _translating_errors():
                 self._batch.patch_namespaced_job(
@@ -304,7 +303,7 @@ class Cluster:
 
     def delete(self, job: JobState) -> None:
         """Delete a job. Its object stays until its pods have ended."""
-        resource = KINDS[job.kind].resource if job.kind in KINDS else None
+        resource = CUSTOM_KINDS.get(job.kind)
         options = {"propagation_policy": "Foreground", "_request_timeout": TIMEOUT}
         with _translating_errors():
             if resource is None:
@@ -432,10 +431,8 @@ class Cluster:
 
 def _end(answer: Any) -> None:
     """End an answer that another thread is reading."""
-    try:
+    with suppress(ValueError, RuntimeError):  # The answer has ended by itself.
         answer.shutdown()
-    except (ValueError, RuntimeError):
-        return  # The answer has ended by itself.
 
 
 def _split_timestamp(line: bytes) -> tuple[str, str]:

@@ -49,8 +49,8 @@ LOCAL_CLUSTER = {
 """Outputs of the local cluster's resource."""
 
 
-def _google_outputs(args: MockResourceArgs) -> dict[str, Any]:
-    """Return the outputs that Google Cloud adds to a resource's inputs, as far as the program reads them."""
+def _cloud_outputs(args: MockResourceArgs) -> dict[str, Any]:
+    """Return the outputs that a cloud adds to a resource's inputs, as far as the program reads them."""
     inputs = args.inputs
     if args.typ == "gcp:container/cluster:Cluster":
         dns: dict[str, Any] = {
@@ -69,12 +69,6 @@ def _google_outputs(args: MockResourceArgs) -> dict[str, Any]:
         return {"name": inputs.get("name") or f"{args.name}-0123456"}
     if args.typ == "gcp:artifactregistry/repository:Repository":
         return {"name": inputs["repositoryId"]}
-    return {}
-
-
-def _amazon_outputs(args: MockResourceArgs) -> dict[str, Any]:
-    """Return the outputs that AWS adds to a resource's inputs, as far as the program reads them."""
-    inputs = args.inputs
     if args.typ == "aws:s3/bucket:Bucket":
         name = inputs.get("bucket") or f"{args.name}-0123456"
         return {"bucket": name, "arn": f"arn:aws:s3:::{name}"}
@@ -155,7 +149,7 @@ class RecordingEngine(Mocks):
             answers = {"ref": f"{inputs['tags'][0]}@sha256:{self.image_digest}"}
         if args.typ.startswith("kubernetes:") and "name" not in args.inputs.get("metadata", {}):
             answers = {"metadata": {**args.inputs.get("metadata", {}), "name": f"{args.name}-auto"}}
-        answers = {**answers, **_google_outputs(args), **_amazon_outputs(args)}
+        answers = {**answers, **_cloud_outputs(args)}
         computed = {key: value for key, value in answers.items() if value != args.inputs.get(key)}
         id_ = f"{args.name}-id"
         if args.typ == "aws:ec2/launchTemplate:LaunchTemplate":

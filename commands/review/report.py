@@ -133,10 +133,8 @@ def comment(text: str) -> str:
     for line in text.splitlines():
         room -= len(line) + 1
         if room < 0:
-            return (
-                "\n".join([*kept, "", "**The rest does not fit here**: it is in the summary of the workflow's run."])
-                + "\n"
-            )
+            note = "**The rest does not fit here**: it is in the summary of the workflow's run."
+            return "\n".join([*kept, "", note, ""])
         kept.append(line)
     return text
 
