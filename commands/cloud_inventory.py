@@ -248,7 +248,6 @@ def _import(exported: Mapping[str, Any], run: Callable[..., bool]) -> bool:
 
 
 def _forget_creates(run: Callable[..., bool]) -> bool:
-    """Remove the pending creations from the current state."""
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         if not run("stack", "export", "--file", file.name):
             return False

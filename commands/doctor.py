@@ -140,7 +140,6 @@ def commit(folder: Path) -> str:
 
 
 def _stack(project: Path, stack: str) -> tuple[Finding, StackConfig | None]:
-    """Check the settings of a stack."""
     from stack.config import load_file
 
     try:

@@ -202,7 +202,6 @@ class Follower:
                 self._on_line(*line)
 
     def _on_line(self, pod: PodState, text: str) -> None:
-        """Keep and show one line of a log."""
         now = time.monotonic()
         self._tracked[pod.uid].tail.append(text)
         self._hear(pod, now)
@@ -272,7 +271,6 @@ class Follower:
             self._report("unreachable", f"{error} since {since}{hosts}; trying again")
 
     def _report_return(self, now: float) -> None:
-        """Report that the API server answers again."""
         outage = self._tracked["unreachable"]
         if outage.reported:
             seconds = now - (outage.problem_since or now)
@@ -352,7 +350,6 @@ class Follower:
         self._report(job.uid, f"{job.name} is stopped{saved}; {make_command('resume', JOB=job.name)} continues it")
 
     def _report_no_pods(self, job: JobState, reason: str, now: float) -> None:
-        """Report a job that has no pods yet, or no longer has any."""
         why = f": {reason}" if reason else ""
         if all(pod.owner != job.uid for pod in self._pods.values()):
             self._report(job.uid, f"{job.name} has no pods yet{why}")
@@ -405,7 +402,6 @@ class Follower:
         self._give_up_after(ABSENT_SECONDS, f"absent {job.name}", now, problem, advice)
 
     def _report_pod(self, pod: PodState, text: str, now: float, *, is_shown: bool) -> None:
-        """Report a pod's state, described in `text`."""
         if pod.state in ("pending", "creating") and not pod.reason:
             reason = self._warning(pod.uid, now)
             text += f": {reason}" if reason else ""
@@ -454,7 +450,6 @@ class Follower:
             self._tracked.pop(key, None)
 
     def _show_results(self) -> None:
-        """Show the result of each job that has ended."""
         for job in self._jobs.values():
             if not job.is_over:
                 continue

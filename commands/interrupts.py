@@ -435,7 +435,6 @@ def _on_signal(number: int, _frame: FrameType | None) -> None:
 
 @contextmanager
 def _handling_signals() -> Iterator[None]:
-    """Handle the signals in this block."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

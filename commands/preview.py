@@ -210,7 +210,6 @@ def _show(text: str, content: dict[str, Any], *, as_json: bool) -> None:
 
 
 def _write(text: str, content: dict[str, Any], folder: Path | None) -> None:
-    """Write the report's files, if a folder for them is given."""
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "report.md").write_text(text, encoding="utf-8")

@@ -156,7 +156,6 @@ def _end(event: Mapping[str, Any]) -> float:
 
 
 def _row(event: Mapping[str, Any]) -> str:
-    """Return the row of an event on the time line."""
     if event.get("cat") in DEVICE_CATEGORIES:
         return f"GPU {event.get('pid')} stream {event.get('tid')}"
     return f"CPU thread {event.get('tid')}"

@@ -307,7 +307,6 @@ def _new_log(stack: str, command: str) -> Path:
 
 
 def _urn_and_operation(event: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the URN and the operation of an event about a resource."""
     metadata = event.get("metadata") or {}
     return str(metadata.get("urn", "")), str(metadata.get("op", ""))
 

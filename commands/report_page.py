@@ -233,13 +233,11 @@ def saved_text(event: Mapping[str, Any]) -> str:
 
 
 def _troubles(report: JobReport) -> str:
-    """Return a table of the known restarts and failures with their reasons."""
     rows = table((_moment(moment), text) for moment, text in report.troubles)
     return f"<h3>Restarts and failures</h3>{rows}" if rows else ""
 
 
 def _goodput(report: JobReport) -> str:
-    """Return the time of the job's runs by cause as a table."""
     found = report.seconds
     percent = goodput(found)
     if percent is None:
@@ -257,7 +255,6 @@ def _goodput(report: JobReport) -> str:
 
 
 def _ranks(report: JobReport) -> str:
-    """Return the grid of ranks, and a table of the slow ones."""
     count = max([*report.rank_states, *report.ranks, -1]) + 1
     if not count:
         return ""
@@ -304,7 +301,6 @@ def _text(value: Any) -> str:
 
 
 def _price(report: JobReport) -> str:
-    """Return the price of the job's hosts and of the platform's parts."""
     record = report.record
     if not report.prices:
         return "<p>This machine and its cluster have no price.</p>"

@@ -174,7 +174,6 @@ def remove_provider_files(stack: str) -> None:
 
 
 def _stack_of(words: Sequence[str]) -> str:
-    """Return the stack that a command names."""
     given = list(words)
     if "--stack" in given:
         return given[given.index("--stack") + 1]

@@ -223,7 +223,6 @@ def _content(file: Path) -> dict[str, Any]:
 
 
 def _is_object(file: Path) -> bool:
-    """Return True if the file can be read as a JSON object."""
     try:
         return isinstance(_content(file), dict)
     except (OSError, ValueError):
@@ -300,7 +299,6 @@ def _process(pid: int) -> tuple[str, int] | None:
 
 
 def _wait(is_done: Callable[[], bool], seconds: float) -> None:
-    """Wait until a condition is true, at most for `seconds`."""
     deadline = time.monotonic() + seconds
     while not is_done() and time.monotonic() < deadline:
         time.sleep(0.05)

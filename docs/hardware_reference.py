@@ -116,7 +116,6 @@ def _gpu_offer(machine: MachineType, gpu: str, count: int) -> Offer:
 
 
 def _tpus() -> Iterator[tuple[str, list[Offer]]]:
-    """Yield heading and machine types of each TPU generation."""
     yield "## TPUs on GKE", []
     for generation in GENERATIONS.values():
         title = f"### `{generation.name}` with a topology, or `{generation.type_prefix}-N`"
@@ -125,7 +124,6 @@ def _tpus() -> Iterator[tuple[str, list[Offer]]]:
 
 
 def _unit_text(generation: TpuGeneration) -> str:
-    """Return the sentence about the number in the generation's accelerator types."""
     cores = generation.cores_in_type
     unit = "chips" if cores == 1 else f"TensorCores, {cores} for each chip"
     return f"N counts {unit}. A slice of several hosts has hosts of 4 chips."
@@ -145,7 +143,6 @@ def _tpu_offers(generation: TpuGeneration) -> list[Offer]:
 
 
 def _eks_gpus() -> Iterator[tuple[str, list[Offer]]]:
-    """Yield heading and instance types of each GPU model on EKS."""
     yield "## GPUs on EKS", []
     for gpu in GPUS:
         machines = [machine for machine in EC2_MACHINES.values() if machine.gpu == gpu]

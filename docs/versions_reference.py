@@ -70,7 +70,6 @@ def _go_part(name: str, package: str, folder: str, **support: Any) -> Part:
 
 
 def _packages(pin: str, *names: str, **support: Any) -> tuple[Part, ...]:
-    """Return Python packages, displayed by their names in the registry."""
     return tuple(Part(name=name, package=name, pin=pin, **support) for name in names)
 
 
@@ -207,7 +206,6 @@ def render() -> str:
 
 
 def _support(part: Part) -> str:
-    """Return the last column of a part's row."""
     if part.reason:
         return f"no longer ({part.rule}); reason to keep it: {part.reason}"
     return f"until {part.ends}: {part.rule}" if part.ends else part.rule

@@ -153,7 +153,6 @@ def problems_of(
 
 
 def _problem(error: ErrorDetails, model: type[BaseModel], number_texts: Mapping[Path, str]) -> Problem:
-    """Convert one pydantic error to a problem."""
     location = _locate(model, error["loc"])
     kind, value, context = error["type"], error["input"], error.get("ctx", {})
     # The exceptions of validators have codes: settings.problem.Invalid and infra.hardware.machines.HardwareError.
@@ -232,7 +231,6 @@ def _tag(section: type[BaseModel]) -> str | None:
 
 
 def _field_doc(location: _Location) -> str:
-    """Return the docstring of the field."""
     docs = field_docs(location.owner) if location.owner else {}
     key = next((part for part in reversed(location.path) if part in docs), "")
     return docs.get(str(key), "").rstrip(".").replace("\n", " ")
@@ -255,7 +253,6 @@ def _example(location: _Location) -> str:
 
 
 def _invalid_value(kind: str, message: str, context: dict[str, Any], location: _Location, value: object) -> str:
-    """Return the message for an invalid value."""
     if kind == "value_error":
         return str(context["error"])
     if kind == "literal_error":
@@ -286,7 +283,6 @@ def _is_number(value: object) -> bool:
 
 
 def _equals(text: str, value: object) -> bool:
-    """Return True if a text is equal to this number."""
     try:
         return float(text) == value
     except ValueError:
@@ -342,7 +338,6 @@ def _bounds(field: FieldInfo | None) -> tuple[float | None, float | None, float 
 
 
 def _range(field: FieldInfo | None) -> str:
-    """Describe the range of numbers that a field accepts."""
     exclusive_min, minimum, maximum = _bounds(field)
     if exclusive_min is not None:
         return f"a number above {exclusive_min}" + (f" and at most {maximum}" if maximum is not None else "")

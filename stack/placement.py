@@ -35,7 +35,6 @@ def _problem(jobs: Jobs, group: PodGroup, code: str, message: str, key: str = ""
 
 
 def _groups(jobs: Jobs) -> list[PodGroup]:
-    """Return the pod groups of all jobs."""
     return [replace(group, job=index) for index, job in enumerate(jobs) for group in job.pod_groups]
 
 

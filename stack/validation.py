@@ -151,7 +151,6 @@ def settings_in_clear(settings: Mapping[str, object]) -> list[Problem]:
 
 
 def _store_command(name: str) -> str:
-    """Return the command that stores an encrypted secret."""
     return secret_command(f"{SECRETS}:{name}")
 
 

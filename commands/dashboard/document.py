@@ -204,7 +204,6 @@ def _job(
 
 
 def _no_charts(job: JobState, hosts: Sequence[PodState]) -> str:
-    """Return the text for a job without curves."""
     if (job.is_over or job.state == "suspended") and not any(pod.index == 0 for pod in hosts):
         return (
             "The steps of the job are unknown: the log of rank 0 is gone with its pod, and this machine has no metrics "

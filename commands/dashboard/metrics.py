@@ -65,7 +65,6 @@ class Curve:
         self._kept[key] = (least, most)
 
     def _widen(self) -> None:
-        """Double the width of the columns."""
         self._width *= 2
         before, self._kept = self._kept, {}
         for key, (least, most) in before.items():

@@ -436,7 +436,6 @@ def _end(answer: Any) -> None:
 
 
 def _split_timestamp(line: bytes) -> tuple[str, str]:
-    """Return time and text of a log line."""
     time, _, text = line.decode(errors="replace").partition(" ")
     return time, text
 
@@ -463,7 +462,6 @@ def _translating_errors() -> Iterator[None]:
 
 
 def _detail(body: Any) -> str:
-    """Return the message in the body of an error."""
     text = body.decode(errors="replace") if isinstance(body, bytes) else str(body)
     try:
         return str(json.loads(text)["message"])

@@ -164,7 +164,6 @@ _FINAL_EXIT = re.compile(r"Container \S+ for pod (?:\S+/)?(\S+) failed with exit
 
 
 def _condition_text(condition: Object) -> str:
-    """Return the reason of a condition, with its message."""
     if found := _FINAL_EXIT.fullmatch(one_line(condition.get("message", ""))):
         return f"pod {found[1]} failed with exit code {found[2]}, after which Kubernetes does not replace it"
     return ": ".join(filter(None, (condition.get("reason"), one_line(condition.get("message", "")))))

@@ -288,7 +288,6 @@ def _index(meta: Object, spec: Object) -> int:
 
 
 def _processes(spec: Object) -> int:
-    """Return the number of training processes of a host."""
     return _number(spec, "TRAINYARD_PROCESSES_PER_HOST") or _number(spec, "PET_NPROC_PER_NODE") or 1
 
 

@@ -120,7 +120,6 @@ class Screen:
         self._print(prefix + body)
 
     def _is_shown(self, text: str, event: Event | None, line_ranks: Sequence[int], ranks: int) -> bool:
-        """Return True if the screen shows a line of these ranks."""
         if self.detail is Detail.READABLE and (_STACK_FRAME.match(text) or _STOPPED_PROCESS.match(text)):
             return False
         if self._only_rank is not None:
@@ -443,7 +442,6 @@ def _short(number: float) -> str:
 
 
 def _duration(seconds: float) -> str:
-    """Return an expected duration: seconds, minutes, or hours and minutes."""
     if seconds < 60:
         return f"{math.ceil(seconds)} s"
     minutes = round(seconds / 60)

@@ -278,7 +278,6 @@ def _placement(report: Report) -> Iterable[str]:
 
 
 def _cost(report: Report) -> str:
-    """Return the cost of each part as bars."""
     if not report.cost_total:
         return "<p>No price is known.</p>"
     most = max(report.cost.values(), default=0) or 1
@@ -293,7 +292,6 @@ def _cost(report: Report) -> str:
 
 
 def _resources(resources: Mapping[str, list[str]]) -> str:
-    """Return the numbers of resources by group."""
     groups: dict[str, dict[str, int]] = defaultdict(dict)
     for type_, ids in sorted(resources.items()):
         group = next((name for name, parts in GROUPS.items() if any(part in type_ for part in parts)), OTHERS)

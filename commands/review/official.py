@@ -221,7 +221,6 @@ def _with_original_values(checked: Any, inputs: Any) -> Any:
 
 
 def _without_unknowns(value: Any) -> Any:
-    """Return a state without its unknown values."""
     if isinstance(value, dict):
         return {key: _without_unknowns(each) for key, each in value.items() if not isinstance(each, Unknown)}
     if isinstance(value, list):
