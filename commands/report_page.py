@@ -8,7 +8,7 @@ from html import escape
 from string import Template
 from typing import Any
 
-from commands.html import Attempt, Bar, Series, clock, curves, document, number, rank_grid, table, time_line
+from commands.html import Bar, Series, clock, curves, document, number, rank_grid, table, time_line
 from commands.report import JobReport
 from commands.run_times import MEANINGS, SLOW, goodput, saved_step, speeds, without_short
 from settings.text import counted
@@ -208,7 +208,8 @@ def _time_line(report: JobReport) -> str:
         if resumed and (step := saved_step(resumed)) is not None:
             begin = f"from step {step}"
         text = f"attempt {place + 1}, {begin}, {_moment(start['time'])}, {clock(ended - float(start['time']))}"
-        attempts.append(Attempt(begun=float(start["time"]), ended=ended, text=text, is_last=is_last))
+        colour = "var(--a)" if is_last else "var(--d)"
+        attempts.append(Bar(begun=float(start["time"]), ended=ended, colour=colour, text=text))
     dots = [
         (float(event["time"]), f"{saved_text(event)}, {_moment(event['time'])}") for event in report.life("checkpoint")
     ]

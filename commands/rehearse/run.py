@@ -90,11 +90,8 @@ class Rehearsal:
         self.folder.mkdir(mode=0o700, parents=True)
         try:
             with self._object_store() as store:
-                settings = {
-                    **control_plane.prepare(self.folder, self.cluster),
-                    **store,
-                    "quotas": dict(self.quotas or {}),
-                }
+                cluster = control_plane.prepare(self.folder, self.cluster)
+                settings = {**cluster, **store, "quotas": dict(self.quotas or {})}
                 new_state(self.folder, fault=self.fault, settings=settings)
                 if self._up(report):
                     self._inspect(report)
@@ -138,7 +135,7 @@ class Rehearsal:
 
     def _recover(self) -> bool:
         """Repair the stack's state after a failed update, as `make up` does before its own update."""
-        StateFiles(folders.backend_folder(self.folder), project_name(self.subject.project), self.subject.stack).repair()
+        StateFiles(self.folder / folders.BACKEND, project_name(self.subject.project), self.subject.stack).repair()
         self._pulumi("cancel", "--yes", quiet=True)
         try:
             cloud = self.subject.cloud
@@ -182,15 +179,9 @@ class Rehearsal:
         seen: dict[str, placement.Pod] = {}
         expected, waiting = dict(self.subject.jobs), set[str]()
         while True:
-            found = placement.wait_for_pods(
-                self.cluster,
-                expected,
-                self._add_nodes,
-                limit,
-                (lambda: placement.queued_jobs(self.cluster)) if self.subject.queued else set,
-            )
+            found = placement.wait_for_pods(self.cluster, expected, self._add_nodes, limit, self._queued_jobs)
             seen |= {pod.name: pod for pod in found if pod.name not in seen or not seen[pod.name].node}
-            before = placement.queued_jobs(self.cluster) if self.subject.queued else set()
+            before = self._queued_jobs()
             if not before:
                 return list(seen.values())
             report.waited += sorted(before - waiting)
@@ -200,6 +191,9 @@ class Rehearsal:
             if waiting >= before:
                 report.problems += [f"job {name} never leaves its queue" for name in sorted(waiting)]
                 return list(seen.values())
+
+    def _queued_jobs(self) -> set[str]:
+        return placement.queued_jobs(self.cluster) if self.subject.queued else set()
 
     def _add_nodes(self, pending: list[placement.Pod]) -> bool:
         """Add nodes for a provisioning request or a pending pod. Return True if there are new nodes."""
@@ -244,24 +238,19 @@ class Rehearsal:
         return self.folder / "settings.yaml"
 
     def _exported(self) -> dict[str, Any]:
-        words = ["pulumi", "stack", "export", "--stack", self.subject.stack]
+        words, environment = (
+            ["pulumi", "stack", "export", "--stack", self.subject.stack],
+            folders.environment(self.folder),
+        )
         done = subprocess.run(
-            words,
-            cwd=self.subject.project,
-            env=folders.environment(self.folder),
-            capture_output=True,
-            text=True,
-            check=True,
+            words, cwd=self.subject.project, env=environment, capture_output=True, text=True, check=True
         )
         found: dict[str, Any] = json.loads(done.stdout)
         return found
 
     def _pulumi(self, *words: str, quiet: bool = False) -> bool:
-        given = (
-            ["--config-file", str(self._settings)]
-            if self.subject.settings and words[0] in ("up", "destroy", "refresh")
-            else []
-        )
+        has_settings = self.subject.settings and words[0] in ("up", "destroy", "refresh")
+        given = ["--config-file", str(self._settings)] if has_settings else []
         stack = [] if words[:2] == ("stack", "init") else ["--stack", self.subject.stack]
         shown = self.verbose and not quiet
         command = ["pulumi", *words, *stack, *given, "--non-interactive", "--color", "never"]
@@ -278,15 +267,10 @@ class Rehearsal:
 
     def _folded(self, name: str, command: list[str]) -> bool:
         """Run a command of Pulumi that changes resources, with short output. Return True if it succeeded."""
+        stack, changes_jobs = f"rehearsal-{self.subject.stack}", JOBS_TARGET in command
         with (
             TemporaryDirectory(dir=self.folder) as scratch,
-            FoldedOutput(
-                name,
-                f"rehearsal-{self.subject.stack}",
-                Path(scratch),
-                sys.stderr,
-                changes_jobs=JOBS_TARGET in command,
-            ) as output,
+            FoldedOutput(name, stack, Path(scratch), sys.stderr, changes_jobs=changes_jobs) as output,
         ):
 
             def add(line: str) -> None:
@@ -334,11 +318,8 @@ def _write_checkpoints(state: CloudState, report: Report, pods: Sequence[placeme
     store = store_of(state.settings)
     if store is None:
         return
-    urls = {
-        pod.job: pod.environment[placement.BUCKET_VARIABLE]
-        for pod in pods
-        if placement.BUCKET_VARIABLE in pod.environment
-    }
+    variable = placement.BUCKET_VARIABLE
+    urls = {pod.job: pod.environment[variable] for pod in pods if variable in pod.environment}
     for job, url in urls.items():
         bucket, _, prefix = url.partition("://")[2].partition("/")
         key = "/".join(filter(None, (prefix, "checkpoints", job, CHECKPOINT)))
