@@ -135,13 +135,7 @@ def verify(stack: str, cloud: ProvisionedCloud, source: str, lister: Lister, min
                     networks.add(each.id)
                 stays = each.kind == "bucket" and cloud.keeps_bucket
                 (kept if stays else left).append(f"{each.kind} {each.name}")
-    return Receipt(
-        stack=stack,
-        source=source,
-        looked_at=looked_at,
-        left=tuple(sorted(left)),
-        kept=tuple(sorted(kept)),
-    )
+    return Receipt(stack=stack, source=source, looked_at=looked_at, left=tuple(sorted(left)), kept=tuple(sorted(kept)))
 
 
 def receipt_of(stack: str, folder: Path | None) -> Receipt:
@@ -156,10 +150,7 @@ def receipt_of(stack: str, folder: Path | None) -> Receipt:
 
 
 def main(stack: str, *, simulated: Path | None = None) -> int:
-    """Write the receipt. Return 0 if nothing is left, 1 if something is, 2 if the cloud could not be queried.
-
-    `simulated` is the folder of a rehearsal's clouds, to query these.
-    """
+    """Write the receipt, of `simulated` clouds if given. Return 0 if nothing is left, 1 if something is, else 2."""
     try:
         receipt = receipt_of(stack, simulated)
     except ValueError as error:

@@ -133,10 +133,7 @@ def use_stack(project: Path | None, stack: str | None) -> None:
 
 
 def find_project(given: Path | None) -> Path | None:
-    """Return the given folder, else the checkout for a make target, else the nearest folder with stacks, else None.
-
-    The search starts at the working directory and goes up.
-    """
+    """Return the given folder, else the checkout for a make target, else the nearest with stacks above, else None."""
     if given is not None:
         return given.resolve()
     if not os.environ.get(COMMAND_VARIABLE):

@@ -142,10 +142,7 @@ class NotAffordable(CommandError):
 
 
 def check_account(stack: str, config: StackConfig) -> QuotaLeft:
-    """Return the remaining quota; empty if the cloud's command is missing. Call this before anything is created.
-
-    Raises NotAffordable without credentials, above the budget, or if the cloud rejects the query.
-    """
+    """Return the remaining quota; empty without the cloud's command. Raises NotAffordable, before anything exists."""
     cloud = config.cloud
     if problem := missing_credentials(cloud.scheme):
         raise NotAffordable(f"{problem}; nothing was created")
@@ -166,10 +163,7 @@ def check_account(stack: str, config: StackConfig) -> QuotaLeft:
 
 
 def ask(stack: str, config: StackConfig, left: QuotaLeft, *, is_confirmed: bool) -> None:
-    """Show the plan and its price, and ask. Return at once if no resource of the cloud changes.
-
-    Raises NotConfirmed without a yes, and NotAffordable if the quota is too small or the plan loses a bucket.
-    """
+    """Show the plan and its price, and ask, if the cloud changes. Raises NotConfirmed, or NotAffordable."""
     # Slow to import.
     from commands.review.plan import forbidden, steps_of
 

@@ -473,11 +473,7 @@ def follow(
     epochs: Mapping[str, int] = MappingProxyType({}),
     results: dict[str, str] | None = None,
 ) -> int:
-    """Follow the jobs until they end. Return 0 if all are complete, 1 if one is not, 130 after Ctrl-C.
-
-    `up` is the command that messages recommend for restoring the jobs. `epochs` has the number of epochs of jobs.
-    `results` receives the results of the jobs.
-    """
+    """Follow the jobs to their end. Return 0 if all are complete, 1 if not, 130 after Ctrl-C. Fill `results`."""
     if not names:
         screen.note("the stack has no jobs: nothing to follow")
         return 0

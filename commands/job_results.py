@@ -194,11 +194,7 @@ def _trainer_steps(job: JobState) -> list[str]:
 def write_records(
     jobs: Mapping[str, JobState], outputs: Mapping[str, Any], *, is_cluster_local: bool, is_quiet: bool = False
 ) -> None:
-    """Write the record of each finished job into its folder of the bucket, if this machine can write there.
-
-    `is_cluster_local` is True if the cluster is on this machine. Otherwise a `file://` bucket is a folder on a node.
-    With `is_quiet`, print only failures.
-    """
+    """Write the record of each finished job into the bucket, if this machine can. `is_quiet`: print only failures."""
     bucket = Bucket.of(outputs, is_cluster_local=is_cluster_local)
     if bucket.problem:
         return

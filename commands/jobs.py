@@ -222,10 +222,7 @@ def _forget_runs(job: str, config: StackConfig, bucket: Bucket, folder: str) -> 
 
 
 def fresh_folder(stack: Stack, config: StackConfig) -> str:
-    """Return the bucket's folder with the job's checkpoints; empty for a job without a bucket.
-
-    Raises JobError if the checkpoints are in another bucket, or if another job uses the folder.
-    """
+    """Return the bucket's folder of the job's checkpoints; empty without one. Raises JobError if it is not its own."""
     spec = next(each for each in config.jobs if each.name == stack.job)
     other_bucket = value_of(spec.recipe, spec.flags, "bucket") if spec.recipe else None
     if other_bucket == "":

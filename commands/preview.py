@@ -28,7 +28,7 @@ from commands.monitor.cluster import StackOutputs, Unreachable
 from commands.monitor.pod_state import PodState
 from commands.review.official import PluginReview, review_by_plugins
 from commands.review.page import drawing, page
-from commands.review.plan import Step, difference, steps_of
+from commands.review.plan import difference, steps_of
 from commands.review.recorded import Record, ensure_operator_objects, record_file, records_before
 from commands.review.report import NO_REHEARSAL, Report, comment, invalid_settings, markdown, removal, verdict
 from commands.review.report import as_json as report_json
@@ -89,7 +89,11 @@ def main(
     old, unseen = list[Record](), ""
     if earlier is not None and commit is not None and not engine:
         old, unseen = records_before(stack, earlier, before, commit)
-    steps = _engine(stack) if engine else difference(old, graph)
+    if engine:
+        ensure_stack(stack)
+        steps = steps_of(pulumi("preview", "--json", "--show-sames", "--stack", stack, quiet=True))
+    else:
+        steps = difference(old, graph)
     report = Report(
         stack=stack,
         after=after,
@@ -183,11 +187,6 @@ def _parsed(text: str) -> StackConfig | None:
             return None
 
 
-def _engine(stack: str) -> list[Step]:
-    ensure_stack(stack)
-    return steps_of(pulumi("preview", "--json", "--show-sames", "--stack", stack, quiet=True))
-
-
 def _verdict(file: Path) -> str:
     """Return a rehearsal's result. Raises ValueError if its file cannot be read."""
     try:
@@ -229,10 +228,7 @@ def jobs_by_pool(pods: Iterable[PodState], nodes: Iterable[Mapping[str, Any]]) -
 
 
 def running_jobs(stack: str) -> dict[str, list[str]]:
-    """Return pool -> running jobs on a stack's cluster, so that no plan removes these pools. Raises PulumiFailed.
-
-    If its cluster does not answer, print a warning and return none. Not yet tested on a cloud.
-    """
+    """Return pool -> running jobs of a stack, or none with a warning. Raises PulumiFailed. Untested on a cloud."""
     found = outputs(stack) if stack_exists(stack) else {}
     if "kubeconfig_path" not in found:
         return {}

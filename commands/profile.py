@@ -101,10 +101,7 @@ def profile(job: str, rank: int, output: Path | None, *, as_json: bool) -> int:
 def read_trace(
     bucket: Bucket, folder: str, job: str, rank: int, ranks: int | None = None
 ) -> tuple[str, list[dict[str, Any]]]:
-    """Return the title and the events of a rank's newest trace. Raises ProfileError if there is none.
-
-    `ranks` is the number of ranks in the settings, if known. An earlier run may have had more.
-    """
+    """Return title and events of a rank's newest trace. Raises ProfileError. `ranks` is the number in the settings."""
     folders = bucket.names(folder)
     matches = filter(None, map(TRACE.fullmatch, bucket.names(f"{folder}/rank-{rank}")))
     traces = sorted(matches, key=lambda match: int(match["last"]))
@@ -258,10 +255,7 @@ def serve_tensorboard(set_up: Callable[[], int] = lambda: 0) -> int:
 
 
 def run_server(command: Sequence[str]) -> int:
-    """Run a server until it ends or a signal stops this process. Return the exit status.
-
-    The server has its own session, because Ctrl-C during its start would print its traceback. SIGTERM prints none.
-    """
+    """Run a server until it ends or a signal, in a session whose Ctrl-C prints no traceback. Return its status."""
     process = subprocess.Popen(command, start_new_session=True, preexec_fn=follow_parent)
     try:
         return process.wait()

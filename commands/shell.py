@@ -142,11 +142,8 @@ def main() -> None:
 
 
 def with_namespace(kubeconfig: str, context: str | None, namespace: str, file: Path) -> str:
-    """Return the value of $KUBECONFIG that gives kubectl this default namespace.
-
-    The context is in `file`, which comes first, because kubectl takes each context from the first file that has it:
-    https://kubernetes.io/docs/concepts/configuration/organize-cluster-access-kubeconfig/#merging-kubeconfig-files
-    """
+    """Return the value of $KUBECONFIG with the context in `file` first, because kubectl takes it from the first file:
+    https://kubernetes.io/docs/concepts/configuration/organize-cluster-access-kubeconfig/#merging-kubeconfig-files"""
     text = context_file(kubeconfig.split(os.pathsep), context, namespace)
     if text is None:
         return kubeconfig

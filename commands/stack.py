@@ -348,11 +348,7 @@ def kubeconfig_of(stack: str, found: Mapping[str, Any]) -> str:
 
 
 def recover(stack: str) -> None:
-    """Clear the leftovers of a dead run: its processes, its lock, a broken state.
-
-    Call it while holding the stack's lock. Raises StackBusy if another `pulumi` works on the stack, StateBroken if no
-    intact copy of the state exists.
-    """
+    """Clear a dead run's leftovers, while holding the stack's lock. Raises StackBusy, or StateBroken without a copy."""
     mark = run_mark(PROJECT, stack)
     if count := end_orphans(mark):
         print(f"stack {stack}: ended {count} process(es) that a dead `pulumi` had left", flush=True)

@@ -334,11 +334,7 @@ class LockOwner:
 
 
 def free_locks(folder: Path, project: str, stack: str, mark: str, *, is_shared: bool) -> list[str]:
-    """Remove the locks of dead owners from a folder backend. Return one sentence for each action.
-
-    Call it while holding this checkout's stack lock; `mark` is the mark of the stack's runs. Raises StackBusy if an
-    owner is alive, or may be alive on another machine.
-    """
+    """Remove dead owners' locks, while holding this checkout's. Return a sentence for each. Raises StackBusy."""
     done = []
     for lock in sorted((folder / ".pulumi" / "locks" / "organization" / project / stack).glob("*.json")):
         owner = _lock_owner(lock)

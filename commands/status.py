@@ -162,10 +162,7 @@ def _progress(cluster: Cluster, pod: PodState, notes: dict[str, str]) -> Progres
 def job_rows(
     job: JobState, pods: Sequence[PodState], progress: dict[str, Progress], notes: dict[str, str]
 ) -> list[Row]:
-    """Return a job's rows: one for each host, or one with the reason why it has no hosts.
-
-    `progress` has the hosts' parsed output. `notes` has the text of events. The keys are uids of pods and jobs.
-    """
+    """Return a row for each host of a job, or one without hosts. The keys of `progress` and `notes` are uids."""
     current = latest_by_place(pods)
     reason = job.reason or notes.get(job.uid, "")
     if job.state == "suspended":

@@ -162,9 +162,7 @@ def remove_lost_cluster(stack: str) -> bool:
 
 def print_outputs(found: dict[str, object]) -> None:
     """Show the stack's outputs, one a line. Leave out empty ones."""
-    print("\nOutputs of the stack:")
-    for line in _lines(found, indent="  "):
-        print(line)
+    print("\nOutputs of the stack:", *_lines(found, indent="  "), sep="\n")
 
 
 def _lines(found: dict[str, object], indent: str) -> Iterator[str]:

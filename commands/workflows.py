@@ -35,10 +35,7 @@ def is_program(path: str) -> bool:
 
 
 def is_named(path: str, text: str) -> bool:
-    """Return True if a stack's file names the path: its script, its requirements, or a page with a job.
-
-    This function runs before set-up, without a YAML parser. Another use of a page's name counts too.
-    """
+    """Return True if a stack's file, read without a YAML parser, names the path: its script, requirements or page."""
     pure = PurePosixPath(path)
     page = pure.parent == JOB_PAGES and re.search(rf"(?<![\w-]){re.escape(pure.stem)}(?![\w-])", text)
     packages = re.search(rf"\brequirements[\"']?:\s*[\"']?{re.escape(path)}(?![\w.-])", text)

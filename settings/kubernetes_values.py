@@ -49,12 +49,8 @@ def format_memory(size: int) -> str:
 
 
 def check_label(value: str, limit: int = LABEL_LIMIT) -> str:
-    """Return `value` if it is a valid Service name, else raise ValueError.
-
-    A Service name is a DNS label that starts with a letter. `limit` is lower for names that get a suffix.
-
-    Rule: https://kubernetes.io/docs/concepts/overview/working-with-objects/names/#rfc-1035-label-names
-    """
+    """Return a valid Service name, a DNS label that starts with a letter, else raise ValueError:
+    https://kubernetes.io/docs/concepts/overview/working-with-objects/names/#rfc-1035-label-names"""
     if len(value) > limit or not _LABEL.fullmatch(value):
         raise ValueError(
             f"must be a DNS label: 1 to {limit} lower-case letters, digits and '-', "

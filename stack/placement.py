@@ -84,10 +84,7 @@ def queue_capacity(cloud: Cloud, jobs: Jobs) -> list[PoolCapacity]:
 
 
 def local_capacity_problems(jobs: Jobs, nodes: int, machine: Capacity) -> list[Problem]:
-    """Return a problem for each job that does not fit on a local cluster.
-
-    If each job fits alone, return a problem for the first one that does not fit next to other jobs.
-    """
+    """Return a problem for each job too large for a local cluster, else for the first without room next to others."""
     node = _local_node(jobs, nodes, machine)
     offer = f"the cluster has {counted(nodes, 'node')} of {node}"
     problems = []

@@ -44,13 +44,18 @@ class Unreachable(CommandError):
 
     is_running = False
     """True if its API server has answered."""
+    has_advice = False
+    """True if the message says what to do."""
 
     def report(self, up: str = "") -> str:
         """Return the message and what to do: wait for the command that changes the stack, or run `up`."""
         if self.is_running:
             return str(self)
         if holder := lock_holder(os.environ.get("STACK", DEFAULT_STACK)):
-            return f"the cluster is not running: {self}; {holder}; wait until it ends"
+            why = "" if self.has_advice else f"{self}; "
+            return f"the cluster is not running: {why}{holder}; wait until it ends"
+        if self.has_advice:
+            return str(self)
         up, down = up or make_command("up"), make_command("down")
         return f"the cluster is not running: {self}; {up} starts it again, {down} removes the stack"
 
@@ -64,12 +69,7 @@ class NotFound(Unreachable):
 class NoKubeconfig(Unreachable):
     """The kubeconfig file is missing."""
 
-    def report(self, up: str = "") -> str:
-        """Return the message, or the command that changes the stack now. The message says what to do."""
-        del up
-        if holder := lock_holder(os.environ.get("STACK", DEFAULT_STACK)):
-            return f"the cluster is not running: {holder}; wait until it ends"
-        return str(self)
+    has_advice = True
 
 
 class ClusterRemoved(NoKubeconfig):
@@ -401,10 +401,7 @@ class Cluster:
     def follow_log(
         self, pod: PodState, since_seconds: int | None, opened: Callable[[Callable[[], None]], None]
     ) -> Iterator[tuple[str, str]]:
-        """Yield time (RFC 3339) and text of each line of a pod's log, old and new, until its container ends.
-
-        `opened` gets a function that ends the stream. Another thread may call it.
-        """
+        """Yield time (RFC 3339) and text of a log's lines until its container ends. `opened` gets its end function."""
         with _translating_errors():
             timeout = (TIMEOUT[0], QUIET_SECONDS)
             answer = self._log(pod, timeout, follow=True, timestamps=True, since_seconds=since_seconds)

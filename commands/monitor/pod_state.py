@@ -122,10 +122,7 @@ class PodState:
         return self.state == "failed" and not self.is_deleted and (self.fails_job or self.has_no_restart(earlier))
 
     def backoff(self, earlier: int) -> str:
-        """Return a sentence with the time at which the Job controller replaces the failed pod, or why it does not.
-
-        `earlier` is the number of earlier failures.
-        """
+        """Return when the Job controller replaces the failed pod, or why not, after `earlier` failures; else empty."""
         if self.is_deleted or not (self.has_backoff and self.state == "failed" and self.finished):
             return ""
         if self.has_no_restart(earlier):

@@ -275,20 +275,13 @@ def restarts_of(pods: Iterable[PodState], progress: Progress | None) -> int:
 
 
 def _pod_to_blame(pods: Iterable[PodState], tails: Mapping[str, list[str]]) -> PodState | None:
-    """Return the failed pod to blame: one with a rank that ended with a code of the trainer, else the first to fail.
-
-    A host that another host ended is the last choice.
-    """
+    """Return the failed pod to blame: one with a trainer's code, else the first to fail; last, one others ended."""
 
     def blame(pod: PodState) -> tuple[bool, bool, str, tuple[bool, str, int]]:
         is_ended_by_another = any(line.startswith(ENDED_BY_ANOTHER_HOST) for line in tails[pod.uid])
         codes = exit_codes(tails[pod.uid]).values()
-        return (
-            is_ended_by_another,
-            not any(code >= FIRST_OWN_CODE for code in codes),
-            pod.finished or "9",
-            pod.place,
-        )
+        has_own_code = any(code >= FIRST_OWN_CODE for code in codes)
+        return is_ended_by_another, not has_own_code, pod.finished or "9", pod.place
 
     return min((pod for pod in pods if pod.state == "failed" and tails.get(pod.uid)), key=blame, default=None)
 
