@@ -236,10 +236,8 @@ def collect(stack: str, name: str) -> tuple[JobReport, Bucket]:
 
 def _settings(config: StackConfig, job: str) -> str:
     """Return a job's settings that differ from the defaults; empty for a job that is not in the file."""
-    for each in config.jobs:
-        if each.name == job:
-            return yaml.safe_dump(each.model_dump(mode="json", exclude_defaults=True), sort_keys=False)
-    return ""
+    spec = next((each for each in config.jobs if each.name == job), None)
+    return yaml.safe_dump(spec.model_dump(mode="json", exclude_defaults=True), sort_keys=False) if spec else ""
 
 
 def _metrics(bucket: Bucket, folder: str) -> tuple[list[Event], dict[int, Event]]:

@@ -17,11 +17,7 @@ CHARTS = (
     ("Loss", "loss", (("train", "loss", "training"), ("test", "loss", "test"))),
     ("Accuracy", "percent", (("train", "accuracy", "training"), ("test", "accuracy", "test"))),
     ("Bits per byte", "bits per byte", (("train", "bits_per_byte", "training"), ("test", "bits_per_byte", "test"))),
-    (
-        "Rate",
-        "samples or tokens a second",
-        (("train", "global_rate", "all ranks"), ("train", "rate", "rank 0")),
-    ),
+    ("Rate", "samples or tokens a second", (("train", "global_rate", "all ranks"), ("train", "rate", "rank 0"))),
     ("Waiting for data", "percent of each step", (("train", "data_wait", "rank 0"),)),
     ("Goodput", "percent of the time that trains", (("train", "goodput", "rank 0"),)),
 )

@@ -120,13 +120,10 @@ def _tpus() -> Iterator[tuple[str, list[Offer]]]:
     for generation in GENERATIONS.values():
         title = f"### `{generation.name}` with a topology, or `{generation.type_prefix}-N`"
         zones = ", ".join(sorted(generation.zones))
-        yield f"{title}\n\n{_unit_text(generation)} Zones: {zones}.", _tpu_offers(generation)
-
-
-def _unit_text(generation: TpuGeneration) -> str:
-    cores = generation.cores_in_type
-    unit = "chips" if cores == 1 else f"TensorCores, {cores} for each chip"
-    return f"N counts {unit}. A slice of several hosts has hosts of 4 chips."
+        cores = generation.cores_in_type
+        unit = "chips" if cores == 1 else f"TensorCores, {cores} for each chip"
+        text = f"N counts {unit}. A slice of several hosts has hosts of 4 chips. Zones: {zones}."
+        yield f"{title}\n\n{text}", _tpu_offers(generation)
 
 
 def _tpu_offers(generation: TpuGeneration) -> list[Offer]:

@@ -79,7 +79,10 @@ def queue_capacity(cloud: Cloud, jobs: Jobs) -> list[PoolCapacity]:
         return remaining_capacity(pool_nodes, _groups(jobs))
     if nodes := cloud.nodes_here:
         node = _local_node(jobs, nodes, this_machine())
-        return [_remaining(node, nodes, [group for group in _groups(jobs) if group.runs])]
+        groups = [group for group in _groups(jobs) if group.runs]
+        millicores = node.millicores * nodes - sum(group.count * group.per_pod.millicores for group in groups)
+        memory = node.memory * nodes - sum(group.count * group.per_pod.memory for group in groups)
+        return [PoolCapacity(name="nodes", free=Capacity(millicores=millicores, memory=memory))]
     return []
 
 
@@ -141,10 +144,3 @@ def _does_not_fit(group: PodGroup, placed: Sequence[PodGroup]) -> str:
 def _local_node(jobs: Jobs, nodes: int, machine: Capacity) -> Capacity:
     """Return the capacity that each node of the local cluster has for jobs."""
     return left_for_jobs(machine, nodes, len(needed_releases(operators_of(jobs))))
-
-
-def _remaining(node: Capacity, num_nodes: int, groups: Sequence[PodGroup]) -> PoolCapacity:
-    """Return the capacity of identical nodes minus the requests of some pod groups."""
-    millicores = node.millicores * num_nodes - sum(group.count * group.per_pod.millicores for group in groups)
-    memory = node.memory * num_nodes - sum(group.count * group.per_pod.memory for group in groups)
-    return PoolCapacity(name="nodes", free=Capacity(millicores=millicores, memory=memory))

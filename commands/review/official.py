@@ -77,8 +77,12 @@ def review_by_plugins(before: Iterable[Record], after: Iterable[Record], steps: 
             continue
         asked[name] = len(plan.actions)
         rejected += plan.rejected
-        differences += _differences(name, plan, own_actions)
         warnings += plugin.warnings
+        for key, action in plan.actions.items():
+            own_action = own_actions.get(key, "same")
+            if own_action != action:
+                why = f" ({', '.join(plan.reasons[key])})" if plan.reasons.get(key) else ""
+                differences.append(f"{key.rpartition('::')[2]}: {name} plans {action}{why}, Trainyard {own_action}")
     return PluginReview(
         asked=asked,
         rejected=tuple(rejected),
@@ -90,16 +94,6 @@ def review_by_plugins(before: Iterable[Record], after: Iterable[Record], steps: 
 
 def _is_in_package(record: Record, package: str) -> bool:
     return record.type.startswith(f"{package}:")
-
-
-def _differences(name: str, plan: _Plan, own_actions: Mapping[str, Action]) -> list[str]:
-    found = []
-    for key, action in plan.actions.items():
-        own_action = own_actions.get(key, "same")
-        if own_action != action:
-            why = f" ({', '.join(plan.reasons[key])})" if plan.reasons.get(key) else ""
-            found.append(f"{key.rpartition('::')[2]}: {name} plans {action}{why}, Trainyard {own_action}")
-    return found
 
 
 class _Plan:

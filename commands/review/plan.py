@@ -259,17 +259,12 @@ def _changes(record: Record, before: Mapping[str, Any], after: Mapping[str, Any]
         found = changes(record.type, dict(before), dict(after))
     else:
         changed = tuple(sorted(key for key in {*before, *after} if before.get(key) != after.get(key)))
-        found = Changes(changed=changed, replaced=_fixed_fields(record.type, before, after))
+        is_object = record.type.startswith("kubernetes:")
+        paths = (*IDENTITY, *FIXED_FIELDS.get((str(after.get("apiVersion")), str(after.get("kind"))), ()))
+        replaced = (path for path in paths if is_object and value_at(before, path) != value_at(after, path))
+        found = Changes(changed=changed, replaced=tuple(replaced))
     by_option = [path for path in found.paths or found.changed if is_selected(path, record.replace_on_changes)]
     return replace(found, replaced=tuple(by_option)) if by_option and not found.replaced else found
-
-
-def _fixed_fields(kind: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the fields of a Kubernetes object that differ and need a replacement."""
-    if not kind.startswith("kubernetes:"):
-        return ()
-    paths = (*IDENTITY, *FIXED_FIELDS.get((str(after.get("apiVersion")), str(after.get("kind"))), ()))
-    return tuple(path for path in paths if value_at(before, path) != value_at(after, path))
 
 
 def _changes_by_others(pair: _Pair, pairs: Mapping[str, _Pair]) -> Changes | None:
