@@ -228,11 +228,8 @@ def plan_lines(stack: str, config: StackConfig, steps: Sequence[Step], left: Quo
         known = "remaining quota unknown" if available is None else f"{available} left"
         lines.append(f"  quota: {quota.amount} of {quota.name} in {quota.location} ({known})")
     down = make_command("down", STACK=stack)
-    end = (
-        f"the workflow `destroy` ends it after {config.ttl_hours:g} h"
-        if config.ttl_hours
-        else "the stack has no `ttl_hours`"
-    )
+    end = f"the workflow `destroy` ends it after {config.ttl_hours:g} h" if config.ttl_hours else ""
+    end = end or "the stack has no `ttl_hours`"
     lines += [f"  note: {each}" for each in advice(config.cloud, config.jobs, config.ttl_hours)]
     return [*lines, f"  the costs last until {down}; {end}"]
 

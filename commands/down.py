@@ -146,11 +146,8 @@ def take_down(stack: str) -> int:
     if not worked and not file.exists() and not (has_backend() and stack_exists(stack)):
         report_abandoned()
         raise CommandError(f"{missing_file(file)}; nothing was changed")
-    print(
-        f"nothing is left; took {time.monotonic() - begun:.1f} s"
-        if worked
-        else "nothing to do: the stack has no resources"
-    )
+    left = f"nothing is left; took {time.monotonic() - begun:.1f} s"
+    print(left if worked else "nothing to do: the stack has no resources")
     report_abandoned()
     return 0
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from commands.interrupts import STILL_RUNNING, run_command, set_closing
+from commands.interrupts import STILL_RUNNING, ExitStatus, run_command, set_closing
 from commands.monitor.cluster import (
     Cluster,
     Forbidden,
@@ -59,8 +59,6 @@ from commands.monitor.screen import (
 from commands.pulumi_output import is_verbose
 from infra.make_command import make_command, option_text
 
-INTERRUPTED_STATUS = 130
-"""Exit status after Ctrl-C, as in shells."""
 POLL_SECONDS = 1.0
 DRAIN_SECONDS = 15.0
 """Seconds that the rest of the logs may take to arrive after the jobs have ended."""
@@ -492,7 +490,7 @@ def follow(
         going_on = [name for name in names if name not in ended]
         down = f"the jobs have ended; {make_command('status')} shows them, {make_command('down')} removes the stack"
         screen.note(f"stopped following; {still_running_notice(going_on, stopped) if going_on else down}")
-        return INTERRUPTED_STATUS
+        return ExitStatus.INTERRUPTED
 
 
 def still_running_notice(names: Sequence[str], stopped: Sequence[str] = ()) -> str:

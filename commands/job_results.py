@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from commands.bucket import FOLDER_SCHEME, Bucket
-from commands.follow import INTERRUPTED_STATUS, TAIL_LINES, follow
-from commands.interrupts import CommandError
+from commands.follow import TAIL_LINES, follow
+from commands.interrupts import CommandError, ExitStatus
 from commands.monitor.cluster import Cluster, StackOutputs, Unreachable
 from commands.monitor.job_state import JobState
 from commands.monitor.logs import Progress
@@ -83,7 +83,7 @@ def follow_jobs(
         detail = Detail.ALL if is_verbose() else Detail.READABLE
         screen = Screen(sys.stdout, detail=detail)
         status = follow(found, followed, screen, _make_up(), epochs=epochs_of(config), results=results) or status
-    if status == INTERRUPTED_STATUS:
+    if status == ExitStatus.INTERRUPTED:
         return status, False
     try:
         jobs = found.cluster().jobs(names)

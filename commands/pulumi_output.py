@@ -313,14 +313,12 @@ def _changed_files(metadata: Mapping[str, Any]) -> str:
     """Return the changed files of a job whose ConfigMap is replaced; empty for another resource."""
     old, new = ((metadata.get(side) or {}).get("inputs") or {} for side in ("old", "new"))
     job = ((new.get("metadata") or {}).get("labels") or {}).get(JOB_LABEL)
-    if not job or new.get("kind") != "ConfigMap":
-        return ""
     before, after = old.get("data") or {}, new.get("data") or {}
     names = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+    if not job or new.get("kind") != "ConfigMap" or not names:
+        return ""
     more = f" and {len(names) - MAX_FILES} more" if len(names) > MAX_FILES else ""
-    return (
-        f"job {job} runs again, because its files have changed: {', '.join(names[:MAX_FILES])}{more}" if names else ""
-    )
+    return f"job {job} runs again, because its files have changed: {', '.join(names[:MAX_FILES])}{more}"
 
 
 def _counts_text(counts: Counter[str]) -> str:

@@ -18,8 +18,8 @@ from commands.environment import PROJECT, program_folder, stack_environment
 from commands.interrupts import CommandError, ExitStatus
 from commands.stack import ensure_stack, settings_without_salt
 from infra.make_command import DEFAULT_STACK, make_command
-from settings.problems import ConfigError
-from settings.text import counted, wrap
+from settings.problems import ConfigError, error_text
+from settings.text import wrap
 from stack.config import load_file, parse
 
 STACK_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?")
@@ -270,7 +270,7 @@ def show(*, as_json: bool) -> int:
         if as_json:
             print(json.dumps({"file": str(file), "problems": [each.message for each in error.problems]}, indent=2))
         else:
-            _print_problems(file, error)
+            print(wrap(error_text(file.name, error), sys.stderr), file=sys.stderr)
         return 1
     except ValueError as error:
         raise CommandError(str(error)) from error
@@ -307,10 +307,5 @@ def pulumi_config(words: Sequence[str]) -> int:
                 raise InvalidSetting(f"{error}\n{file.name} is unchanged; {advice}") from error
             if not isinstance(error, ConfigError):
                 raise
-            _print_problems(file, error)
+            print(wrap(error_text(file.name, error), sys.stderr), file=sys.stderr)
     return status
-
-
-def _print_problems(file: Path, error: ConfigError) -> None:
-    text = f"{file.name}: {counted(len(error.problems), 'problem')}\n{error}"
-    print(wrap(text, sys.stderr), file=sys.stderr)

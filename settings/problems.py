@@ -20,6 +20,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, PydanticUndefined
 
 from settings.problem import Path, Problem
+from settings.text import counted
 
 SYNONYMS = {
     "backoff_limit": "restarts",
@@ -141,6 +142,12 @@ class ConfigError(ValueError):
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__("\n".join(str(problem) for problem in problems))
         self.problems = tuple(problems)
+
+
+def error_text(name: str, error: ValueError) -> str:
+    """Return the message of an error of settings, after their name and the number of problems if it has several."""
+    count = f"{name}: {counted(len(error.problems), 'problem')}\n" if isinstance(error, ConfigError) else ""
+    return f"{count}{error}"
 
 
 def problems_of(

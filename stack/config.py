@@ -29,8 +29,8 @@ from infra.make_command import COMMAND_VARIABLE, option_text
 from policy.catalogue import PolicyConfig
 from settings.problem import Path as KeyPath
 from settings.problem import Problem
-from settings.problems import ConfigError, problems_of
-from settings.text import counted, wrap
+from settings.problems import ConfigError, error_text, problems_of
+from settings.text import wrap
 from settings.types import Section
 from stack.validation import (
     SECRETS,
@@ -292,12 +292,8 @@ def main(arguments: list[str]) -> int:
     for name in arguments:
         try:
             load_file(Path(name))
-        except ConfigError as error:
-            text = f"{name}{selection}: {counted(len(error.problems), 'problem')}\n{error}"
-            print(wrap(text, sys.stderr), file=sys.stderr)
-            status = 1
         except ValueError as error:
-            print(wrap(str(error), sys.stderr), file=sys.stderr)
+            print(wrap(error_text(f"{name}{selection}", error), sys.stderr), file=sys.stderr)
             status = 1
     return status
 

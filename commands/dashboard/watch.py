@@ -268,7 +268,8 @@ class StackWatcher:
         self._outputs = StackOutputs.of(source.stack, source.outputs)
         self.source = source
         self._local = LocalCluster.of_kubeconfig(self._outputs.kubeconfig_path)
-        self._bucket = Bucket.of(source.outputs, is_cluster_local=self._local is not None)
+        self.is_local = self._local is not None
+        self._bucket = Bucket.of(source.outputs, is_cluster_local=self.is_local)
         self._cluster: Cluster | None = None  # A new client also queries the kinds that `up` has installed since.
         self._price = platform_price(source)
         self._slow_read = 0.0
@@ -278,11 +279,6 @@ class StackWatcher:
     def renew(self, source: Source) -> None:
         """Use newer outputs of the stack from the next observation on. Another thread may call it."""
         self._newest = source
-
-    @property
-    def is_local(self) -> bool:
-        """True if the cluster is on this machine."""
-        return self._local is not None
 
     def check(self) -> None:
         """Raise StackGone if the cluster on this machine was removed."""

@@ -385,18 +385,16 @@ class Cluster:
             answer = self._log(pod, TIMEOUT, tail_lines=tail_lines)
             return [] if answer is None else answer.data.decode(errors="replace").splitlines()
 
-    def stamped_log(self, pod: PodState, since_seconds: int | None = None) -> list[tuple[str, str]]:
+    def stamped_log(self, pod: PodState, since_seconds: int | None = None, **options: int) -> list[tuple[str, str]]:
         """Return time (RFC 3339) and text of each line of a pod's log so far, or of the last seconds."""
         with _translating_errors():
-            answer = self._log(pod, TIMEOUT, timestamps=True, since_seconds=since_seconds)
+            answer = self._log(pod, TIMEOUT, timestamps=True, since_seconds=since_seconds, **options)
             return [] if answer is None else [_split_timestamp(line) for line in answer.data.splitlines()]
 
     def newest_time(self, pod: PodState) -> str:
         """Return the time (RFC 3339) of the last line of a pod's log; empty if it has none."""
-        with _translating_errors():
-            answer = self._log(pod, TIMEOUT, timestamps=True, tail_lines=1)
-            lines = [] if answer is None else answer.data.splitlines()
-            return _split_timestamp(lines[-1])[0] if lines else ""
+        lines = self.stamped_log(pod, tail_lines=1)
+        return lines[-1][0] if lines else ""
 
     def follow_log(
         self, pod: PodState, since_seconds: int | None, opened: Callable[[Callable[[], None]], None]

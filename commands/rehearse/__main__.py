@@ -14,8 +14,8 @@ from commands.rehearse.report import page
 from commands.rehearse.run import Rehearsal, Subject
 from infra.make_command import make_command
 from infra.project import CHECKOUT
-from settings.problems import ConfigError
-from settings.text import counted, wrap
+from settings.problems import error_text
+from settings.text import wrap
 from simulation.cloud import lifecycle
 from stack.config import StackConfig, load_file
 from workloads.kinds import operators_of
@@ -44,8 +44,7 @@ def main(arguments: list[str]) -> int:
     try:
         config = load_file(file)
     except ValueError as error:
-        count = f"{file.name}: {counted(len(error.problems), 'problem')}\n" if isinstance(error, ConfigError) else ""
-        print(f"{count}{error}", file=sys.stderr)
+        print(error_text(file.name, error), file=sys.stderr)
         return 1
     if config.cloud.provisioned is None:
         print(

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -39,6 +39,7 @@ MAX_WAIT_SECONDS = 120.0
 """Maximum wait, in seconds, for nodes and pods to stop changing."""
 WAIT_SECONDS_PER_POD = 0.3
 """Seconds added to MAX_WAIT_SECONDS for each pod of a job."""
+SETTINGS = "settings.yaml"
 CHECKPOINT = "step-000000001/checkpoint.json"
 """Key that each job writes below checkpoints/JOB in the bucket, as a real job does."""
 
@@ -81,15 +82,16 @@ class Rehearsal:
     def _run(self) -> Report:
         begun = time.monotonic()
         report = Report(stack=self.subject.stack, fault=self.fault)
-        if self.subject.cloud:
-            price = self.subject.cloud.cost_estimate()
+        cloud = self.subject.cloud
+        if cloud:
+            price = cloud.cost_estimate()
             report.cost = {part: money.amount for part, money in price.by_part().items()}
             report.cost_total, report.unpriced = str(price.total), list(price.unpriced)
         if self.folder.exists():
             shutil.rmtree(self.folder)
         self.folder.mkdir(mode=0o700, parents=True)
         try:
-            with self._object_store() as store:
+            with running(cloud.scheme) if cloud else nullcontext(Properties()) as store:
                 cluster = control_plane.prepare(self.folder, self.cluster)
                 settings = {**cluster, **store, "quotas": dict(self.quotas or {})}
                 new_state(self.folder, fault=self.fault, settings=settings)
@@ -110,13 +112,9 @@ class Rehearsal:
         report.wall_seconds = time.monotonic() - begun
         return report
 
-    def _object_store(self) -> AbstractContextManager[Properties]:
-        cloud = self.subject.cloud
-        return running(cloud.scheme) if cloud else nullcontext({})
-
     def _up(self, report: Report) -> bool:
         if self.subject.settings:
-            folders.write_settings(self.subject.settings, self._settings)
+            folders.write_settings(self.subject.settings, self.folder / SETTINGS)
         self._pulumi("stack", "init", self.subject.stack, quiet=True)
         done = self._pulumi("up", "--yes", "--skip-preview")
         # A leak fault happens only during `destroy`.
@@ -233,10 +231,6 @@ class Rehearsal:
         if receipt.empty == bool(report.left):
             report.problems.append(f"verify-empty found {list(receipt.left)}, but {report.left} is left")
 
-    @property
-    def _settings(self) -> Path:
-        return self.folder / "settings.yaml"
-
     def _exported(self) -> dict[str, Any]:
         words, environment = (
             ["pulumi", "stack", "export", "--stack", self.subject.stack],
@@ -250,7 +244,7 @@ class Rehearsal:
 
     def _pulumi(self, *words: str, quiet: bool = False) -> bool:
         has_settings = self.subject.settings and words[0] in ("up", "destroy", "refresh")
-        given = ["--config-file", str(self._settings)] if has_settings else []
+        given = ["--config-file", str(self.folder / SETTINGS)] if has_settings else []
         stack = [] if words[:2] == ("stack", "init") else ["--stack", self.subject.stack]
         shown = self.verbose and not quiet
         command = ["pulumi", *words, *stack, *given, "--non-interactive", "--color", "never"]

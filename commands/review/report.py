@@ -257,11 +257,8 @@ def _named(steps: Iterable[Step]) -> Iterator[str]:
             by_provider[step.provider] += 1
             continue
         why = ", ".join(format_change(path, step.before, step.inputs) for path in step.changed)
-        stays = (
-            "; the existing one stays in the cloud and costs money until you delete it"
-            if step.kept and step.action != "update"
-            else ""
-        )
+        rest = "; the existing one stays in the cloud and continues to cost"
+        stays = rest if step.kept and step.action != "update" else ""
         recycles = f"; **{step.recycles}**" if step.recycles else ""
         yield f"- `{step.name}`{why and f': {why}'}{stays}{recycles}"
     yield from (f"- {count} more because their provider `{name}` changes" for name, count in by_provider.items())
