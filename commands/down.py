@@ -100,10 +100,7 @@ def settings_options(stack: str) -> Iterator[tuple[str, ...]]:
 
 
 def should_stop_jobs(resources: Sequence[Mapping[str, Any]]) -> bool:
-    """Return True if the state has jobs on nodes that Pulumi would delete before the jobs have ended.
-
-    The jobs of a local cluster end with it. After an interrupted `down`, the stack's outputs may name deleted jobs.
-    """
+    """Return True if Pulumi would delete nodes, other than a local cluster's, before the jobs have ended."""
     urns = [str(each["urn"]) for each in resources]
     has_jobs = any(JOB_TYPE in urn for urn in urns)
     return has_jobs and not any(urn.endswith(CLUSTER_RESOURCE) for urn in urns)
@@ -146,8 +143,8 @@ def take_down(stack: str) -> int:
     if not worked and not file.exists() and not (has_backend() and stack_exists(stack)):
         report_abandoned()
         raise CommandError(f"{missing_file(file)}; nothing was changed")
-    left = f"nothing is left; took {time.monotonic() - begun:.1f} s"
-    print(left if worked else "nothing to do: the stack has no resources")
+    text = f"nothing is left; took {time.monotonic() - begun:.1f} s"
+    print(text if worked else "nothing to do: the stack has no resources")
     report_abandoned()
     return 0
 

@@ -288,10 +288,7 @@ def _is_number(value: Any) -> bool:
 
 
 def seconds_per_unit(event: Event) -> float | None:
-    """Return a rank's own seconds per sample or token, without the wait for the other ranks' gradients.
-
-    All ranks of a job take the same steps, so their rates are equal. A slow rank is the one that waits least.
-    """
+    """Return a rank's own seconds per sample or token. All ranks take equal steps: a slow one waits least."""
     rate, waited = event.get("rate"), event.get("all_reduce")
     if not isinstance(rate, int | float) or rate <= 0:
         return None

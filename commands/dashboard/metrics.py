@@ -132,10 +132,7 @@ class EventFile:
     _inode: int = 0
 
     def read(self, seconds: float = READ_SECONDS) -> Iterator[list[Event]]:
-        """Yield the new events, a chunk of the file at a time, for at most about `seconds`.
-
-        If the file was replaced or is shorter than before, yield an empty list and read from the beginning.
-        """
+        """Yield the new events in chunks, for about `seconds`. Yield an empty list first if the file was replaced."""
         try:
             opened = self.path.open("rb")
         except OSError:

@@ -339,10 +339,7 @@ def _step(action: Action, record: Record, before: Record | None = None, changed:
 
 
 def with_unknown_outputs(value: Any, outputs: Mapping[str, Any], *, whole: bool = True) -> Any:
-    """Return an input in which the parts made of outputs are unknown.
-
-    If no part contains an output, the program has transformed it: the whole input is unknown, unless `whole` is False.
-    """
+    """Return an input whose parts made of outputs are unknown; all of it, if `whole` and the program transformed it."""
     texts = {str(each) for each in _leaves(dict(outputs)) if each not in (None, "")}
     found = _replaced(value, texts)
     return UNKNOWN if whole and found == value else found
