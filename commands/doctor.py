@@ -87,7 +87,7 @@ def _optional(name: str, found: str, remedy: str) -> Finding:
 
 
 def _machine(missing: list[Step]) -> Iterator[Finding]:
-    """Check the hardware, also for the missing steps of set-up."""
+    """Check the hardware, including the needs of the missing set-up steps."""
     capacity, cache = this_machine(), cache_folder()
     needed = max(needed_bytes(missing), lifecycle.RUN_BYTES)
     free = shutil.disk_usage(next(each for each in (cache, *cache.parents) if each.exists())).free

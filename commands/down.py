@@ -61,9 +61,9 @@ def destroy(stack: str) -> bool:
         if should_stop_jobs(resources):
             stop_jobs(lambda *words: pulumi(*words, "--stack", stack, *options))
         pulumi("destroy", "--yes", "--skip-preview", "--stack", stack, *options)
-    # Pulumi destroys by the state: the settings may have changed since the last `up`. It retains only a bucket.
+    # Do not read the settings, which may have changed since the last `up`. In the state, only a bucket is retained.
     if before.get("bucket_url") and any(each.get("retainOnDelete") for each in resources):
-        print(f"kept because of `bucket.keep`, and continues to cost: {before['bucket_url']}")
+        print(f"kept because of `bucket.keep`; it costs money until you delete it: {before['bucket_url']}")
     return True
 
 

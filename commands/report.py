@@ -82,7 +82,7 @@ class JobReport:
     """Time when the job ended, in seconds since 1970. If None, use the time of its last event."""
 
     def curve(self, name: str, key: str) -> list[tuple[float, float]]:
-        """Return step and value of a key in the events of one name. Drop points that a later run repeats."""
+        """Return step and value of `key` of each event called `name`. Drop points that a restarted run repeats."""
         found: list[tuple[float, float]] = []
         for event in self.events:
             step, value = event.get("global_step"), event.get(key)
@@ -292,7 +292,7 @@ def failed_end(cluster: Cluster, state: JobState, pods: Sequence[PodState]) -> l
 
 
 def log_events(log_of: Callable[[PodState], Iterable[tuple[str, str]]], pods: Sequence[PodState]) -> list[Event]:
-    """Return the events that the first host has printed, also in its replaced pods. `log_of` reads a pod's log."""
+    """Return the events that the first host has printed, including those in replaced pods that still exist."""
     first = sorted((pod for pod in pods if pod.index == 0 and pod.has_log), key=lambda pod: pod.created)
     found: list[Event] = []
     for pod in first:
@@ -302,7 +302,11 @@ def log_events(log_of: Callable[[PodState], Iterable[tuple[str, str]]], pods: Se
 
 
 def report(job: str, output: Path | None, *, as_json: bool) -> int:
-    """Return the events that the first host has printed, also in its replaced pods. `log_of` reads a pod's log."""
+    """Write the report of a job, by default next to its run record.
+
+    With `as_json`, print its numbers, and write the page only to `output`. If a stopped job has neither a log nor
+    metrics, keep the earlier page.
+    """
     stack = os.environ.get("STACK", DEFAULT_STACK)
     found, bucket = collect(stack, job)
     if as_json:

@@ -70,7 +70,7 @@ TIME_TO_LIVE = ("ttl_hours", "deadline_seconds")
 
 
 def unknown_key(key: str, allowed: Sequence[str], inner_keys: Mapping[str, str] | None = None) -> str:
-    """Return the error message for an unknown key. `inner_keys` has keys of sections below, as `section.key`."""
+    """Return the error message for an unknown key. `inner_keys` maps the keys of nested sections to `section.key`."""
     return f"unknown key; {_remedy(key, allowed, inner_keys or {})}; allowed here: {', '.join(allowed)}"
 
 
@@ -153,7 +153,7 @@ def error_text(name: str, error: ValueError) -> str:
 def problems_of(
     error: ValidationError, model: type[BaseModel], number_texts: Mapping[Path, str] = MappingProxyType({})
 ) -> list[Problem]:
-    """Return the problems that pydantic found. `number_texts` has the source text of numbers, if known."""
+    """Return the problems that pydantic found. `number_texts` maps the path of a number to its text in the file."""
     errors = error.errors(include_url=False)
     # A factory default is missing if the fields that it depends on are invalid. Those fields have their own errors.
     return [_problem(each, model, number_texts) for each in errors if each["type"] != "default_factory_not_called"]

@@ -78,7 +78,7 @@ class LanguageEstimate:
                 price = "${:,.0f} to ${:,.0f} for 10^9 tokens".format(*self.usd_per_billion_tokens)
             found.append(
                 f"- {self.job}: {price}, at {low:,.0f} to {high:,.0f} tokens a second on each GPU. This is an "
-                f"estimate, not a measurement: {shares} of the GPU's peak, as [{ANCHOR}]({ANCHOR_SOURCE})"
+                f"estimate, not a measurement: {shares} of the GPU's peak, as in [{ANCHOR}]({ANCHOR_SOURCE})"
             )
         return found
 

@@ -110,8 +110,8 @@ class Plugin:
 
     def configure(self, package: str, settings: Mapping[str, Any]) -> None:
         """Give the plugin its settings, without credentials. Raises PluginDied, or PluginRejected for wrong ones."""
-        every = {**settings, **SETTINGS.get(package, {})}
-        texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in every.items()}
+        all_settings = {**settings, **SETTINGS.get(package, {})}
+        texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in all_settings.items()}
         variables = {f"{package}:config:{key}": value for key, value in texts.items()}
         self._call(
             "Configure",

@@ -123,7 +123,7 @@ def test_goodput_and_spans_by_cause_reach_until_now() -> None:
 
 @pytest.mark.parametrize(("state", "seconds"), [("running", {}), ("complete", {}), ("pending", {"waiting": 900})])
 def test_job_without_events_has_only_waiting_time(state: str, seconds: dict[str, float]) -> None:
-    empty = JobMetrics(curves=Curves(WANTED), times=RunTimes(BEGUN))
+    empty = JobMetrics(curves=Curves(WANTED), times=RunTimes(START_TIME))
     jobs = {"digits": replace(observed().jobs["digits"], state=state)}
     job = job_of(document(observed(jobs=jobs, metrics={"digits": empty})))
     assert (job["seconds"], bool(job["spans"])) == (seconds, bool(seconds))
