@@ -230,10 +230,7 @@ def complete_record(record: Mapping[str, Any], state: JobState) -> dict[str, Any
 
 
 def write_record(bucket: str, record: Mapping[str, Any]) -> str:
-    """Write the record into its job's folder of the bucket. Return its URL. Raises WriteFailed.
-
-    The user's `gcloud` or `aws` writes to a cloud's bucket. Not yet tested with a cloud account.
-    """
+    """Write the record into its job's folder of the bucket. Return its URL. Raises WriteFailed. Untested in a cloud."""
     target, text = f"{bucket.rstrip('/')}/{record['bucket_prefix']}/{RECORD_FILE}", json.dumps(record, indent=2)
     scheme, _, path = target.partition("://")
     try:
