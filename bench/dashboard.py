@@ -18,10 +18,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from commands.dashboard.document import JobMetrics, Observed, document
-from commands.dashboard.metrics import Curves, without_rest
+from commands.dashboard.document import WANTED, JobMetrics, Observed, document
+from commands.dashboard.metrics import RANK_KEYS, Curves
 from commands.dashboard.server import Hub, Server, serve, stop
-from commands.dashboard.watch import WANTED, JobFeed
+from commands.dashboard.watch import JobFeed
 from commands.monitor.job_state import JobState
 from commands.monitor.pod_state import INDEX, Object, pod_state
 from commands.run_times import times_of
@@ -96,7 +96,8 @@ def large_state(events: list[dict[str, Any]]) -> tuple[bytes, bytes, Mapping[str
     curves = Curves(WANTED)
     curves.add(events)
     world = HOSTS * PROCESSES
-    latest = {rank: without_rest(train_event(len(events), rank, world, START_TIME + 3600)) for rank in range(world)}
+    found = {rank: train_event(len(events), rank, world, START_TIME + 3600) for rank in range(world)}
+    latest = {rank: {key: event[key] for key in RANK_KEYS if key in event} for rank, event in found.items()}
     metrics = JobMetrics(curves=curves, times=times_of(events, START_TIME - 60), latest=latest, moments=[])
     pods = {"items": [pod("large", index, "job", processes=PROCESSES) for index in range(HOSTS)]}
     nodes = {"items": [node(index) for index in range(HOSTS)]}

@@ -30,10 +30,8 @@ LIST = {"gs": ("gcloud", "storage", "ls"), "s3": ("aws", "s3", "ls")}
 COPY = {"gs": ("gcloud", "storage", "cp", "--recursive"), "s3": ("aws", "s3", "cp", "--recursive")}
 DELETE = {"gs": ("gcloud", "storage", "rm", "--recursive"), "s3": ("aws", "s3", "rm", "--recursive")}
 MOVE = {"gs": ("gcloud", "storage", "mv"), "s3": ("aws", "s3", "mv", "--recursive")}
-"""Commands that move all objects of a folder, one by one.
-
-https://cloud.google.com/sdk/gcloud/reference/storage/mv, https://docs.aws.amazon.com/cli/latest/reference/s3/mv.html
-"""
+"""Commands that move all objects of a folder, one by one:
+https://cloud.google.com/sdk/gcloud/reference/storage/mv, https://docs.aws.amazon.com/cli/latest/reference/s3/mv.html"""
 CHECKPOINT_NAME = re.compile(r"step-\d{9}")
 """Name of a checkpoint's folder (trainer/checkpoints/checkpoint.py)."""
 MANIFEST = "checkpoint.json"
@@ -55,7 +53,6 @@ class Bucket:
     """Bucket of a stack."""
 
     url: str
-    """URL of the bucket."""
     is_cluster_local: bool
     """True if the cluster is on this machine. Otherwise a `file://` bucket is a folder on a node."""
 
@@ -99,10 +96,7 @@ class Bucket:
         return next((name for name in saved if MANIFEST in self.names(f"{folder}/{name}")), "")
 
     def copy(self, folder: str, to: Path) -> None:
-        """Copy a folder of the bucket into `to`, as a folder of the same name. Raises BucketError.
-
-        A failed or interrupted copy leaves no incomplete file.
-        """
+        """Copy a folder of the bucket to a folder of its name in `to`, without incomplete files. Raises BucketError."""
         self._check()
         name = folder.rpartition("/")[2]
         try:

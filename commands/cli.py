@@ -5,25 +5,31 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
 from commands.command_line import (
+    PROJECT_OPTION,
     ClusterCommand,
     OrderedGroup,
     RootCommand,
+    SetUpCommand,
     StackCommand,
     job_argument,
     json_option,
     option,
+    output_option,
+    port_option,
     run_group,
-    stack_option,
     verbose_option,
     yes_option,
 )
-from commands.interrupts import Interrupted, run_child, run_command
+from commands.interrupts import run_command, run_set_up
 from infra.make_command import command_title
 from infra.project import CHECKOUT, PROJECT_VARIABLE
+
+SET_UP_CLOSING = "set-up keeps what it has finished; the next run continues"
 
 
 def print_version(ctx: click.Context, _parameter: click.Parameter, is_set: bool) -> None:
@@ -56,7 +62,6 @@ def cli() -> None:
 
 
 @cli.command(cls=ClusterCommand)
-@stack_option
 @option(
     "--job",
     "--example",
@@ -89,7 +94,6 @@ def up(job: str | None, yes: bool, as_json: bool) -> int:
 
 
 @cli.command(cls=ClusterCommand)
-@stack_option
 @job_argument
 @json_option
 def stop(job: str | None, as_json: bool) -> int:
@@ -102,7 +106,6 @@ def stop(job: str | None, as_json: bool) -> int:
       trainyard stop
       trainyard stop digits --stack dev
     """
-    os.environ["JOB"] = ""
     from commands import jobs as command
     from commands.status import with_status
 
@@ -110,7 +113,6 @@ def stop(job: str | None, as_json: bool) -> int:
 
 
 @cli.command(cls=ClusterCommand)
-@stack_option
 @job_argument
 @json_option
 @verbose_option
@@ -121,7 +123,6 @@ def resume(job: str | None, as_json: bool) -> int:
     Example:
       trainyard resume digits
     """
-    os.environ["JOB"] = ""
     from commands import jobs as command
     from commands.status import with_status
 
@@ -129,7 +130,6 @@ def resume(job: str | None, as_json: bool) -> int:
 
 
 @cli.command(cls=ClusterCommand)
-@stack_option
 @job_argument
 @option(
     "--fresh",
@@ -150,7 +150,6 @@ def rerun(job: str | None, fresh: bool, yes: bool, as_json: bool) -> int:
       trainyard rerun digits
       trainyard rerun digits --fresh
     """
-    os.environ["JOB"] = ""
     from commands import jobs as command
     from commands.status import with_status
 
@@ -158,7 +157,6 @@ def rerun(job: str | None, fresh: bool, yes: bool, as_json: bool) -> int:
 
 
 @cli.command(cls=ClusterCommand)
-@stack_option
 @job_argument
 @json_option
 @option("--to", envvar="TO", metavar="FOLDER", type=click.Path(file_okay=False, path_type=Path), help="Default: ./JOB.")
@@ -173,14 +171,12 @@ def fetch(job: str | None, as_json: bool, to: Path | None, should_copy_all: bool
       trainyard fetch digits
       trainyard fetch digits --to results/digits --all
     """
-    os.environ["JOB"] = ""
     from commands import bucket as command
 
     return command.fetch(job or "", to, should_copy_all=should_copy_all, as_json=as_json)
 
 
 @cli.command(cls=ClusterCommand)
-@stack_option
 @option("--orphan", envvar="ORPHAN", metavar="NAME", help="Delete this cluster, whose checkout no longer exists.")
 @json_option
 @verbose_option
@@ -200,7 +196,6 @@ def down(orphan: str | None, as_json: bool) -> int:
 
 
 @cli.command(cls=ClusterCommand)
-@stack_option
 @json_option
 def status(as_json: bool) -> int:
     """Show jobs and hosts: state, step, loss, rate, problems.
@@ -216,7 +211,6 @@ def status(as_json: bool) -> int:
 
 
 @cli.command(cls=ClusterCommand)
-@stack_option
 @job_argument
 @option("--rank", type=int, envvar="RANK", help="Show only this rank.")
 @option("--no-follow", is_flag=True, help="Print the lines so far and exit.")
@@ -234,12 +228,10 @@ def logs(job: str | None, rank: int | None, no_follow: bool, as_json: bool) -> i
     """
     from commands import follow
 
-    words = [*(["--job", job] if job else []), *(["--rank", str(rank)] if rank is not None else [])]
-    return follow.main([*words, *(["--no-follow"] if no_follow else []), *(["--json"] if as_json else [])])
+    return follow.main(job or "", rank, no_follow=no_follow, as_json=as_json)
 
 
 @cli.command("exec", cls=ClusterCommand, context_settings={"allow_interspersed_args": False})
-@stack_option
 @option("--job", envvar="JOB", metavar="NAME", help="The job. Needed if the stack has several.")
 @option("--rank", envvar="RANK", default="0", show_default=True, help="The rank, or a role such as `launcher`.")
 @click.argument("command", nargs=-1)
@@ -260,21 +252,19 @@ def exec_(job: str | None, rank: str, command: tuple[str, ...]) -> int:
 
 
 @cli.command(cls=StackCommand)
-@stack_option
 @json_option
 @option("--base", metavar="COMMIT", help="Compare with this branch or commit.")
 @option("--engine", is_flag=True, help="Compare with the deployed stack. Needs credentials.")
 @option("--credentials", is_flag=True, help="Query the running jobs and the remaining quota.")
 @option("--no-plugins", is_flag=True, help="Leave out the checks by the clouds' official plugins.")
+@option("--rehearsal", hidden=True, type=click.Path(path_type=Path), help="Output of `rehearse --json`.")
 @option(
     "--output",
     metavar="FOLDER",
-    type=click.Path(file_okay=False),
+    type=click.Path(file_okay=False, path_type=Path),
     help="Write report.md, comment.md, report.html, report.json.",
 )
-def preview(
-    as_json: bool, base: str | None, engine: bool, credentials: bool, no_plugins: bool, output: str | None
-) -> int:
+def preview(**options: Any) -> int:
     """Show resources, cost, quota and broken rules of a change.
 
     Needs no credentials without --engine and --credentials. Exit status 1: the change must not be merged.
@@ -284,17 +274,12 @@ def preview(
       trainyard preview --stack dev
       trainyard preview --stack dev --base HEAD~1 --json
     """
-    flags = {"--engine": engine, "--credentials": credentials, "--no-plugins": no_plugins, "--json": as_json}
-    values = {"--base": base, "--output": output}
-    words = [flag for flag, is_set in flags.items() if is_set]
-    words += [word for name, value in values.items() if value for word in (name, value)]
     from commands import preview as command
 
-    return command.main(words)
+    return command.main(os.environ["STACK"], **options)
 
 
 @cli.command(cls=RootCommand)
-@stack_option
 @json_option
 @verbose_option
 @option("--fault", envvar="FAULT", metavar="FAULT", help="Inject a fault, such as stockout:nodepool:gpus.")
@@ -312,25 +297,16 @@ def rehearse(as_json: bool, fault: str | None, quota: tuple[str, ...], name: str
       trainyard rehearse --stack dev --fault stockout:nodepool:gpus
       trainyard rehearse --stack dev --page rehearsal.html
     """
-    words = [os.environ["STACK"], *(["--json"] if as_json else []), *(["--fault", fault] if fault else [])]
-    words += [word for each in quota for word in ("--quota", each)]
     from commands.rehearse import __main__ as command
 
-    options = {"--name": name, "--page": page}
-    return command.main([*words, *(word for option, value in options.items() if value for word in (option, value))])
+    options = [*(("--quota", each) for each in quota), ("--fault", fault), ("--name", name), ("--page", page)]
+    words = [word for option, value in options if value for word in (option, value)]
+    return command.main([os.environ["STACK"], *(["--json"] if as_json else []), *words])
 
 
 @cli.command(cls=ClusterCommand)
-@stack_option
 @job_argument
-@option(
-    "--port",
-    type=click.IntRange(1, 65535),
-    envvar="PORT",
-    default=6006,
-    show_default=True,
-    help="Port on this machine.",
-)
+@port_option(6006, 1, "Port on this machine.")
 def tensorboard(job: str | None, port: int) -> int:
     """Serve curves and profiles in TensorBoard.
 
@@ -345,21 +321,13 @@ def tensorboard(job: str | None, port: int) -> int:
 
     command.check_port(port)
     os.environ.update(JOB=job or "", PORT=str(port))
-    packages = ("setup/python", ".venv-tensorboard", "requirements-tensorboard.txt")
-    return command.serve_tensorboard(lambda: run_set_up(*packages))
+    set_up = ("setup/python", ".venv-tensorboard", "requirements-tensorboard.txt")
+    return command.serve_tensorboard(lambda: run_set_up(set_up, SET_UP_CLOSING))
 
 
 @cli.command(cls=ClusterCommand)
-@stack_option
 @option("--only", is_flag=True, help="Show only the stack of --stack, not all that are up.")
-@option(
-    "--port",
-    envvar="PORT",
-    type=click.IntRange(0, 65535),
-    default=6007,
-    show_default=True,
-    help="Port on this machine; 0 for a free one.",
-)
+@port_option(6007, 0, "Port on this machine; 0 for a free one.")
 @option(
     "--open/--no-open",
     "opens",
@@ -383,7 +351,6 @@ def dashboard(only: bool, port: int, opens: bool | None) -> int:
 
 
 @cli.command("verify-empty", cls=ClusterCommand)
-@stack_option
 def verify_empty() -> int:
     """List leftovers of a destroyed stack.
 
@@ -397,19 +364,13 @@ def verify_empty() -> int:
     """
     from commands import cloud_inventory as command
 
-    return command.main([])
+    return command.main(os.environ["STACK"])
 
 
 @cli.command(cls=ClusterCommand)
-@stack_option
 @job_argument
 @json_option
-@option(
-    "--output",
-    metavar="FILE",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="The page. Default: report.html next to the run record, or in this folder for a cloud's bucket.",
-)
+@output_option("The page. Default: report.html next to the run record, or in this folder for a cloud's bucket.")
 def report(job: str | None, as_json: bool, output: Path | None) -> int:
     """Write a page about JOB: curves, restarts, settings, price.
 
@@ -420,23 +381,16 @@ def report(job: str | None, as_json: bool, output: Path | None) -> int:
       trainyard report digits
       trainyard report digits --output digits.html
     """
-    os.environ["JOB"] = ""
     from commands import report as command
 
     return command.report(job or "", output, as_json=as_json)
 
 
 @cli.command(cls=ClusterCommand)
-@stack_option
 @job_argument
 @json_option
 @option("--rank", type=click.IntRange(0), default=0, show_default=True, envvar="RANK", help="The rank.")
-@option(
-    "--output",
-    metavar="FILE",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="The page. Default: profile-JOB-RANK.html in this folder.",
-)
+@output_option("The page. Default: profile-JOB-RANK.html in this folder.")
 def profile(job: str | None, as_json: bool, rank: int, output: Path | None) -> int:
     """Write a page about the trace that JOB has recorded.
 
@@ -448,20 +402,12 @@ def profile(job: str | None, as_json: bool, rank: int, output: Path | None) -> i
       trainyard profile digits
       trainyard profile digits --rank 3 --json
     """
-    os.environ["JOB"] = ""
     from commands import profile as command
 
     return command.profile(job or "", rank, output, as_json=as_json)
 
 
-@cli.command()
-@option(
-    "--project",
-    "-C",
-    metavar="FOLDER",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="The folder with the stacks. Default: the working directory or the nearest folder above it.",
-)
+@cli.command(params=[PROJECT_OPTION])
 @json_option
 def doctor(project: Path | None, as_json: bool) -> int:
     """Check this machine, and show how to fix what is missing.
@@ -481,8 +427,7 @@ def doctor(project: Path | None, as_json: bool) -> int:
 
 
 @cli.command(cls=ClusterCommand)
-@stack_option
-@option("--output", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help="The archive.")
+@output_option("The archive.")
 def bundle(output: Path | None) -> int:
     """Pack an archive for a bug report, without secrets.
 
@@ -498,7 +443,6 @@ def bundle(output: Path | None) -> int:
 
 
 @cli.command(cls=StackCommand, context_settings={"ignore_unknown_options": True})
-@stack_option
 @json_option
 @click.argument("action", type=click.Choice(["show", "set", "get", "rm"]), default="show", metavar="[ACTION]")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[KEY] [VALUE]")
@@ -545,7 +489,6 @@ def init(project: Path | None, stack: str, **given: str | int | None) -> int:
 
 
 @cli.command(cls=ClusterCommand)
-@stack_option
 def shell() -> int:
     """Open a shell with the stack's pulumi, kubectl and python.
 
@@ -553,7 +496,7 @@ def shell() -> int:
     Example:
       trainyard shell --stack dev
     """
-    if status := run_set_up(sys.executable, "-m", "setup"):
+    if status := run_set_up([sys.executable, "-m", "setup"], SET_UP_CLOSING):
         return status
     from commands import shell as command
 
@@ -561,7 +504,7 @@ def shell() -> int:
     return 1
 
 
-@cli.command(cls=RootCommand)
+@cli.command(cls=SetUpCommand)
 def setup() -> int:
     """Install tools and build the trainer's image.
 
@@ -571,7 +514,7 @@ def setup() -> int:
     Example:
       trainyard setup
     """
-    return run_set_up(sys.executable, "-m", "setup")
+    return run_set_up([sys.executable, "-m", "setup"], SET_UP_CLOSING)
 
 
 @cli.command()
@@ -591,14 +534,6 @@ def completion(name: str) -> int:
     assert found is not None
     click.echo(found(cli, {}, "trainyard", "_TRAINYARD_COMPLETE").source())
     return 0
-
-
-def run_set_up(*words: str) -> int:
-    """Run a program of set-up. Return its exit status."""
-    done = run_child(words, name="set-up", cwd=CHECKOUT)
-    if done.is_stopped:
-        raise Interrupted("set-up keeps what it has finished; the next run continues")
-    return done.status
 
 
 def main(arguments: list[str]) -> int:

@@ -1,15 +1,13 @@
 """A cloud stack's resources as the cloud itself lists them: leftovers after a destroy, and pending creations to adopt.
 
-`make verify-empty` lists the leftovers, writes a receipt, and exits with 1 if there are any. --simulated queries the
-simulated clouds of a rehearsal. The real `gcloud` and `aws` accept the arguments of every listing. On moto, a server
-that simulates AWS, the listing tells two stacks apart. Not yet tested with a cloud account.
+`make verify-empty` lists the leftovers, writes a receipt, and exits with 1 if there are any. The real `gcloud` and
+`aws` accept the arguments of every listing. On moto, a server that simulates AWS, the listing tells two stacks apart.
+Not yet tested with a cloud account.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import re
 import subprocess
 import sys
@@ -105,12 +103,10 @@ class Receipt:
     stack: str
     source: str
     """Source of the listing: `gcloud`, `aws`, `simulated` or `this machine`."""
-    at: str
-    """Time of the inventory."""
+    at: str = field(default_factory=lambda: datetime.now(tz=UTC).isoformat(timespec="seconds"))
     looked_at: Mapping[str, int] = field(default_factory=dict)
     """Kind -> number of resources, including those that do not belong to the stack."""
     left: tuple[str, ...] = ()
-    """Leftovers of the stack."""
     kept: tuple[str, ...] = ()
     """Buckets that stay because of the settings. They cost money until the user deletes them."""
 
@@ -139,40 +135,24 @@ def verify(stack: str, cloud: ProvisionedCloud, source: str, lister: Lister, min
                     networks.add(each.id)
                 stays = each.kind == "bucket" and cloud.keeps_bucket
                 (kept if stays else left).append(f"{each.kind} {each.name}")
-    return Receipt(
-        stack=stack,
-        source=source,
-        at=datetime.now(tz=UTC).isoformat(timespec="seconds"),
-        looked_at=looked_at,
-        left=tuple(sorted(left)),
-        kept=tuple(sorted(kept)),
-    )
+    return Receipt(stack=stack, source=source, looked_at=looked_at, left=tuple(sorted(left)), kept=tuple(sorted(kept)))
 
 
 def receipt_of(stack: str, folder: Path | None) -> Receipt:
-    """Return the receipt of a stack.
-
-    Raises ValueError for wrong settings, CalledProcessError or FileNotFoundError for a failed or missing cloud command.
-    """
+    """Return a stack's receipt. Raises ValueError, CalledProcessError, FileNotFoundError (no cloud command)."""
     if cloud := load_file(PROJECT / f"Pulumi.{stack}.yaml").cloud.provisioned:
         mine = ownership(cloud)
         if folder is not None:
             return verify(stack, cloud, "simulated", simulated(folder), mine)
         return verify(stack, cloud, cloud.command, cloud.lister(mine, run_json), mine)
-    now = datetime.now(tz=UTC).isoformat(timespec="seconds")
     left = lifecycle.find_leftovers(stack_cluster(str(PROJECT), stack))
-    return Receipt(stack=stack, source="this machine", at=now, left=tuple(left))
+    return Receipt(stack=stack, source="this machine", left=tuple(left))
 
 
-def main(arguments: list[str]) -> int:
-    """Write the receipt. Return 0 if nothing is left, 1 if something is, 2 if the cloud could not be queried."""
-    parser = argparse.ArgumentParser(prog=command_title("verify-empty"), description=__doc__)
-    parser.add_argument("--stack", default=os.environ.get("STACK", "local"), help="the stack; by default $STACK")
-    parser.add_argument("--simulated", type=Path, help="folder of a rehearsal's clouds")
-    parser.add_argument("--output", type=Path, help="the receipt; by default .trainyard/receipts/STACK.json")
-    options = parser.parse_args(arguments)
+def main(stack: str, *, simulated: Path | None = None) -> int:
+    """Write the receipt, of `simulated` clouds if given. Return 0 if nothing is left, 1 if something is, else 2."""
     try:
-        receipt = receipt_of(options.stack, options.simulated)
+        receipt = receipt_of(stack, simulated)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
@@ -184,7 +164,7 @@ def main(arguments: list[str]) -> int:
         reason = " ".join(error.stderr.split())
         print(f"{command_title('verify-empty')}: `{' '.join(error.cmd)}` failed: {reason}", file=sys.stderr)
         return 2
-    file = options.output or STATE / "receipts" / f"{options.stack}.json"
+    file = STATE / "receipts" / f"{stack}.json"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(receipt.to_json(), encoding="utf-8")
     print(receipt.to_json())
@@ -259,7 +239,6 @@ def _import(exported: Mapping[str, Any], run: Callable[..., bool]) -> bool:
 
 
 def _forget_creates(run: Callable[..., bool]) -> bool:
-    """Remove the pending creations from the current state."""
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         if not run("stack", "export", "--file", file.name):
             return False
@@ -274,10 +253,7 @@ def _find_nothing(type_: str, _inputs: Mapping[str, Any], _taken: frozenset[str]
 
 
 def find_in_cloud(cloud: ProvisionedCloud, lister: Lister) -> Find:
-    """Return a Find that uses a cloud's listings.
-
-    A resource with a `Name` tag matches by that tag and the cluster label. Any other matches by all its known facts.
-    """
+    """Return a Find that uses a cloud's listings: by the `Name` tag and the cluster label, else by all known facts."""
 
     def find(type_: str, inputs: Mapping[str, Any], taken: frozenset[str]) -> str | None:
         listings = [each for each in cloud.lookups if type_ in each.types]

@@ -18,7 +18,7 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from commands import standard_streams
-from commands.interrupts import CommandError, print_notice, run_command
+from commands.interrupts import CommandError, discard_output, print_notice, run_command
 from infra.make_command import COMMAND_VARIABLE, DEFAULT_STACK, VERBOSE_VARIABLE, command_title, option_text
 from infra.project import CHECKOUT, PROJECT_VARIABLE, STATE_NAME
 
@@ -31,30 +31,25 @@ STACK_NAME = re.compile(r"[A-Za-z0-9][-_A-Za-z0-9]*")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-class NonEmptyOption(click.Option):
-    """Option that rejects an empty value, as of a script with an unset variable. Empty make variables stay unset."""
+class _NonEmpty(click.Parameter):
+    """Parameter that rejects an empty value, as of a script with an unset variable. Empty make variables stay unset."""
 
     def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Any, ParameterSource]:
         """Return the value and its source. Raises UsageError."""
         value, source = super().consume_value(ctx, opts)
-        _reject_empty(self.opts[0], value, source, ctx)
+        values = value if isinstance(value, list | tuple) else [value]
+        if source is ParameterSource.COMMANDLINE and "" in values:
+            name = self.opts[0] if isinstance(self, click.Option) else self.opts[0].upper()
+            raise click.UsageError(f"{name} '': is empty; write a value, or leave it out", ctx)
         return value, source
 
 
-class JobArgument(click.Argument):
+class NonEmptyOption(_NonEmpty, click.Option):
+    """Option that rejects an empty value."""
+
+
+class JobArgument(_NonEmpty, click.Argument):
     """Argument that rejects an empty value."""
-
-    def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Any, ParameterSource]:
-        """Return the value and its source. Raises UsageError."""
-        value, source = super().consume_value(ctx, opts)
-        _reject_empty("JOB", value, source, ctx)
-        return value, source
-
-
-def _reject_empty(name: str, value: Any, source: ParameterSource, ctx: click.Context) -> None:
-    values = value if isinstance(value, list | tuple) else [value]
-    if source is ParameterSource.COMMANDLINE and "" in values:
-        raise click.UsageError(f"{name} '': is empty; write a value, or leave it out", ctx)
 
 
 option = partial(click.option, cls=NonEmptyOption)
@@ -66,16 +61,24 @@ class StackCommand(click.Command):
 
     root: Literal["never", "this_machine", "always"] = "never"
     """Stacks for which only root may run the command: none, those of platform `local`, or all."""
+    takes_stack = True
+    """True if it has the options `--stack` and `--project`."""
+
+    def __init__(self, *words: Any, **settings: Any) -> None:
+        super().__init__(*words, **settings)
+        self.params[:0] = [STACK_OPTION, PROJECT_OPTION] if self.takes_stack else []
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the callback. End with its exit status."""
         name = ctx.info_name or ""
         if not os.environ.get(COMMAND_VARIABLE):
             click.echo(click.style(format_command(ctx), dim=True), err=True)
-        if "stack" in ctx.params:
+        if self.takes_stack:
             use_stack(ctx.params.pop("project"), ctx.params.pop("stack"))
         if "verbose" in ctx.params:
             os.environ[VERBOSE_VARIABLE] = "1" if ctx.params.pop("verbose") else ""
+        if "job" in ctx.params:
+            os.environ["JOB"] = ""  # The settings would read it as the names of examples.
         words = [name, *([os.environ.get("STACK", DEFAULT_STACK)] if self.root == "this_machine" else [])]
         if self.root != "never" and not may_run(*words):
             ctx.exit(1)
@@ -92,6 +95,12 @@ class RootCommand(StackCommand):
     """Command that always uses namespaces of this machine."""
 
     root = "always"
+
+
+class SetUpCommand(RootCommand):
+    """Command about this machine instead of a stack."""
+
+    takes_stack = False
 
 
 class OrderedGroup(click.Group):
@@ -124,10 +133,7 @@ def use_stack(project: Path | None, stack: str | None) -> None:
 
 
 def find_project(given: Path | None) -> Path | None:
-    """Return the given folder, else the checkout for a make target, else the nearest folder with stacks, else None.
-
-    The search starts at the working directory and goes up.
-    """
+    """Return the given folder, else the checkout for a make target, else the nearest with stacks above, else None."""
     if given is not None:
         return given.resolve()
     if not os.environ.get(COMMAND_VARIABLE):
@@ -149,10 +155,7 @@ def stacks_in_state(folder: Path) -> list[str]:
 
 
 def default_stack(folder: Path) -> str:
-    """Return the stack of a command without `--stack`: the folder's only stack, else `local`.
-
-    A stack without a settings file counts if no stack has one.
-    """
+    """Return the stack of a command without `--stack`: the only one with settings, else in the state, else `local`."""
     found = stacks_of(folder) or stacks_in_state(folder)
     return found[0] if len(found) == 1 else DEFAULT_STACK
 
@@ -186,50 +189,43 @@ def complete_stacks(ctx: click.Context, _parameter: click.Parameter, incomplete:
     return [CompletionItem(name) for name in stacks_of(folder) if name.startswith(incomplete)] if folder else []
 
 
-def stack_option(function: Function) -> Function:
-    """Add `--stack` and `--project`."""
-    stack = option(
-        "--stack",
-        "-s",
-        envvar="STACK",
-        metavar="NAME",
-        help="The stack: NAME of Pulumi.NAME.yaml. Default: the only one in the folder, else `local`.",
-        shell_complete=complete_stacks,
-    )
-    project = option(
-        "--project",
-        "-C",
-        metavar="FOLDER",
-        type=click.Path(exists=True, file_okay=False, path_type=Path),
-        help="The folder with the stacks. Default: the working directory or the nearest folder above it.",
-    )
-    return stack(project(function))
+STACK_OPTION = NonEmptyOption(
+    ["--stack", "-s"],
+    envvar="STACK",
+    metavar="NAME",
+    help="The stack: NAME of Pulumi.NAME.yaml. Default: the only one in the folder, else `local`.",
+    shell_complete=complete_stacks,
+)
+PROJECT_OPTION = NonEmptyOption(
+    ["--project", "-C"],
+    metavar="FOLDER",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="The folder with the stacks. Default: the working directory or the nearest folder above it.",
+)
 
 
-def json_option(function: Function) -> Function:
-    """Add `--json`."""
-    return option("--json", "as_json", is_flag=True, help="Print JSON.")(function)
+def output_option(help: str) -> Callable[[Function], Function]:
+    """Add `--output` for a file."""
+    return option("--output", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help=help)
 
 
-def yes_option(function: Function) -> Function:
-    """Add `--yes`."""
-    return option("--yes", "-y", is_flag=True, envvar="YES", help="Answer every question with yes.")(function)
+def port_option(default: int, least: int, help: str) -> Callable[[Function], Function]:
+    """Add `--port` for a port from `least` on."""
+    ports = click.IntRange(least, 65535)
+    return option("--port", envvar="PORT", type=ports, default=default, show_default=True, help=help)
 
 
-def verbose_option(function: Function) -> Function:
-    """Add `--verbose`. The commands read it from the environment, as they do the stack."""
-    return option(
-        "--verbose",
-        "-v",
-        is_flag=True,
-        envvar=VERBOSE_VARIABLE,
-        help="Show all output: Pulumi's, and the lines of every rank with all fields.",
-    )(function)
-
-
-def job_argument(function: Function) -> Function:
-    """Add the name of a job."""
-    return click.argument("job", cls=JobArgument, required=False, envvar="JOB", metavar="[JOB]")(function)
+json_option = option("--json", "as_json", is_flag=True, help="Print JSON.")
+yes_option = option("--yes", "-y", is_flag=True, envvar="YES", help="Answer every question with yes.")
+verbose_option = option(
+    "--verbose",
+    "-v",
+    is_flag=True,
+    envvar=VERBOSE_VARIABLE,
+    help="Show all output: Pulumi's, and the lines of every rank with all fields.",
+)
+"""Decorator that adds `--verbose`. The commands read it from the environment, as they do the stack."""
+job_argument = click.argument("job", cls=JobArgument, required=False, envvar="JOB", metavar="[JOB]")
 
 
 def option_hint(group: click.Group, option: str) -> str:
@@ -265,6 +261,6 @@ def run_group(group: click.Group, arguments: list[str]) -> int:
         print_notice(f"trainyard: {error}")
         return error.status
     except BrokenPipeError:
-        standard_streams.discard_output()
+        discard_output()
         return 1
     return status if isinstance(status, int) else 0

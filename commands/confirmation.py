@@ -31,10 +31,7 @@ class NotConfirmed(CommandError):
 
 
 def confirm(question: str, *, is_confirmed: bool = False) -> None:
-    """Ask a question and return if the answer is yes. Raises NotConfirmed otherwise.
-
-    `question` has no question mark. `is_confirmed` answers yes without asking.
-    """
+    """Ask a question, without its question mark. Raises NotConfirmed without a yes. `is_confirmed` answers yes."""
     if is_confirmed:
         return
     if not sys.stdin.isatty():
@@ -79,10 +76,8 @@ def missing_credentials(scheme: str, environment: Mapping[str, str] = os.environ
 
 
 def _google(environment: Mapping[str, str]) -> str:
-    """Check Google's application default credentials.
-
-    https://cloud.google.com/docs/authentication/application-default-credentials
-    """
+    """Check Google's application default credentials:
+    https://cloud.google.com/docs/authentication/application-default-credentials"""
     login = "run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS to a key file"
     if file := environment.get("GOOGLE_APPLICATION_CREDENTIALS"):
         if not Path(file).is_file():
@@ -147,10 +142,7 @@ class NotAffordable(CommandError):
 
 
 def check_account(stack: str, config: StackConfig) -> QuotaLeft:
-    """Return the remaining quota; empty if the cloud's command is missing. Call this before anything is created.
-
-    Raises NotAffordable without credentials, above the budget, or if the cloud rejects the query.
-    """
+    """Return the remaining quota; empty without the cloud's command. Raises NotAffordable, before anything exists."""
     cloud = config.cloud
     if problem := missing_credentials(cloud.scheme):
         raise NotAffordable(f"{problem}; nothing was created")
@@ -171,10 +163,7 @@ def check_account(stack: str, config: StackConfig) -> QuotaLeft:
 
 
 def ask(stack: str, config: StackConfig, left: QuotaLeft, *, is_confirmed: bool) -> None:
-    """Show the plan and its price, and ask. Return at once if no resource of the cloud changes.
-
-    Raises NotConfirmed without a yes, and NotAffordable if the quota is too small or the plan loses a bucket.
-    """
+    """Show the plan and its price, and ask, if the cloud changes. Raises NotConfirmed, or NotAffordable."""
     # Slow to import.
     from commands.review.plan import forbidden, steps_of
 
@@ -239,11 +228,8 @@ def plan_lines(stack: str, config: StackConfig, steps: Sequence[Step], left: Quo
         known = "remaining quota unknown" if available is None else f"{available} left"
         lines.append(f"  quota: {quota.amount} of {quota.name} in {quota.location} ({known})")
     down = make_command("down", STACK=stack)
-    end = (
-        f"the workflow `destroy` ends it after {config.ttl_hours:g} h"
-        if config.ttl_hours
-        else "the stack has no `ttl_hours`"
-    )
+    end = f"the workflow `destroy` ends it after {config.ttl_hours:g} h" if config.ttl_hours else ""
+    end = end or "the stack has no `ttl_hours`"
     lines += [f"  note: {each}" for each in advice(config.cloud, config.jobs, config.ttl_hours)]
     return [*lines, f"  the costs last until {down}; {end}"]
 

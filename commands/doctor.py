@@ -68,12 +68,8 @@ def findings(project: Path | None) -> Iterator[Finding]:
     yield from _machine(missing)
     yield from _tools(number, missing)
     if project is None:
-        yield Finding(
-            name="project",
-            state="optional",
-            found="no Pulumi.NAME.yaml in this folder or above it",
-            remedy=f"{make_command('init', STACK='')} writes one",
-        )
+        remedy = f"{make_command('init', STACK='')} writes one"
+        yield _optional("project", "no Pulumi.NAME.yaml in this folder or above it", remedy)
         return
     configs = {}
     for stack in stacks_of(project):
@@ -85,32 +81,23 @@ def findings(project: Path | None) -> Iterator[Finding]:
     yield from _clusters(project, configs)
 
 
+def _optional(name: str, found: str, remedy: str) -> Finding:
+    """Return a finding that is optional if it has a remedy."""
+    return Finding(name=name, state="optional" if remedy else "ok", found=found, remedy=remedy)
+
+
 def _machine(missing: list[Step]) -> Iterator[Finding]:
     """Check the hardware, including the needs of the missing set-up steps."""
-    capacity = this_machine()
+    capacity, cache = this_machine(), cache_folder()
     needed = max(needed_bytes(missing), lifecycle.RUN_BYTES)
-    free = shutil.disk_usage(_existing(cache_folder())).free
-    disk_problems = lifecycle.disk_problems(needed)
+    free = shutil.disk_usage(next(each for each in (cache, *cache.parents) if each.exists())).free
     size = f"{capacity.millicores // 1000} CPUs, {capacity.memory / GIB:.0f} GiB of memory"
     yield Finding(name="machine", state="ok", found=f"{platform.system()} on {platform.machine()}, {size}")
-    yield Finding(
-        name="disk",
-        state="optional" if disk_problems else "ok",
-        found=f"{free / 1e9:.1f} GB free in {cache_folder()}, {math.ceil(needed / 1e9)} GB needed",
-        remedy="; ".join(disk_problems),
-    )
+    space = f"{free / 1e9:.1f} GB free in {cache}, {math.ceil(needed / 1e9)} GB needed"
+    yield _optional("disk", space, "; ".join(lifecycle.disk_problems(needed)))
     problems = lifecycle.check_machine(stack_cluster(str(CHECKOUT), "doctor"), needed)
-    if problems:
-        yield Finding(
-            name="local cluster", state="optional", found="not possible on this machine", remedy="; ".join(problems)
-        )
-    else:
-        yield Finding(name="local cluster", state="ok", found="this machine can run one")
-
-
-def _existing(folder: Path) -> Path:
-    """Return the folder or its nearest parent that exists."""
-    return next(each for each in (folder, *folder.parents) if each.exists())
+    found = "not possible on this machine" if problems else "this machine can run one"
+    yield _optional("local cluster", found, "; ".join(problems))
 
 
 def set_up_steps() -> tuple[list[Step], int]:
@@ -124,19 +111,11 @@ def set_up_steps() -> tuple[list[Step], int]:
 def _tools(number: int, missing: list[Step]) -> Iterator[Finding]:
     """Check the `number` steps of set-up, and the commands' own files."""
     left = [step.name for step in missing]
-    yield Finding(
-        name="set-up",
-        state="optional" if left else "ok",
-        found=f"{number - len(left)} of {number} steps done",
-        remedy=f"not done: {', '.join(left)}; run {make_command('setup', STACK='')}" if left else "",
-    )
+    remedy = f"not done: {', '.join(left)}; run {make_command('setup', STACK='')}" if left else ""
+    yield _optional("set-up", f"{number - len(left)} of {number} steps done", remedy)
     program = shutil.which("trainyard")
-    yield Finding(
-        name="trainyard on PATH",
-        state="ok" if program else "optional",
-        found=program or "missing",
-        remedy="" if program else f"run `make -C {CHECKOUT} install`, and add ~/.local/bin to PATH if it is not there",
-    )
+    remedy = f"run `make -C {CHECKOUT} install`, and add ~/.local/bin to PATH if it is not there"
+    yield _optional("trainyard on PATH", program or "missing", "" if program else remedy)
     yield Finding(name="checkout", state="ok", found=f"{CHECKOUT}, {commit(CHECKOUT)}")
     yield Finding(name="Python", state="ok", found=f"{platform.python_version()} in {sys.prefix}")
 
@@ -161,7 +140,6 @@ def commit(folder: Path) -> str:
 
 
 def _stack(project: Path, stack: str) -> tuple[Finding, StackConfig | None]:
-    """Check the settings of a stack."""
     from stack.config import load_file
 
     try:
@@ -179,19 +157,11 @@ def _clouds(configs: dict[str, StackConfig]) -> Iterator[Finding]:
     for scheme, cloud in sorted(used.items()):
         assert cloud is not None
         problem = missing_credentials(scheme)
-        yield Finding(
-            name=f"login for {cloud.command}",
-            state="optional" if problem else "ok",
-            found="missing" if problem else "found",
-            remedy=f"{problem}; previews and rehearsals need none" if problem else "",
-        )
+        remedy = f"{problem}; previews and rehearsals need none" if problem else ""
+        yield _optional(f"login for {cloud.command}", "missing" if problem else "found", remedy)
         program = shutil.which(cloud.command)
-        yield Finding(
-            name=cloud.command,
-            state="ok" if program else "optional",
-            found=program or "not installed",
-            remedy="" if program else "install it to query quota, list leftovers, and copy files of the bucket",
-        )
+        remedy = "" if program else "install it to query quota, list leftovers, and copy files of the bucket"
+        yield _optional(cloud.command, program or "not installed", remedy)
 
 
 def _clusters(project: Path, configs: dict[str, StackConfig]) -> Iterator[Finding]:
@@ -200,19 +170,12 @@ def _clusters(project: Path, configs: dict[str, StackConfig]) -> Iterator[Findin
         cluster = stack_cluster(str(project), stack)
         if config.cloud.nodes_here and cluster.folder.exists():
             count = len(leftovers.processes(cluster.folder))
-            yield Finding(
-                name=f"cluster of {stack}",
-                state="ok",
-                found=f"{count} processes" if count else "stopped; its data still exists",
-                remedy="" if count else f"{make_command('up', STACK=stack)} starts it again",
-            )
+            found = f"{count} processes" if count else "stopped; its data still exists"
+            remedy = "" if count else f"{make_command('up', STACK=stack)} starts it again"
+            yield Finding(name=f"cluster of {stack}", state="ok", found=found, remedy=remedy)
     for each in lifecycle.abandoned_clusters():
-        yield Finding(
-            name=f"cluster of {each.stack}",
-            state="optional",
-            found=f"belongs to {each.owner}, which no longer exists",
-            remedy=f"{make_command('down', STACK='', ORPHAN=each.folder.name)} deletes it",
-        )
+        remedy = f"{make_command('down', STACK='', ORPHAN=each.folder.name)} deletes it"
+        yield _optional(f"cluster of {each.stack}", f"belongs to {each.owner}, which no longer exists", remedy)
 
 
 def doctor(project: Path | None, *, as_json: bool) -> int:
@@ -319,7 +282,9 @@ def parts(stack: str) -> Parts:
     for file in pulumi_output.logs(stack)[-PULUMI_LOGS:]:
         yield f"pulumi/{file.name}", _part(partial(_tail, file))
     yield from _cluster_parts(stack)
-    yield from _local_logs(stack)
+    folder = stack_cluster(str(PROJECT), stack).folder
+    for file in sorted([*folder.glob("cluster.log"), *folder.glob("logs/*.log"), *folder.glob("node-*/logs/*.log")]):
+        yield f"local/{file.relative_to(folder)}", _part(partial(_tail, file))
 
 
 def _part(read: Callable[[], str]) -> str:
@@ -381,13 +346,6 @@ def _cluster_parts(stack: str) -> Parts:
         except Unreachable as error:
             lines = [f"cannot be read: {error}"]
         yield f"logs/{pod.job}/{pod.name}.log", mask("\n".join(lines)) + "\n"
-
-
-def _local_logs(stack: str) -> Parts:
-    """Yield the last lines of the logs of a local cluster's programs."""
-    folder = stack_cluster(str(PROJECT), stack).folder
-    for file in sorted([*folder.glob("cluster.log"), *folder.glob("logs/*.log"), *folder.glob("node-*/logs/*.log")]):
-        yield f"local/{file.relative_to(folder)}", _part(partial(_tail, file))
 
 
 def _tail(file: Path) -> str:

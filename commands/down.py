@@ -61,8 +61,9 @@ def destroy(stack: str) -> bool:
         if should_stop_jobs(resources):
             stop_jobs(lambda *words: pulumi(*words, "--stack", stack, *options))
         pulumi("destroy", "--yes", "--skip-preview", "--stack", stack, *options)
-    for bucket in kept_buckets(resources, before):
-        print(f"kept because of `bucket.keep`; it costs money until you delete it: {bucket}")
+    # Do not read the settings, which may have changed since the last `up`. In the state, only a bucket is retained.
+    if before.get("bucket_url") and any(each.get("retainOnDelete") for each in resources):
+        print(f"kept because of `bucket.keep`; it costs money until you delete it: {before['bucket_url']}")
     return True
 
 
@@ -84,10 +85,7 @@ def is_local(stack: str) -> bool:
 
 @contextmanager
 def settings_options(stack: str) -> Iterator[tuple[str, ...]]:
-    """Yield the options for destroying a stack.
-
-    If its settings file is gone or invalid, the options supply the keys that Pulumi requires.
-    """
+    """Yield the options for a destroy: the keys that Pulumi requires, if the settings file is gone or invalid."""
     file = PROJECT / f"Pulumi.{stack}.yaml"
     if not check(file):
         yield ()
@@ -102,20 +100,14 @@ def settings_options(stack: str) -> Iterator[tuple[str, ...]]:
 
 
 def should_stop_jobs(resources: Sequence[Mapping[str, Any]]) -> bool:
-    """Return True if the state has jobs on nodes that Pulumi would delete before the jobs have ended.
-
-    The jobs of a local cluster end with it. After an interrupted `down`, the stack's outputs may name deleted jobs.
-    """
+    """Return True if Pulumi would delete nodes, other than a local cluster's, before the jobs have ended."""
     urns = [str(each["urn"]) for each in resources]
     has_jobs = any(JOB_TYPE in urn for urn in urns)
     return has_jobs and not any(urn.endswith(CLUSTER_RESOURCE) for urn in urns)
 
 
 def stop_jobs(run: Callable[..., object]) -> None:
-    """Delete the jobs before their nodes, so that the jobs save a last checkpoint.
-
-    If the cluster no longer exists, print the error and let the destroy continue.
-    """
+    """Delete the jobs before their nodes, so that they save a checkpoint. Print an error if the cluster is gone."""
     try:
         run("destroy", "--yes", "--skip-preview", "--target", JOBS_TARGET, "--target-dependents")
     except PassphraseRejected:
@@ -124,21 +116,8 @@ def stop_jobs(run: Callable[..., object]) -> None:
         print(f"the jobs could not be stopped and are deleted with their cluster: {error}", file=sys.stderr)
 
 
-def kept_buckets(resources: Sequence[Mapping[str, Any]], before: Mapping[str, Any]) -> list[str]:
-    """Return the buckets that stay in the cloud, from the state and the outputs before the destroy.
-
-    Do not read the settings: they may have changed since the last `up`, or be invalid. In the state, only a bucket
-    and its parts have `retainOnDelete`.
-    """
-    keeps = any(each.get("retainOnDelete") for each in resources)
-    return [str(before["bucket_url"])] if keeps and before.get("bucket_url") else []
-
-
 def main() -> int:
-    """Destroy the stack and verify that nothing is left. If ORPHAN names a cluster, stop that cluster instead.
-
-    Also stop a local cluster that an interrupted `up` left outside the stack's state.
-    """
+    """Destroy the stack, or the cluster that ORPHAN names, and verify that nothing is left on this machine."""
     if name := os.environ.get("ORPHAN"):
         return stop_abandoned(name)
     stack = os.environ.get("STACK", "local")
@@ -164,11 +143,8 @@ def take_down(stack: str) -> int:
     if not worked and not file.exists() and not (has_backend() and stack_exists(stack)):
         report_abandoned()
         raise CommandError(f"{missing_file(file)}; nothing was changed")
-    print(
-        f"nothing is left; took {time.monotonic() - begun:.1f} s"
-        if worked
-        else "nothing to do: the stack has no resources"
-    )
+    text = f"nothing is left; took {time.monotonic() - begun:.1f} s"
+    print(text if worked else "nothing to do: the stack has no resources")
     report_abandoned()
     return 0
 

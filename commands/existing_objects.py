@@ -34,10 +34,7 @@ REMEDIES = {
 
 
 def conflicts(stack: str, config: StackConfig, deployment: Mapping[str, Any]) -> list[str]:
-    """Return one line for each object that the stack would create and that the cluster already has.
-
-    `deployment` is the stack's state.
-    """
+    """Return one line for each object that the stack would create, is not in its state, and that exists."""
     text = (PROJECT / f"Pulumi.{stack}.yaml").read_text(encoding="utf-8")
     try:
         records = record_file(text, config)
@@ -80,14 +77,11 @@ def existing(wanted: Iterable[Identity], cloud: Cloud) -> list[Identity]:
             return [each for each in wanted if _is_there(cluster, *each)]
     except (ConfigException, DynamicApiError, HTTPError, OSError) as error:
         where = f"--kubeconfig {cloud.kubeconfig} " if cloud.kubeconfig else ""
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise PulumiFailed(
-            f"context = {cloud.context}: the cluster's objects cannot be read: {_first_line(error)}; nothing was "
+            f"context = {cloud.context}: the cluster's objects cannot be read: {reason}; nothing was "
             f"changed; run the command again when `kubectl {where}--context {cloud.context} version` shows a server"
         ) from error
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def _is_there(cluster: Any, api_version: str, kind: str, namespace: str, name: str) -> bool:

@@ -6,9 +6,7 @@ every second: a watch could close or become stale.
 
 from __future__ import annotations
 
-import argparse
 import math
-import os
 import sys
 import time
 from collections import defaultdict, deque
@@ -17,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from commands.interrupts import STILL_RUNNING, run_command, set_closing
+from commands.interrupts import STILL_RUNNING, ExitStatus, run_command, set_closing
 from commands.monitor.cluster import (
     Cluster,
     Forbidden,
@@ -61,8 +59,6 @@ from commands.monitor.screen import (
 from commands.pulumi_output import is_verbose
 from infra.make_command import make_command, option_text
 
-INTERRUPTED_STATUS = 130
-"""Exit status after Ctrl-C, as in shells."""
 POLL_SECONDS = 1.0
 DRAIN_SECONDS = 15.0
 """Seconds that the rest of the logs may take to arrive after the jobs have ended."""
@@ -204,7 +200,6 @@ class Follower:
                 self._on_line(*line)
 
     def _on_line(self, pod: PodState, text: str) -> None:
-        """Keep and show one line of a log."""
         now = time.monotonic()
         self._tracked[pod.uid].tail.append(text)
         self._hear(pod, now)
@@ -235,18 +230,15 @@ class Follower:
         self._pods |= {pod.uid: pod for pod in pods}
         for job in jobs.values():
             if job.state in ("suspended", "queued"):
-                self._forget_restarts(job)
+                # Count restarts from the job's next start, as `status` does, whose data begin there.
+                self._stopped |= {pod.uid for pod in self._pods_of(job)}
+                self._progress[job.name].latest.pop("restart", None)
             self._report_job(job, [pod for pod in pods if pod.owner == job.uid], now)
         self._screen.set_live_lines([self._live_text(job) for job in jobs.values()])
 
     def _pods_of(self, job: JobState) -> list[PodState]:
         """Return the pods of a job since its last start."""
         return [pod for pod in self._pods.values() if pod.owner == job.uid and pod.uid not in self._stopped]
-
-    def _forget_restarts(self, job: JobState) -> None:
-        """Count restarts from the job's next start, as `status` does, whose data begin there."""
-        self._stopped |= {pod.uid for pod in self._pods_of(job)}
-        self._progress[job.name].latest.pop("restart", None)
 
     def _was_seen(self, name: str) -> bool:
         return name in self._jobs and bool(self._jobs[name].uid)
@@ -277,7 +269,6 @@ class Follower:
             self._report("unreachable", f"{error} since {since}{hosts}; trying again")
 
     def _report_return(self, now: float) -> None:
-        """Report that the API server answers again."""
         outage = self._tracked["unreachable"]
         if outage.reported:
             seconds = now - (outage.problem_since or now)
@@ -357,7 +348,6 @@ class Follower:
         self._report(job.uid, f"{job.name} is stopped{saved}; {make_command('resume', JOB=job.name)} continues it")
 
     def _report_no_pods(self, job: JobState, reason: str, now: float) -> None:
-        """Report a job that has no pods yet, or no longer has any."""
         why = f": {reason}" if reason else ""
         if all(pod.owner != job.uid for pod in self._pods.values()):
             self._report(job.uid, f"{job.name} has no pods yet{why}")
@@ -379,10 +369,7 @@ class Follower:
             self._screen.note(f"{pod.job}/{pod.label} prints again")
 
     def _report_quiet_hosts(self, job: JobState, current: Sequence[PodState], now: float) -> None:
-        """Report running hosts that have printed nothing for long.
-
-        Ignore a host that never prints if another host prints or has printed: in many scripts only rank 0 prints.
-        """
+        """Report running hosts that print nothing for long. In many scripts only rank 0 prints: ignore the others."""
         has_printed = any(self._tracked[pod.uid].tail for pod in current)
         for pod in current:
             if pod.state != "running" or not pod.ranks:
@@ -413,7 +400,6 @@ class Follower:
         self._give_up_after(ABSENT_SECONDS, f"absent {job.name}", now, problem, advice)
 
     def _report_pod(self, pod: PodState, text: str, now: float, *, is_shown: bool) -> None:
-        """Report a pod's state, described in `text`."""
         if pod.state in ("pending", "creating") and not pod.reason:
             reason = self._warning(pod.uid, now)
             text += f": {reason}" if reason else ""
@@ -462,7 +448,6 @@ class Follower:
             self._tracked.pop(key, None)
 
     def _show_results(self) -> None:
-        """Show the result of each job that has ended."""
         for job in self._jobs.values():
             if not job.is_over:
                 continue
@@ -486,11 +471,7 @@ def follow(
     epochs: Mapping[str, int] = MappingProxyType({}),
     results: dict[str, str] | None = None,
 ) -> int:
-    """Follow the jobs until they end. Return 0 if all are complete, 1 if one is not, 130 after Ctrl-C.
-
-    `up` is the command that messages recommend for restoring the jobs. `epochs` has the number of epochs of jobs.
-    `results` receives the results of the jobs.
-    """
+    """Follow the jobs to their end. Return 0 if all are complete, 1 if not, 130 after Ctrl-C. Fill `results`."""
     if not names:
         screen.note("the stack has no jobs: nothing to follow")
         return 0
@@ -509,7 +490,7 @@ def follow(
         going_on = [name for name in names if name not in ended]
         down = f"the jobs have ended; {make_command('status')} shows them, {make_command('down')} removes the stack"
         screen.note(f"stopped following; {still_running_notice(going_on, stopped) if going_on else down}")
-        return INTERRUPTED_STATUS
+        return ExitStatus.INTERRUPTED
 
 
 def still_running_notice(names: Sequence[str], stopped: Sequence[str] = ()) -> str:
@@ -555,11 +536,8 @@ def print_logs(cluster: Cluster, names: Sequence[str], screen: Screen) -> None:
 
 
 def deleted_ranks(job: JobState, pods: Sequence[PodState]) -> list[int]:
-    """Return the ranks of a failed job without a pod. Empty if all pods are gone, or if the job has not failed.
-
-    When a Job fails, Kubernetes deletes its pods that still run:
-    https://kubernetes.io/docs/concepts/workloads/controllers/job/#job-termination-and-cleanup
-    """
+    """Return the ranks of a failed job whose pods are gone, unless all are. When a Job fails, running pods are deleted:
+    https://kubernetes.io/docs/concepts/workloads/controllers/job/#job-termination-and-cleanup"""
     own = [pod for pod in pods if pod.job == job.name and pod.ranks]
     if job.state != "failed" or not own:
         return []
@@ -580,26 +558,16 @@ def check_rank(rank: int, pods: Sequence[PodState], jobs: Mapping[str, JobState]
     raise StackNotFound(f"{problem}: no host has this rank; the ranks are {min(ranks)} to {max(ranks)}")
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run `make logs`: like `follow`. With --no-follow, return 0 after the logs so far."""
-    parser = argparse.ArgumentParser(prog="python -m commands.follow", description="Show the logs of the stack's jobs.")
-    parser.add_argument("--job", default=os.environ.get("JOB") or None, help="only this job; by default $JOB, else all")
-    parser.add_argument("--rank", type=int, help="only this rank")
-    parser.add_argument("--no-follow", action="store_true", help="print the lines so far and exit")
-    parser.add_argument("--json", action="store_true", help="print a JSON object for each line")
-    options = parser.parse_args(arguments)
+def main(job: str = "", rank: int | None = None, *, no_follow: bool = False, as_json: bool = False) -> int:
+    """Follow all jobs, or one of them. With `no_follow`, return 0 after the logs so far."""
     set_closing(STILL_RUNNING)
     found = stack_outputs()
-    names = found.jobs if options.job is None else (job_named(found, options.job, "logs"),)
-    if options.rank is not None:
-        check_rank(options.rank, found.cluster().pods(names), found.cluster().jobs(names))
+    names = (job_named(found, job, "logs"),) if job else found.jobs
+    if rank is not None:
+        check_rank(rank, found.cluster().pods(names), found.cluster().jobs(names))
     detail = Detail.ALL if is_verbose() else Detail.LINES
-    screen = (
-        JsonScreen(sys.stdout, only_rank=options.rank)
-        if options.json
-        else Screen(sys.stdout, only_rank=options.rank, detail=detail)
-    )
-    if options.no_follow:
+    screen = JsonScreen(sys.stdout, only_rank=rank) if as_json else Screen(sys.stdout, only_rank=rank, detail=detail)
+    if no_follow:
         print_logs(found.cluster(), names, screen)
         return 0
     return follow(found, names, screen)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from string import Template
@@ -207,17 +207,6 @@ def _marks(marks: Sequence[tuple[float, str]], across: _Scale) -> Iterator[str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attempt:
-    """Run of the job's processes, from a start to the next."""
-
-    begun: float
-    ended: float
-    text: str
-    """Tooltip."""
-    is_last: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
 class Bar:
     """Part of a time line with a colour."""
 
@@ -228,7 +217,7 @@ class Bar:
     """Tooltip."""
 
 
-def time_line(attempts: Sequence[Attempt], bars: Sequence[Bar], dots: Sequence[tuple[float, str]]) -> str:
+def time_line(attempts: Sequence[Bar], bars: Sequence[Bar], dots: Sequence[tuple[float, str]]) -> str:
     """Return a time line of attempts and causes, with a dot for each checkpoint. Times are seconds since 1970."""
     if not attempts:
         return ""
@@ -238,8 +227,7 @@ def time_line(attempts: Sequence[Attempt], bars: Sequence[Bar], dots: Sequence[t
     parts = []
     for place, each in enumerate(attempts):
         x, width = across(each.begun), max(2.0, across(each.ended) - across(each.begun))
-        colour = "var(--a)" if each.is_last else "var(--d)"
-        parts.append(_bar(x, 8, width, 20, colour, each.text))
+        parts.append(_bar(x, 8, width, 20, each.colour, each.text))
         if width > 24:
             parts.append(f'<text x="{x + 6:.1f}" y="22" class="on">{place + 1}</text>')
     for bar in bars:
@@ -282,6 +270,12 @@ def rank_grid(colours: Sequence[str], texts: Sequence[str]) -> str:
     parts += [f'<path d="{"".join(found)}" fill="{colour}"/>' for colour, found in paths.items()]
     height = math.ceil(len(colours) / columns) * cell
     return f'<figure><svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="ranks">{"".join(parts)}</svg></figure>'
+
+
+def table(rows: Iterable[tuple[str, str]]) -> str:
+    """Return a table of names and values; empty without rows."""
+    cells = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in rows)
+    return f"<table>{cells}</table>" if cells else ""
 
 
 def clock(seconds: float) -> str:

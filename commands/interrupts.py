@@ -34,6 +34,7 @@ from types import FrameType
 from typing import IO, TextIO
 
 from infra.make_command import make_command
+from infra.project import CHECKOUT
 from settings.text import wrap
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -44,6 +45,8 @@ REPORT_SECONDS = 5.0
 """Seconds between two progress lines of a stopping command."""
 DRAIN_SECONDS = 5.0
 """Seconds in which output may still arrive after a child has ended. A leftover process may hold the pipe open."""
+OUTPUT = 1
+"""File descriptor of standard output."""
 PR_SET_PDEATHSIG = 1
 FULL_BYTES = 1 << 20
 """Free bytes below which a disk counts as full."""
@@ -104,7 +107,6 @@ class CommandError(RuntimeError):
     """An error that ends a command. The message says what is wrong and what to do."""
 
     status: int = ExitStatus.FAILURE
-    """Exit status of the command."""
 
     def report(self) -> str:
         """Return the message that ends the command."""
@@ -147,10 +149,10 @@ def _on_full_disk(error: OSError) -> str:
     return f" on the disk of {full.resolve()}" if full else ""
 
 
-def _discard_output() -> None:
-    """Send further output nowhere, so that Python does not report the closed pipe when it ends."""
-    with suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def discard_output() -> None:
+    """Send further output nowhere, so that Python does not report it again when it ends."""
+    with suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), OUTPUT)
 
 
 def set_closing(text: str) -> None:
@@ -160,11 +162,7 @@ def set_closing(text: str) -> None:
 
 
 def run_command(name: str, command: Callable[[], int]) -> int:
-    """Run this process's command and return its exit status.
-
-    After a CommandError, print its message and return its status. After a signal, print one sentence and return 128 +
-    the signal's number. After a file error, print one sentence and return 1. After a closed output, only return 1.
-    """
+    """Run this process's command. Return its exit status, that of its error, or 128 + the number of a signal."""
     set_closing("nothing has changed")
     for number in SIGNALS:
         _handle(number)
@@ -178,7 +176,7 @@ def run_command(name: str, command: Callable[[], int]) -> int:
         print_notice(f"{name}: {error.report()}")
         status = error.status
     except BrokenPipeError:
-        _discard_output()
+        discard_output()
         status = 1
     except OSError as error:
         # An error without a file name, and not in FILE_REMEDIES, is a bug in the program, so raise it.
@@ -315,11 +313,19 @@ def run_child(
                 status=process.returncode,
                 stdout=output.text(),
                 stderr=errors.text(),
-                is_stopped=forwarder.is_stop_requested,
+                is_stopped=forwarder.num_stop_requests > 0,
                 is_abandoned=forwarder.is_abandoned,
             )
         finally:
             _held_since.pop()
+
+
+def run_set_up(words: Sequence[str], closing: str = "", stdout: TextIO | None = None) -> int:
+    """Run a program of set-up. Return its exit status. Raises Interrupted with the closing sentence."""
+    done = run_child(words, name="set-up", cwd=CHECKOUT, stdout=stdout)
+    if done.is_stopped:
+        raise Interrupted(closing)
+    return done.status
 
 
 class _SignalForwarder:
@@ -337,12 +343,7 @@ class _SignalForwarder:
         if not self._requests or self._process.poll() is None:
             self._progress.report()
         self._requests = signals
-        self._forward(self._num_stop_requests)
-
-    @property
-    def is_stop_requested(self) -> bool:
-        """True if a signal asked the child to stop."""
-        return self._num_stop_requests > 0
+        self._forward(self.num_stop_requests)
 
     @property
     def is_abandoned(self) -> bool:
@@ -350,7 +351,7 @@ class _SignalForwarder:
         return self._sent > 1
 
     @property
-    def _num_stop_requests(self) -> int:
+    def num_stop_requests(self) -> int:
         """Number of stop requests for the child. A block of `finish_first` does not pass on the first one."""
         return self._requests - 1 if _finishing else self._requests
 
@@ -434,7 +435,6 @@ def _on_signal(number: int, _frame: FrameType | None) -> None:
 
 @contextmanager
 def _handling_signals() -> Iterator[None]:
-    """Handle the signals in this block."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -14,13 +14,12 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any, TextIO
 
 from commands.bucket import FOLDER_SCHEME, Bucket
-from commands.follow import INTERRUPTED_STATUS, TAIL_LINES, follow
-from commands.interrupts import CommandError
+from commands.follow import TAIL_LINES, follow
+from commands.interrupts import CommandError, ExitStatus
 from commands.monitor.cluster import Cluster, StackOutputs, Unreachable
 from commands.monitor.job_state import JobState
 from commands.monitor.logs import Progress
@@ -56,10 +55,7 @@ def unfollowed(config: StackConfig) -> dict[str, str]:
 
 
 def deleted_jobs(stack: str, outputs: Mapping[str, Any]) -> list[str]:
-    """Return the jobs that are in Pulumi's state but not in the cluster.
-
-    An update without a refresh does not detect them.
-    """
+    """Return the jobs in Pulumi's state but not in the cluster. An update without a refresh misses them."""
     try:
         found = StackOutputs.of(stack, outputs).cluster().jobs(outputs["jobs"])
     except Unreachable:
@@ -71,12 +67,9 @@ def deleted_jobs(stack: str, outputs: Mapping[str, Any]) -> list[str]:
 def follow_jobs(
     stack: str, config: StackConfig, outputs: Mapping[str, Any], before: str, only: Sequence[str] | None = None
 ) -> tuple[int, bool]:
-    """Follow the jobs, or `only` some of them, and write their run records.
+    """Follow the jobs, or `only` some, and write their run records. Print the results of jobs that ended `before`.
 
-    Return the exit status, and True if the caller may print more. The second value is False after Ctrl-C, if the API
-    server does not answer, or if a job does not exist.
-
-    `before` is the time at which the command began. Print the results of jobs that ended before it; do not follow them.
+    Return the exit status, and False after Ctrl-C, if the API server does not answer, or if a job does not exist.
     """
     found = StackOutputs.of(stack, outputs)
     names = list(only) if only is not None else [name for name in found.jobs if name not in unfollowed(config)]
@@ -90,7 +83,7 @@ def follow_jobs(
         detail = Detail.ALL if is_verbose() else Detail.READABLE
         screen = Screen(sys.stdout, detail=detail)
         status = follow(found, followed, screen, _make_up(), epochs=epochs_of(config), results=results) or status
-    if status == INTERRUPTED_STATUS:
+    if status == ExitStatus.INTERRUPTED:
         return status, False
     try:
         jobs = found.cluster().jobs(names)
@@ -170,7 +163,7 @@ def finished_lines(
     """Return a job's result, the location of its output, and the next steps; `record` is its run record."""
     first, *more = summary(job, list(pods), progress, {})
     folder, checkpoints = f"{bucket}/{record['bucket_prefix']}", f"{bucket}/{record['checkpoints']}"
-    logs = make_command("logs", JOB=job.name)
+    logs, fetch = make_command("logs", JOB=job.name), make_command("fetch", JOB=job.name)
     steps, files, copied = _trainer_steps(job), "run record and metrics", "checkpoints and metrics"
     if is_script:
         files, copied = "run record", "results"
@@ -181,7 +174,7 @@ def finished_lines(
         *more,
         "  its settings have not changed since, so it was not started again",
         f"  {files}: {folder}; checkpoints: {checkpoints}",
-        f"  {logs} shows its log; {fetch_command(job.name)} copies its {copied}",
+        f"  {logs} shows its log; {fetch} copies its {copied}",
         *(f"  {step}" for step in steps),
     ]
 
@@ -201,39 +194,29 @@ def _trainer_steps(job: JobState) -> list[str]:
 def write_records(
     jobs: Mapping[str, JobState], outputs: Mapping[str, Any], *, is_cluster_local: bool, is_quiet: bool = False
 ) -> None:
-    """Write the record of each finished job into its folder of the bucket, if this machine can write there.
-
-    `is_cluster_local` is True if the cluster is on this machine. Otherwise a `file://` bucket is a folder on a node.
-    With `is_quiet`, print only failures.
-    """
-    bucket = str(outputs.get("bucket_url"))
-    scheme = bucket.partition("://")[0]
-    if scheme not in COPY_COMMANDS and not (scheme == FOLDER_SCHEME and is_cluster_local):
+    """Write the record of each finished job into the bucket, if this machine can. `is_quiet`: print only failures."""
+    bucket = Bucket.of(outputs, is_cluster_local=is_cluster_local)
+    if bucket.problem:
         return
     for name, job in jobs.items():
         if job.is_over:
             record = complete_record(outputs["run_records"][name], job)
             try:
-                written = write_record(bucket, record)
+                written = write_record(bucket.url, record)
                 if is_quiet:
                     continue
                 print(f"{name}: run record in {written}")
-                print(f"{name}: checkpoints in {bucket}/{record['checkpoints']}; {fetch_command(name)} copies them")
+                fetch = make_command("fetch", JOB=name)
+                print(f"{name}: checkpoints in {bucket.url}/{record['checkpoints']}; {fetch} copies them")
                 print(f"{name}: {make_command('report', JOB=name)} writes a page with its curves, restarts and price")
             except WriteFailed as error:
                 print(f"warning: {name}: the run record is only in the output `run_records`: {error}", file=sys.stderr)
 
 
-def fetch_command(job: str) -> str:
-    """Return the command that copies a job's results."""
-    return make_command("fetch", JOB=job)
-
-
 def complete_record(record: Mapping[str, Any], state: JobState) -> dict[str, Any]:
     """Return the record with the job's state, hours, chip-hours and hosts' cost in US dollars."""
-    hours = None
-    if state.started and state.finished:
-        hours = (datetime.fromisoformat(state.finished) - datetime.fromisoformat(state.started)).total_seconds() / 3600
+    seconds = seconds_between(state.started, state.finished)
+    hours = None if seconds is None else seconds / 3600
     price = record["usd_per_hour"]
     return {
         **record,
@@ -247,10 +230,7 @@ def complete_record(record: Mapping[str, Any], state: JobState) -> dict[str, Any
 
 
 def write_record(bucket: str, record: Mapping[str, Any]) -> str:
-    """Write the record into its job's folder of the bucket. Return its URL. Raises WriteFailed.
-
-    The user's `gcloud` or `aws` writes to a cloud's bucket. Not yet tested with a cloud account.
-    """
+    """Write the record into its job's folder of the bucket. Return its URL. Raises WriteFailed. Untested in a cloud."""
     target, text = f"{bucket.rstrip('/')}/{record['bucket_prefix']}/{RECORD_FILE}", json.dumps(record, indent=2)
     scheme, _, path = target.partition("://")
     try:
@@ -284,7 +264,6 @@ class JobResult:
     cost: str
     """Price of its hosts."""
     is_script: bool = False
-    """True if it runs the user's program."""
 
     def rows(self) -> Iterator[tuple[str, str]]:
         """Yield label and text of each row."""

@@ -38,11 +38,8 @@ DELETE_SECONDS = 900.0
 _EXPECTED = re.compile(r"\bProcess \d+ got signal: 15\b|\bpreempted at step \d")
 """Lines of torchrun and of the trainer about the SIGTERM of a stop, which read like errors."""
 _LOST_CONNECTION = re.compile(rb"^E\d{4} .*websocket: close|^error: error reading from error stream", re.MULTILINE)
-"""kubectl's lines about a connection that ended before the program in the pod did.
-
-The first was seen. The second is in
-https://github.com/kubernetes/kubernetes/blob/v1.37.2/staging/src/k8s.io/client-go/tools/remotecommand/errorstream.go
-"""
+"""kubectl's lines about a connection that ended before the program in the pod did. Only the first was seen:
+https://github.com/kubernetes/kubernetes/blob/v1.37.2/staging/src/k8s.io/client-go/tools/remotecommand/errorstream.go"""
 KUBECTL_TAIL_BYTES = 4096
 """Number of last bytes of kubectl's stderr that are searched for these lines."""
 SHELL = ("sh", "-c", "exec $(command -v bash || echo sh)")
@@ -172,10 +169,7 @@ def resume(job: str) -> int:
 
 
 def rerun(job: str, *, fresh: bool, is_confirmed: bool) -> int:
-    """Delete a job and create it again. Return the exit status of the job.
-
-    `fresh` also deletes its checkpoints, and moves its curves to its earlier runs.
-    """
+    """Delete a job and create it again. Return the job's exit status. `fresh` also deletes its checkpoints."""
     stack = Stack("rerun", job)
     config = stack.config()
     before = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
@@ -228,10 +222,7 @@ def _forget_runs(job: str, config: StackConfig, bucket: Bucket, folder: str) -> 
 
 
 def fresh_folder(stack: Stack, config: StackConfig) -> str:
-    """Return the bucket's folder with the job's checkpoints; empty for a job without a bucket.
-
-    Raises JobError if the checkpoints are in another bucket, or if another job uses the folder.
-    """
+    """Return the bucket's folder of the job's checkpoints; empty without one. Raises JobError if it is not its own."""
     spec = next(each for each in config.jobs if each.name == stack.job)
     other_bucket = value_of(spec.recipe, spec.flags, "bucket") if spec.recipe else None
     if other_bucket == "":
@@ -291,10 +282,7 @@ def _follow(stack: Stack, config: StackConfig, before: str) -> int:
 
 
 def pod_of(pods: Sequence[PodState], rank: str, job: Callable[[], JobState]) -> PodState:
-    """Return the running pod of a rank, or of a role such as `launcher`.
-
-    Raises StackNotFound if none runs. `job` returns the state of the job, for the reason.
-    """
+    """Return the running pod of a rank or a role such as `launcher`. Raises StackNotFound with the state of `job`."""
     running = [pod for pod in latest_by_place(pods) if pod.state == "running"]
     for pod in running:
         if rank == pod.label or (rank.isdigit() and int(rank) in pod.ranks):

@@ -12,10 +12,7 @@ from commands.interrupts import FILE_REMEDIES, CommandError
 
 @contextmanager
 def output_file(target: Path, *, should_make_folder: bool = False) -> Iterator[Path]:
-    """Yield a path for the content of a file. Rename it to `target` at the end, or remove it after an error.
-
-    Raises CommandError for an OSError. A device or link, such as /dev/stdout, is written in place.
-    """
+    """Yield a path for a file's content, renamed to `target` at the end, or removed. Raises CommandError."""
     try:
         if should_make_folder:
             target.parent.mkdir(parents=True, exist_ok=True)

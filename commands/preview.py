@@ -9,13 +9,11 @@ the same resources, without credentials, if Pulumi can install them.
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,17 +23,17 @@ from rich.markdown import Markdown
 
 from commands.confirmation import QuotaLeft, missing_credentials
 from commands.environment import PROJECT
-from commands.interrupts import CommandError, run_command
+from commands.interrupts import CommandError
 from commands.monitor.cluster import StackOutputs, Unreachable
 from commands.monitor.pod_state import PodState
 from commands.review.official import PluginReview, review_by_plugins
 from commands.review.page import drawing, page
-from commands.review.plan import Step, difference, steps_of
+from commands.review.plan import difference, steps_of
 from commands.review.recorded import Record, ensure_operator_objects, record_file, records_before
-from commands.review.report import NO_REHEARSAL, Report, as_json, comment, invalid_settings, markdown, removal, verdict
+from commands.review.report import NO_REHEARSAL, Report, comment, invalid_settings, markdown, removal, verdict
+from commands.review.report import as_json as report_json
 from commands.stack import ensure_stack, outputs, pulumi, stack_exists
 from infra.inventory import run_json
-from infra.make_command import command_title
 from infra.naming import POOL_LABEL
 from policy.catalogue import RULES
 from policy.rules import findings
@@ -48,32 +46,39 @@ NO_ANCESTOR = 1
 FILE_WIDTH = 100
 """Characters of a line of the report if the output is not a terminal."""
 
-Show = Callable[[str, dict[str, Any]], None]
-"""Function that prints a report as text or as JSON."""
 
-
-def main(arguments: list[str]) -> int:
+def main(
+    stack: str,
+    *,
+    base: str | None = None,
+    engine: bool = False,
+    credentials: bool = False,
+    no_plugins: bool = False,
+    rehearsal: Path | None = None,
+    as_json: bool = False,
+    output: Path | None = None,
+) -> int:
     """Write the report. Return 1 if the change must not be merged, 2 if the settings cannot be read."""
-    options = _options(arguments)
-    file = PROJECT / f"Pulumi.{options.stack}.yaml"
-    show = _print_json if options.json else _print_markdown
+    file = PROJECT / f"Pulumi.{stack}.yaml"
     try:
-        base = _base(options.base)
-        earlier = _earlier(file.name, base)
+        rehearsed = _verdict(rehearsal) if rehearsal else NO_REHEARSAL
+        commit = _base(base)
+        earlier = _earlier(file.name, commit)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
     before = _parsed(earlier) if earlier is not None else None
     if before and not file.exists():
-        content = {"stack": options.stack, "passes": True, "removed": True}
-        _show(removal(options.stack, before), content, options.output, show)
+        content = {"stack": stack, "passes": True, "removed": True}
+        _show(removal(stack, before), content, as_json=as_json)
+        _write(removal(stack, before), content, output)
         return 0
     try:
         after = load_file(file)
     except ValueError as error:
-        content = {"stack": options.stack, "passes": False, "failures": str(error).splitlines()}
-        show(invalid_settings(options.stack, str(error), _console().width - 2), content)
-        _write(invalid_settings(options.stack, str(error)), content, options.output)
+        content = {"stack": stack, "passes": False, "failures": str(error).splitlines()}
+        _show(invalid_settings(stack, str(error), _console().width - 2), content, as_json=as_json)
+        _write(invalid_settings(stack, str(error)), content, output)
         return 2
     try:
         ensure_operator_objects(after.operators | (before.operators if before else frozenset()))
@@ -82,25 +87,33 @@ def main(arguments: list[str]) -> int:
         return 2
     graph = record_file(file.read_text(encoding="utf-8"), after)
     old, unseen = list[Record](), ""
-    if earlier is not None and base is not None and not options.engine:
-        old, unseen = records_before(options.stack, earlier, before, base)
-    steps = _engine(options.stack) if options.engine else difference(old, graph)
-    asks_plugins = options.plugins and not options.engine
+    if earlier is not None and commit is not None and not engine:
+        old, unseen = records_before(stack, earlier, before, commit)
+    if engine:
+        ensure_stack(stack)
+        steps = steps_of(pulumi("preview", "--json", "--show-sames", "--stack", stack, quiet=True))
+    else:
+        steps = difference(old, graph)
     report = Report(
-        stack=options.stack,
+        stack=stack,
         after=after,
         before=before,
         steps=steps,
-        is_from_engine=options.engine,
-        base=describe_base(base, is_new=earlier is None, engine=options.engine),
+        is_from_engine=engine,
+        base=describe_base(commit, is_new=earlier is None, engine=engine),
         unseen=unseen,
         findings=findings(graph, RULES, after.policy.settings()),
-        running=options.running | (running_jobs(options.stack) if options.credentials else {}),
-        plugins=review_by_plugins(old, graph, steps) if asks_plugins else PluginReview(),
-        rehearsal=options.rehearsal or NO_REHEARSAL,
-        quota_left=_quota_left(after) if options.credentials else {},
+        running=running_jobs(stack) if credentials else {},
+        plugins=PluginReview() if no_plugins or engine else review_by_plugins(old, graph, steps),
+        rehearsal=rehearsed,
+        quota_left=_quota_left(after) if credentials else {},
     )
-    _show_report(report, options.output, show)
+    today = datetime.now(tz=UTC).date()
+    text, content = markdown(report, today), report_json(report, today)
+    _show(text, content, as_json=as_json)
+    _write("\n".join([text, *drawing(after, steps), ""]), content, output)
+    if output is not None:
+        (output / "report.html").write_text(page(stack, text, after, steps), encoding="utf-8")
     return 1 if report.failures else 0
 
 
@@ -117,48 +130,6 @@ def _quota_left(config: StackConfig) -> QuotaLeft:
     except subprocess.CalledProcessError as error:
         reason = (error.stderr or "").strip().splitlines()[-1:] or [f"exit status {error.returncode}"]
         raise CommandError(f"--credentials: the quota cannot be read: `{error.cmd[0]}`: {reason[0]}") from error
-
-
-def _show_report(report: Report, folder: Path | None, show: Show) -> None:
-    """Show the report, and write its files if a folder for them is given."""
-    today = datetime.now(tz=UTC).date()
-    text, content = markdown(report, today), as_json(report, today)
-    show(text, content)
-    _write("\n".join([text, *drawing(report.after, report.steps), ""]), content, folder)
-    if folder is not None:
-        html = page(report.stack, text, report.after, report.steps)
-        (folder / "report.html").write_text(html, encoding="utf-8")
-
-
-def _options(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog=command_title("preview"), description=__doc__)
-    parser.add_argument("--stack", default=os.environ.get("STACK", "local"), help="the stack; by default $STACK")
-    parser.add_argument("--base", help="branch or commit to compare with")
-    parser.add_argument(
-        "--engine",
-        action="store_true",
-        help="compare with the deployed stack by Pulumi's engine, which needs credentials",
-    )
-    parser.add_argument(
-        "--plugins",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="let the clouds' official plugins check and plan, without credentials",
-    )
-    parser.add_argument(
-        "--running", type=_running, default={}, help='pools with running jobs as JSON: {"gpus": ["digits"]}'
-    )
-    parser.add_argument(
-        "--rehearsal", type=_verdict, help="file with the output of `python -m commands.rehearse STACK --json`"
-    )
-    parser.add_argument("--credentials", action="store_true", help="query the running jobs and the remaining quota")
-    parser.add_argument("--json", action="store_true", help="print the report as JSON")
-    parser.add_argument(
-        "--output",
-        type=Path,
-        help="folder for report.md, report.json and comment.md, cut to the length that GitHub allows",
-    )
-    return parser.parse_args(arguments)
 
 
 def _base(requested: str | None) -> str | None:
@@ -216,29 +187,13 @@ def _parsed(text: str) -> StackConfig | None:
             return None
 
 
-def _engine(stack: str) -> list[Step]:
-    ensure_stack(stack)
-    return steps_of(pulumi("preview", "--json", "--show-sames", "--stack", stack, quiet=True))
-
-
-def _running(text: str) -> dict[str, list[str]]:
-    """Return the pools with running jobs. Raises ArgumentTypeError for other text."""
+def _verdict(file: Path) -> str:
+    """Return a rehearsal's result. Raises ValueError if its file cannot be read."""
     try:
-        found = json.loads(text)
-    except ValueError:
-        found = None
-    if not isinstance(found, dict) or not all(isinstance(jobs, list) for jobs in found.values()):
-        raise argparse.ArgumentTypeError('write pools with lists of jobs as JSON, such as {"gpus": ["digits"]}')
-    return found
-
-
-def _verdict(file: str) -> str:
-    """Return a rehearsal's result. Raises ArgumentTypeError if its file cannot be read."""
-    try:
-        return verdict(json.loads(Path(file).read_text(encoding="utf-8")))
+        return verdict(json.loads(file.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError, KeyError) as error:
         remedy = "write one that `python -m commands.rehearse STACK --json` has printed"
-        raise argparse.ArgumentTypeError(f"{file} cannot be read ({error}); {remedy}") from error
+        raise ValueError(f"--rehearsal {file}: cannot be read ({error}); {remedy}") from error
 
 
 def _console() -> Console:
@@ -246,21 +201,14 @@ def _console() -> Console:
     return Console(width=None if sys.stdout.isatty() else FILE_WIDTH)
 
 
-def _print_markdown(text: str, _content: dict[str, Any]) -> None:
-    _console().print(Markdown(text))
-
-
-def _print_json(_text: str, content: dict[str, Any]) -> None:
-    print(json.dumps(content, indent=2))
-
-
-def _show(text: str, content: dict[str, Any], folder: Path | None, show: Show) -> None:
-    show(text, content)
-    _write(text, content, folder)
+def _show(text: str, content: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(content, indent=2))
+    else:
+        _console().print(Markdown(text))
 
 
 def _write(text: str, content: dict[str, Any], folder: Path | None) -> None:
-    """Write the report's files, if a folder for them is given."""
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "report.md").write_text(text, encoding="utf-8")
@@ -280,10 +228,7 @@ def jobs_by_pool(pods: Iterable[PodState], nodes: Iterable[Mapping[str, Any]]) -
 
 
 def running_jobs(stack: str) -> dict[str, list[str]]:
-    """Return pool -> running jobs on a stack's cluster, so that no plan removes these pools. Raises PulumiFailed.
-
-    If its cluster does not answer, print a warning and return none. Not yet tested on a cloud.
-    """
+    """Return pool -> running jobs of a stack, or none with a warning. Raises PulumiFailed. Untested on a cloud."""
     found = outputs(stack) if stack_exists(stack) else {}
     if "kubeconfig_path" not in found:
         return {}
@@ -294,7 +239,3 @@ def running_jobs(stack: str) -> dict[str, list[str]]:
         why = "its cluster did not report the running jobs, so no pool is protected"
         print(f"stack {stack}: {why}: {error}", file=sys.stderr)
         return {}
-
-
-if __name__ == "__main__":
-    sys.exit(run_command(command_title("preview"), lambda: main(sys.argv[1:])))

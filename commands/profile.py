@@ -101,12 +101,10 @@ def profile(job: str, rank: int, output: Path | None, *, as_json: bool) -> int:
 def read_trace(
     bucket: Bucket, folder: str, job: str, rank: int, ranks: int | None = None
 ) -> tuple[str, list[dict[str, Any]]]:
-    """Return the title and the events of a rank's newest trace. Raises ProfileError if there is none.
-
-    `ranks` is the number of ranks in the settings, if known. An earlier run may have had more.
-    """
+    """Return title and events of a rank's newest trace. Raises ProfileError. `ranks` is the number in the settings."""
     folders = bucket.names(folder)
-    traces = sorted(filter(TRACE.fullmatch, bucket.names(f"{folder}/rank-{rank}")), key=_last_step)
+    matches = filter(None, map(TRACE.fullmatch, bucket.names(f"{folder}/rank-{rank}")))
+    traces = sorted(matches, key=lambda match: int(match["last"]))
     if not traces and any(each.startswith(XLA_PREFIX) for each in folders):
         curves = make_command("tensorboard", JOB=job)
         raise ProfileError(f"job {job} has traces of XLA's profiler; {curves} shows them in its profile tab")
@@ -121,16 +119,9 @@ def read_trace(
         raise ProfileError(f"rank {rank} of job {job} has no trace in {bucket.location(folder)}; {ranks_text}")
     with tempfile.TemporaryDirectory() as scratch:
         bucket.copy(f"{folder}/rank-{rank}", Path(scratch))
-        content = Path(scratch, f"rank-{rank}", traces[-1]).read_bytes()
-    match = TRACE.fullmatch(traces[-1])
-    assert match
-    title = f"Job {job}, rank {rank}, steps {match['first']} to {match['last']}"
+        content = Path(scratch, f"rank-{rank}", traces[-1][0]).read_bytes()
+    title = f"Job {job}, rank {rank}, steps {traces[-1]['first']} to {traces[-1]['last']}"
     return title, json.loads(gzip.decompress(content))["traceEvents"]
-
-
-def _last_step(name: str) -> int:
-    match = TRACE.fullmatch(name)
-    return int(match["last"]) if match else 0
 
 
 def spans(events: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Span, str, float]]:
@@ -162,7 +153,6 @@ def _end(event: Mapping[str, Any]) -> float:
 
 
 def _row(event: Mapping[str, Any]) -> str:
-    """Return the row of an event on the time line."""
     if event.get("cat") in DEVICE_CATEGORIES:
         return f"GPU {event.get('pid')} stream {event.get('tid')}"
     return f"CPU thread {event.get('tid')}"
@@ -255,10 +245,7 @@ def command_line(bucket: str, job: str, port: str) -> list[str]:
 
 
 def serve_tensorboard(set_up: Callable[[], int] = lambda: 0) -> int:
-    """Serve TensorBoard until Ctrl-C. Return the exit status.
-
-    `set_up` installs TensorBoard, once the stack and the job are known to exist. It returns an exit status.
-    """
+    """Serve TensorBoard until Ctrl-C. Return the exit status. `set_up` installs TensorBoard and returns its own."""
     set_closing(STILL_RUNNING)
     stack, job = os.environ.get("STACK", DEFAULT_STACK), os.environ.get("JOB", "")
     found = outputs_with(stack, "bucket_url", "kubeconfig_path", "namespace", "jobs")
@@ -268,10 +255,7 @@ def serve_tensorboard(set_up: Callable[[], int] = lambda: 0) -> int:
 
 
 def run_server(command: Sequence[str]) -> int:
-    """Run a server until it ends or a signal stops this process. Return the exit status.
-
-    The server has its own session, because Ctrl-C during its start would print its traceback. SIGTERM prints none.
-    """
+    """Run a server until it ends or a signal, in a session whose Ctrl-C prints no traceback. Return its status."""
     process = subprocess.Popen(command, start_new_session=True, preexec_fn=follow_parent)
     try:
         return process.wait()

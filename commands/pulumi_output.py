@@ -116,10 +116,7 @@ class FoldedOutput:
     def __init__(
         self, command: str, stack: str, folder: Path, out: TextIO | None = None, *, changes_jobs: bool = False
     ) -> None:
-        """Show the output of `command`. Pulumi writes events into `folder`, which must exist while it runs.
-
-        `changes_jobs` says that the command changes only the stack's jobs.
-        """
+        """Show the output of `command`, whose events are in `folder`. `changes_jobs`: it changes only jobs."""
         self._doing, self._done = VERBS[command]
         self._subject = f"the jobs of stack {stack}" if changes_jobs else f"stack {stack}"
         self._events = EventLog(folder / "events.json")
@@ -169,9 +166,7 @@ class FoldedOutput:
         return self.log.read_text(encoding="utf-8", errors="replace")
 
     def end(self, status: int, *, is_partial: bool = False, is_explained: bool = False) -> None:
-        """Show the counts, and the end of the log if Pulumi failed for an unknown reason.
-
-        `is_explained` says that the caller reports the reason.
+        """Show the counts, and the end of the log if Pulumi failed for a reason that the caller does not explain.
 
         `is_partial` says that a signal stopped Pulumi before its end. Pulumi 3.274.1 may then still return 0.
         """
@@ -274,10 +269,7 @@ class _ErrorLines(io.TextIOBase):
 
 
 def reported_errors(output: str) -> str:
-    """Return the errors in the output of a failed Pulumi command, one on each line.
-
-    With `--json` Pulumi reports them as diagnostics in its document. Otherwise return the last lines of the output.
-    """
+    """Return the errors of a failed Pulumi command: the diagnostics of `--json`, else the last lines of the output."""
     _, brace, rest = output.partition("{")
     try:
         diagnostics = json.loads(f"{brace}{rest}").get("diagnostics") or ()
@@ -313,7 +305,6 @@ def _new_log(stack: str, command: str) -> Path:
 
 
 def _urn_and_operation(event: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the URN and the operation of an event about a resource."""
     metadata = event.get("metadata") or {}
     return str(metadata.get("urn", "")), str(metadata.get("op", ""))
 
@@ -322,21 +313,16 @@ def _changed_files(metadata: Mapping[str, Any]) -> str:
     """Return the changed files of a job whose ConfigMap is replaced; empty for another resource."""
     old, new = ((metadata.get(side) or {}).get("inputs") or {} for side in ("old", "new"))
     job = ((new.get("metadata") or {}).get("labels") or {}).get(JOB_LABEL)
-    if not job or new.get("kind") != "ConfigMap":
-        return ""
     before, after = old.get("data") or {}, new.get("data") or {}
     names = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+    if not job or new.get("kind") != "ConfigMap" or not names:
+        return ""
     more = f" and {len(names) - MAX_FILES} more" if len(names) > MAX_FILES else ""
-    return (
-        f"job {job} runs again, because its files have changed: {', '.join(names[:MAX_FILES])}{more}" if names else ""
-    )
+    return f"job {job} runs again, because its files have changed: {', '.join(names[:MAX_FILES])}{more}"
 
 
 def _counts_text(counts: Counter[str]) -> str:
-    """Return counts by kind, such as `3 ServiceAccount, 1 Job`, the most frequent first.
-
-    A line never ends between a count and its kind. Resources with plain words need no count.
-    """
+    """Return counts by kind, most frequent first: `3 ServiceAccount, 1 Job`. No line breaks between both."""
     found = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
     return ", ".join(PLAIN_NAMES.get(kind) or f"{count}{UNBROKEN_BLANK}{kind}" for kind, count in found)
 

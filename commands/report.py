@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from commands.bucket import EARLIER_FOLDER, OUTPUTS, Bucket, fresh_start
-from commands.dashboard.metrics import last_train_event
+from commands.dashboard.metrics import last_train_event, parse_lines
 from commands.environment import PROJECT
 from commands.follow import TAIL_LINES
 from commands.interrupts import CommandError
@@ -26,7 +26,7 @@ from commands.job_results import complete_record, short_home
 from commands.monitor.cluster import Cluster, StackOutputs, Unreachable, job_named, outputs_with
 from commands.monitor.job_state import JobState
 from commands.monitor.logs import parse_event
-from commands.monitor.pod_state import PodState, count_restarts, latest_by_place
+from commands.monitor.pod_state import PodState, count_restarts, latest_by_place, time_of
 from commands.monitor.screen import summary
 from commands.output_file import output_file
 from commands.run_times import RunTimes, times_of
@@ -78,15 +78,11 @@ class JobReport:
     fresh_start: str = ""
     """Time of the last `rerun --fresh`; empty if there was none or the job then had no curves."""
     written: str = ""
-    """Time of the report."""
     until: float | None = None
     """Time when the job ended, in seconds since 1970. If None, use the time of its last event."""
 
     def curve(self, name: str, key: str) -> list[tuple[float, float]]:
-        """Return the points of a curve: the step and the value of `key` of each event called `name`.
-
-        If a step occurs again, drop the points from that step on, because a restarted run has repeated them.
-        """
+        """Return step and value of `key` of each event called `name`. Drop points that a restarted run repeats."""
         found: list[tuple[float, float]] = []
         for event in self.events:
             step, value = event.get("global_step"), event.get(key)
@@ -104,14 +100,12 @@ class JobReport:
     @cached_property
     def started(self) -> float | None:
         """Time at which Kubernetes last started the job; None if unknown."""
-        started = self.record.get("started")
-        return datetime.fromisoformat(started).timestamp() if started else None
+        return time_of(self.record.get("started") or "")
 
     @cached_property
     def times(self) -> RunTimes:
         """Time of the job's runs by cause."""
-        created = self.state.created
-        return times_of(self.events, self.started, datetime.fromisoformat(created).timestamp() if created else None)
+        return times_of(self.events, self.started, time_of(self.state.created))
 
     @cached_property
     def seconds(self) -> Mapping[str, float]:
@@ -157,15 +151,7 @@ class JobReport:
 def read_events(folder: Path) -> list[Event]:
     """Return the events of rank 0 in a folder of metrics: one file, or one part for each upload."""
     files = sorted(file for file in folder.rglob("*.jsonl") if file.relative_to(folder).parts[0].startswith("rank-0"))
-    events = []
-    for file in files:
-        for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
-            try:
-                event = json.loads(line)
-            except ValueError:
-                continue  # The last line of a killed run may be cut off.
-            if isinstance(event, dict) and "event" in event and "time" in event:
-                events.append(event)
+    events = [event for file in files for event in parse_lines(file.read_bytes())]
     return sorted(events, key=lambda event: float(event["time"]))
 
 
@@ -250,10 +236,8 @@ def collect(stack: str, name: str) -> tuple[JobReport, Bucket]:
 
 def _settings(config: StackConfig, job: str) -> str:
     """Return a job's settings that differ from the defaults; empty for a job that is not in the file."""
-    for each in config.jobs:
-        if each.name == job:
-            return yaml.safe_dump(each.model_dump(mode="json", exclude_defaults=True), sort_keys=False)
-    return ""
+    spec = next((each for each in config.jobs if each.name == job), None)
+    return yaml.safe_dump(spec.model_dump(mode="json", exclude_defaults=True), sort_keys=False) if spec else ""
 
 
 def _metrics(bucket: Bucket, folder: str) -> tuple[list[Event], dict[int, Event]]:
@@ -308,10 +292,7 @@ def failed_end(cluster: Cluster, state: JobState, pods: Sequence[PodState]) -> l
 
 
 def log_events(log_of: Callable[[PodState], Iterable[tuple[str, str]]], pods: Sequence[PodState]) -> list[Event]:
-    """Return the events that the first host has printed, including those in replaced pods that still exist.
-
-    `log_of` returns time and text of each line of a pod's log.
-    """
+    """Return the events that the first host has printed, including those in replaced pods that still exist."""
     first = sorted((pod for pod in pods if pod.index == 0 and pod.has_log), key=lambda pod: pod.created)
     found: list[Event] = []
     for pod in first:

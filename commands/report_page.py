@@ -8,7 +8,7 @@ from html import escape
 from string import Template
 from typing import Any
 
-from commands.html import Attempt, Bar, Series, clock, curves, document, number, rank_grid, time_line
+from commands.html import Bar, Series, clock, curves, document, number, rank_grid, table, time_line
 from commands.report import JobReport
 from commands.run_times import MEANINGS, SLOW, goodput, saved_step, speeds, without_short
 from settings.text import counted
@@ -17,11 +17,7 @@ CHARTS = (
     ("Loss", "loss", (("train", "loss", "training"), ("test", "loss", "test"))),
     ("Accuracy", "percent", (("train", "accuracy", "training"), ("test", "accuracy", "test"))),
     ("Bits per byte", "bits per byte", (("train", "bits_per_byte", "training"), ("test", "bits_per_byte", "test"))),
-    (
-        "Rate",
-        "samples or tokens a second",
-        (("train", "global_rate", "all ranks"), ("train", "rate", "rank 0")),
-    ),
+    ("Rate", "samples or tokens a second", (("train", "global_rate", "all ranks"), ("train", "rate", "rank 0"))),
     ("Waiting for data", "percent of each step", (("train", "data_wait", "rank 0"),)),
     ("Goodput", "percent of the time that trains", (("train", "goodput", "rank 0"),)),
 )
@@ -208,11 +204,11 @@ def _time_line(report: JobReport) -> str:
         if resumed and (step := saved_step(resumed)) is not None:
             begin = f"from step {step}"
         text = f"attempt {place + 1}, {begin}, {_moment(start['time'])}, {clock(ended - float(start['time']))}"
-        attempts.append(Attempt(begun=float(start["time"]), ended=ended, text=text, is_last=is_last))
+        colour = "var(--a)" if is_last else "var(--d)"
+        attempts.append(Bar(begun=float(start["time"]), ended=ended, colour=colour, text=text))
     dots = [
         (float(event["time"]), f"{saved_text(event)}, {_moment(event['time'])}") for event in report.life("checkpoint")
     ]
-    rows = "".join(f"<tr><th>{place + 1}</th><td>{escape(each.text)}</td></tr>" for place, each in enumerate(attempts))
     spans = without_short(report.times.spans(report.until), BARS) if attempts else []
     bars = [
         Bar(
@@ -224,7 +220,7 @@ def _time_line(report: JobReport) -> str:
         for each in spans
         if each.cause in MEANINGS
     ]
-    return time_line(attempts, bars, dots) + (f"<table>{rows}</table>" if rows else "")
+    return time_line(attempts, bars, dots) + table((f"{place + 1}", each.text) for place, each in enumerate(attempts))
 
 
 def saved_text(event: Mapping[str, Any]) -> str:
@@ -234,13 +230,11 @@ def saved_text(event: Mapping[str, Any]) -> str:
 
 
 def _troubles(report: JobReport) -> str:
-    """Return a table of the known restarts and failures with their reasons."""
-    rows = "".join(f"<tr><th>{_moment(moment)}</th><td>{escape(text)}</td></tr>" for moment, text in report.troubles)
-    return f"<h3>Restarts and failures</h3><table>{rows}</table>" if rows else ""
+    rows = table((_moment(moment), text) for moment, text in report.troubles)
+    return f"<h3>Restarts and failures</h3>{rows}" if rows else ""
 
 
 def _goodput(report: JobReport) -> str:
-    """Return the time of the job's runs by cause as a table."""
     found = report.seconds
     percent = goodput(found)
     if percent is None:
@@ -258,7 +252,6 @@ def _goodput(report: JobReport) -> str:
 
 
 def _ranks(report: JobReport) -> str:
-    """Return the grid of ranks, and a table of the slow ones."""
     count = max([*report.rank_states, *report.ranks, -1]) + 1
     if not count:
         return ""
@@ -295,24 +288,16 @@ def _environment(report: JobReport) -> str:
     rows = {name: report.record.get(key) for key, name in RECORD_ROWS.items()}
     rows["newest checkpoint"] = report.newest_checkpoint
     rows |= {"chips": report.record.get("chips") or None, **{key: start.get(key) for key in START_KEYS}}
-    return _table(rows)
+    return table((name, _text(value)) for name, value in rows.items() if value not in (None, "", []))
 
 
-def _table(rows: Mapping[str, Any]) -> str:
-    """Return a table of the known values."""
-    cells = []
-    for name, value in rows.items():
-        if value in (None, "", []):
-            continue
-        if isinstance(value, bool):
-            value = "yes" if value else "no"
-        text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-        cells.append(f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>")
-    return f"<table>{''.join(cells)}</table>"
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _price(report: JobReport) -> str:
-    """Return the price of the job's hosts and of the platform's parts."""
     record = report.record
     if not report.prices:
         return "<p>This machine and its cluster have no price.</p>"

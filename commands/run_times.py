@@ -127,7 +127,7 @@ class RunTimes:
             if until is None or self.submitted is None or until <= self.submitted:
                 return []
             return [Span(self.submitted, until, "waiting")]
-        begun = self._train[0] if self._train else self._set_up_begun()
+        begun = self._train[0] if self._train else self.starts[-1]
         end = self._last if until is None or self._is_done else max(until, self._last)
         if self._has_restarted:
             return [Span(self._last, end, "lost")] if end > self._last else []
@@ -137,14 +137,8 @@ class RunTimes:
             return [Span(begun, end, "set-up")]
         return self._split(begun, end, 0.0)
 
-    def _set_up_begun(self) -> float:
-        return self.starts[-1]
-
     def _begin_attempt(self, ended: float, time: float) -> None:
-        """Record the time between two attempts: `lost` if the job restarted, else `waiting` or `stopped`.
-
-        If a later event shows that the job did restart, `_rewind` changes `waiting` to `lost`.
-        """
+        """Record the time between two attempts: `lost` after a restart, else `waiting` or `stopped`."""
         self.starts.append(time)
         if self._is_done:
             self._push(ended, time, "stopped")
@@ -167,7 +161,7 @@ class RunTimes:
         """Record the time from the attempt's last step to its last event."""
         assert self._last is not None
         if self._train is None:
-            self._push(self._set_up_begun(), self._last, "set-up")
+            self._push(self.starts[-1], self._last, "set-up")
         else:
             for span in self._split(self._train[0], self._last, 0.0):
                 self._push(span.begun, span.ended, span.cause)
@@ -175,7 +169,7 @@ class RunTimes:
 
     def _add_step(self, time: float, step: float) -> None:
         if self._train is None:
-            self._push(self._set_up_begun(), time, "set-up")
+            self._push(self.starts[-1], time, "set-up")
             if step <= self._step:
                 self._rewind(step - 1)
         else:
@@ -294,10 +288,7 @@ def _is_number(value: Any) -> bool:
 
 
 def seconds_per_unit(event: Event) -> float | None:
-    """Return a rank's own seconds per sample or token, without the wait for the other ranks' gradients.
-
-    All ranks of a job take the same steps, so their rates are equal. A slow rank is the one that waits least.
-    """
+    """Return a rank's own seconds per sample or token. All ranks take equal steps: a slow one waits least."""
     rate, waited = event.get("rate"), event.get("all_reduce")
     if not isinstance(rate, int | float) or rate <= 0:
         return None

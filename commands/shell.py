@@ -56,8 +56,10 @@ def start_files(
     `before` is the user's environment, `environment` the stack's. A shell that is not bash, zsh or a POSIX shell gets
     only the environment.
     """
-    first, last = added_folders(environment["PATH"], before.get("PATH", ""))
-    more = {"TRAINYARD_PATH_FIRST": first, "TRAINYARD_PATH_LAST": last}
+    # The folders that the stack's PATH has before and after the user's PATH.
+    path, own_path = environment["PATH"], before.get("PATH", "")
+    first, _, last = path.partition(f"{os.pathsep}{own_path}") if own_path else (path, "", "")
+    more = {"TRAINYARD_PATH_FIRST": first, "TRAINYARD_PATH_LAST": last.removeprefix(os.pathsep)}
     changed = {name: value for name, value in environment.items() if before.get(name) != value and name != "PATH"}
     stack = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in (changed | more).items())
     stack = f"unalias {' '.join(PROGRAMS)} 2>/dev/null\nunset -f {' '.join(PROGRAMS)} 2>/dev/null\n{stack}"
@@ -87,17 +89,8 @@ def _zsh_file(name: str, own: str, folder: Path) -> str:
     return f"ZDOTDIR={shlex.quote(own)}\n[ ! -r {file} ] || . {file}\nZDOTDIR={shlex.quote(str(folder))}\n"
 
 
-def added_folders(path: str, before: str) -> tuple[str, str]:
-    """Return the folders that the stack's PATH has before and after the user's PATH."""
-    first, _, last = path.partition(f"{os.pathsep}{before}") if before else (path, "", "")
-    return first, last.removeprefix(os.pathsep)
-
-
 def context_file(files: list[str], context: str | None, namespace: str) -> str | None:
-    """Return a kubeconfig with one context of `files`, in a namespace; None if no file has the context.
-
-    The default is the current context of the first file that has one.
-    """
+    """Return a kubeconfig with one context of `files`, by default the first current one; None if none has it."""
     contents = [content for file in files if (content := _kubeconfig(Path(file)))]
     name = context or next((each["current-context"] for each in contents if each.get("current-context")), None)
     found = (each for content in contents for each in content.get("contexts") or [] if each["name"] == name)
@@ -149,11 +142,8 @@ def main() -> None:
 
 
 def with_namespace(kubeconfig: str, context: str | None, namespace: str, file: Path) -> str:
-    """Return the value of $KUBECONFIG that gives kubectl this default namespace.
-
-    The context is in `file`, which comes first, because kubectl takes each context from the first file that has it:
-    https://kubernetes.io/docs/concepts/configuration/organize-cluster-access-kubeconfig/#merging-kubeconfig-files
-    """
+    """Return the value of $KUBECONFIG with the context in `file` first, because kubectl takes it from the first file:
+    https://kubernetes.io/docs/concepts/configuration/organize-cluster-access-kubeconfig/#merging-kubeconfig-files"""
     text = context_file(kubeconfig.split(os.pathsep), context, namespace)
     if text is None:
         return kubeconfig

@@ -30,7 +30,7 @@ from commands.environment import (
     stack_environment,
 )
 from commands.environment import PulumiFailed as PulumiFailed
-from commands.interrupts import Child, Interrupted, describe_file_error, hold_signals, run_child
+from commands.interrupts import Child, Interrupted, describe_file_error, hold_signals, run_child, run_set_up
 from commands.pulumi_output import (
     EVENTS_VARIABLE,
     PASSPHRASE_ERROR,
@@ -51,14 +51,10 @@ from commands.stack_files import (
 )
 from infra.kubeconfig import PROVIDER_TMPDIR
 from infra.make_command import make_command
-from infra.project import CHECKOUT
 from setup.pulumi_cli import has_cli
 
 BACKEND_VARIABLE = "PULUMI_BACKEND_URL"
-"""Variable that names a shared backend.
-
-A shared backend may have stacks of other machines, so `pulumi` may be needed before set-up has run here.
-"""
+"""Variable that names a shared backend, whose stacks may need `pulumi` before set-up has run here."""
 SALT_KEY = b"encryptionsalt:"
 CHANGING_COMMANDS = ("up", "destroy", "refresh")
 """Pulumi commands that change resources."""
@@ -90,14 +86,9 @@ def pulumi(*words: str, quiet: bool = False) -> str:
     Raises PulumiFailed; StackBusy if a lock blocks it; Interrupted if a signal stopped it; FileNotFoundError if
     `pulumi` is missing and no shared backend is set.
     """
-    if BACKEND_VARIABLE in os.environ and not has_cli():
-        set_up = run_child(
-            [sys.executable, "-m", "setup", "--no-cluster"], name="set-up", cwd=CHECKOUT, stdout=sys.stderr
-        )
-        if set_up.is_stopped:
-            raise KeyboardInterrupt
-        if set_up.status != 0:
-            raise PulumiFailed("`pulumi` is missing and set-up did not install it; the output above has the reason")
+    set_up = [sys.executable, "-m", "setup", "--no-cluster"]
+    if BACKEND_VARIABLE in os.environ and not has_cli() and run_set_up(set_up, stdout=sys.stderr) != 0:
+        raise PulumiFailed("`pulumi` is missing and set-up did not install it; the output above has the reason")
     stack = _stack_of(words)
     diagnostics = ""
     with hold_signals(), settings_without_salt(), provider_files(stack) as folder:
@@ -112,7 +103,9 @@ def pulumi(*words: str, quiet: bool = False) -> str:
                 output.end(done.status, is_partial=is_partial, is_explained=bool(full_disk))
             detail, diagnostics = f"; all of its output is in {short_path(output.log)}", output.diagnostics
         else:
-            done = run(_colour_option() if not quiet else [], quiet=quiet)
+            # `run_child` gives Pulumi no terminal as input, so that it prints plain lines without this option.
+            has_colours = not quiet and sys.stdout.isatty() and "NO_COLOR" not in os.environ
+            done = run(["--color", "always"] if has_colours else [], quiet=quiet)
             reason = done.stderr.strip() or reported_errors(done.stdout)
             detail = f":\n{reason}" if quiet and reason else ""
             full_disk = explain_full_disk(done.stderr) if done.status > 0 else ""
@@ -162,15 +155,6 @@ def _run(
     )
 
 
-def _colour_option() -> list[str]:
-    """Return the option for colours.
-
-    `run_child` gives Pulumi no terminal as input. Pulumi then prints plain lines, and this process handles the terminal
-    and Ctrl-C.
-    """
-    return ["--color", "always"] if sys.stdout.isatty() and "NO_COLOR" not in os.environ else []
-
-
 @contextmanager
 def provider_files(stack: str) -> Iterator[str]:
     """Yield a folder for the files that the Kubernetes provider writes in one run, and remove it."""
@@ -190,7 +174,6 @@ def remove_provider_files(stack: str) -> None:
 
 
 def _stack_of(words: Sequence[str]) -> str:
-    """Return the stack that a command names."""
     given = list(words)
     if "--stack" in given:
         return given[given.index("--stack") + 1]
@@ -291,16 +274,12 @@ def stack_exists(stack: str) -> bool:
 
 def ensure_stack(stack: str) -> None:
     """Create the stack if the backend does not have it. Its settings file stays unchanged."""
-    if stack_exists(stack):
-        return
-    pulumi("stack", "init", stack, "--no-select", quiet=True)
+    if not stack_exists(stack):
+        pulumi("stack", "init", stack, "--no-select", quiet=True)
 
 
 def explain_full_disk(text: str) -> str:
-    """Return a sentence about the full disk that made Pulumi fail with this output; empty for other failures.
-
-    A full disk may have no room for the output either.
-    """
+    """Return a sentence about the full disk that made Pulumi fail with this output; empty for other failures."""
     found = _FULL_DISK.search(text)
     if not found and shutil.disk_usage(PROJECT).free >= FULL_DISK_BYTES:
         return ""
@@ -350,10 +329,7 @@ def read_deployment(stack: str) -> dict[str, Any]:
 
 
 def save_kubeconfig(stack: str, path: Path) -> None:
-    """Write the kubeconfig of a stack's cluster to a file readable only by its owner.
-
-    The file has no credentials: kubectl gets them from a plugin that the file names.
-    """
+    """Write the kubeconfig of a stack's cluster, which has no credentials, to a file readable only by its owner."""
     text = pulumi("stack", "output", "kubeconfig", "--show-secrets", "--stack", stack, quiet=True)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.touch(mode=0o600)
@@ -372,11 +348,7 @@ def kubeconfig_of(stack: str, found: Mapping[str, Any]) -> str:
 
 
 def recover(stack: str) -> None:
-    """Clear the leftovers of a dead run: its processes, its lock, a broken state.
-
-    Call it while holding the stack's lock. Raises StackBusy if another `pulumi` works on the stack, StateBroken if no
-    intact copy of the state exists.
-    """
+    """Clear a dead run's leftovers, while holding the stack's lock. Raises StackBusy, or StateBroken without a copy."""
     mark = run_mark(PROJECT, stack)
     if count := end_orphans(mark):
         print(f"stack {stack}: ended {count} process(es) that a dead `pulumi` had left", flush=True)

@@ -34,10 +34,8 @@ from infra.local.settings import PLAIN_NAMES
 from infra.make_command import make_command
 
 ATTRIBUTES_SUFFIX = ".attrs"
-"""Suffix of the content-type file that a folder backend keeps next to each of its files. It may be missing.
-
-https://pkg.go.dev/gocloud.dev/blob/fileblob
-"""
+"""Suffix of the content-type file that a folder backend keeps next to each of its files. It may be missing:
+https://pkg.go.dev/gocloud.dev/blob/fileblob"""
 BACKUP_SUFFIX = ".bak"
 """Suffix of the state before the last write."""
 BROKEN_SUFFIX = ".broken"
@@ -46,10 +44,8 @@ JSON_SUFFIX = ".json"
 STACK_TYPE = "pulumi:pulumi:Stack"
 """Type of the resource that has the outputs of a stack."""
 SECRET_KEY = "4dabf18193072939515e22adb298388d"
-"""Key of a secret value in a state.
-
-https://github.com/pulumi/pulumi/blob/v3.245.0/sdk/go/common/resource/sig/sig.go
-"""
+"""Key of a secret value in a state:
+https://github.com/pulumi/pulumi/blob/v3.245.0/sdk/go/common/resource/sig/sig.go"""
 FORMATS = (JSON_SUFFIX, ".json.gz", ".json.zst")
 """Formats of a state. PULUMI_DIY_BACKEND_GZIP and PULUMI_DIY_BACKEND_ZSTD compress it. Trainyard repairs only JSON."""
 DEPLOYMENT_TYPES = {
@@ -59,10 +55,8 @@ DEPLOYMENT_TYPES = {
     "pending_operations": list,
     "metadata": dict,
 }
-"""Key of a deployment in a state -> type of its value.
-
-https://github.com/pulumi/pulumi/blob/v3.274.1/sdk/go/common/apitype/core.go
-"""
+"""Key of a deployment in a state -> type of its value:
+https://github.com/pulumi/pulumi/blob/v3.274.1/sdk/go/common/apitype/core.go"""
 RESOURCE_TYPES = {
     **dict.fromkeys(("urn", "type", "id", "parent", "provider"), str),
     **dict.fromkeys(("custom", "delete", "protect", "external", "retainOnDelete"), bool),
@@ -105,7 +99,6 @@ class StateFiles:
     project: str
     """Name of the Pulumi project."""
     stack: str
-    """Name of the stack."""
 
     @property
     def exists(self) -> bool:
@@ -114,10 +107,7 @@ class StateFiles:
 
     @property
     def is_destroyed(self) -> bool:
-        """True if only components and providers are left; False if the state cannot be read.
-
-        A `destroy` that is interrupted during its last deletion keeps these. They exist only in Pulumi.
-        """
+        """True if only components and providers, which an interrupted `destroy` keeps, are left; False if unknown."""
         try:
             latest = _content(self.path)["checkpoint"]["latest"] or {}
             left = [each for each in latest.get("resources") or [] if each.get("custom")]
@@ -139,8 +129,8 @@ class StateFiles:
         last write lists the resources in creation as pending, so no resource is lost. Raises StateBroken if no intact
         copy exists.
         """
-        done = []
-        for file in (self.path, self._backup):
+        done, backup = [], Path(f"{self.path}{BACKUP_SUFFIX}")
+        for file in (self.path, backup):
             attributes = Path(f"{file}{ATTRIBUTES_SUFFIX}")
             if attributes.exists() and not _is_object(attributes):
                 attributes.unlink()
@@ -148,7 +138,9 @@ class StateFiles:
         state = self.path
         if not self.is_broken:
             return done
-        copies = [self._backup, *self._older_backups()]
+        # The names of these copies, from the ends of earlier commands, hold the time in nanoseconds.
+        folder = self.folder / ".pulumi" / "backups" / self.project / self.stack
+        copies = [backup, *sorted(folder.glob(f"*{JSON_SUFFIX}"), reverse=True)]
         copy = next((each for each in copies if _is_state(each)), None)
         if copy is None:
             raise StateBroken(
@@ -158,7 +150,7 @@ class StateFiles:
             )
         shutil.copyfile(state, f"{state}{BROKEN_SUFFIX}")
         _replace(state, copy.read_bytes())
-        age = "before the last write" if copy == self._backup else f"at the end of an earlier command ({copy.name})"
+        age = "before the last write" if copy == backup else f"at the end of an earlier command ({copy.name})"
         kept = f"{state.name}{BROKEN_SUFFIX}"
         done.append(f"{state.name} was damaged; using the state {age}; the broken file is kept as {kept}")
         return done
@@ -172,10 +164,7 @@ class StateFiles:
         return self.path.rename(f"{self.path}{BROKEN_SUFFIX}")
 
     def pending_operations(self) -> list[str]:
-        """Return the operations that Pulumi is running, or ran when it died; empty if unknown.
-
-        An operation is text such as `creating the cluster's processes`.
-        """
+        """Return the operations that Pulumi runs or ran when it died, such as `creating the cluster's processes`."""
         try:
             latest = _content(self.path)["checkpoint"]["latest"] or {}
             pending = latest.get("pending_operations") or []
@@ -185,10 +174,7 @@ class StateFiles:
             return []
 
     def outputs(self) -> dict[str, Any]:
-        """Return the stack's outputs without secrets; empty if it is not up or its state cannot be read.
-
-        `commands.stack.outputs` starts Pulumi, which repairs the state and reads every format.
-        """
+        """Return the outputs without secrets, read without Pulumi; empty if it is not up or its state is unreadable."""
         try:
             resources = _content(self.path)["checkpoint"]["latest"]["resources"]
             found = next(each for each in resources if each["type"] == STACK_TYPE).get("outputs") or {}
@@ -220,15 +206,6 @@ class StateFiles:
         """The stack's state."""
         return self._stacks / f"{self.stack}{JSON_SUFFIX}"
 
-    @property
-    def _backup(self) -> Path:
-        return Path(f"{self.path}{BACKUP_SUFFIX}")
-
-    def _older_backups(self) -> list[Path]:
-        """Return the states at the ends of earlier commands, newest first. Their names hold the time in nanoseconds."""
-        folder = self.folder / ".pulumi" / "backups" / self.project / self.stack
-        return sorted(folder.glob(f"*{JSON_SUFFIX}"), reverse=True)
-
 
 def _replace(file: Path, content: bytes) -> None:
     """Replace a file in one step."""
@@ -246,7 +223,6 @@ def _content(file: Path) -> dict[str, Any]:
 
 
 def _is_object(file: Path) -> bool:
-    """Return True if the file can be read as a JSON object."""
     try:
         return isinstance(_content(file), dict)
     except (OSError, ValueError):
@@ -254,10 +230,7 @@ def _is_object(file: Path) -> bool:
 
 
 def _is_state(file: Path) -> bool:
-    """Return True if the file can be read as a state whose values have the types in Pulumi.
-
-    A new stack has only its name, without a deployment.
-    """
+    """Return True if a file is a state whose values have Pulumi's types. A new stack has no deployment."""
     try:
         content = _content(file)
         checkpoint = content["checkpoint"]
@@ -297,10 +270,7 @@ def end_orphans(mark: str) -> int:
 
 
 def orphans_of(mark: str) -> list[int]:
-    """Return the processes with the mark that have no living `pulumi` with that mark as an ancestor.
-
-    Leave out the local cluster, which outlives the run that started it.
-    """
+    """Return the processes with the mark but no living `pulumi` with it as an ancestor, without the local cluster."""
     marked = dict[int, tuple[str, int]]()
     for pid in (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()):
         if leftovers.environment_value(pid, RUN_VARIABLE) != mark:
@@ -329,7 +299,6 @@ def _process(pid: int) -> tuple[str, int] | None:
 
 
 def _wait(is_done: Callable[[], bool], seconds: float) -> None:
-    """Wait until a condition is true, at most for `seconds`."""
     deadline = time.monotonic() + seconds
     while not is_done() and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -365,11 +334,7 @@ class LockOwner:
 
 
 def free_locks(folder: Path, project: str, stack: str, mark: str, *, is_shared: bool) -> list[str]:
-    """Remove the locks of dead owners from a folder backend. Return one sentence for each action.
-
-    Call it while holding this checkout's stack lock; `mark` is the mark of the stack's runs. Raises StackBusy if an
-    owner is alive, or may be alive on another machine.
-    """
+    """Remove dead owners' locks, while holding this checkout's. Return a sentence for each. Raises StackBusy."""
     done = []
     for lock in sorted((folder / ".pulumi" / "locks" / "organization" / project / stack).glob("*.json")):
         owner = _lock_owner(lock)
@@ -441,10 +406,7 @@ def _cancel_command(stack: str) -> str:
 
 @contextmanager
 def only_command(stack: str, command: str) -> Iterator[None]:
-    """Hold this checkout's lock of a stack. Raises StackBusy, naming the holder, while another command has it.
-
-    The kernel frees the lock when this process ends for any reason. The file stays.
-    """
+    """Hold this checkout's lock of a stack, which the kernel frees. Raises StackBusy while another command has it."""
     path = STATE / "locks" / stack
     path.parent.mkdir(parents=True, exist_ok=True)
     # Mode "a" does not empty the file of a holder.

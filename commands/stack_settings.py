@@ -18,8 +18,8 @@ from commands.environment import PROJECT, program_folder, stack_environment
 from commands.interrupts import CommandError, ExitStatus
 from commands.stack import ensure_stack, settings_without_salt
 from infra.make_command import DEFAULT_STACK, make_command
-from settings.problems import ConfigError
-from settings.text import counted, wrap
+from settings.problems import ConfigError, error_text
+from settings.text import wrap
 from stack.config import load_file, parse
 
 STACK_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?")
@@ -63,20 +63,8 @@ HOST_RESOURCES = {"cpu": 6, "memory": "20Gi"}
 """Resources of a job's host. They fit on a node of each pool above."""
 
 
-class InitError(CommandError):
-    """The answers do not describe a stack."""
-
-    status = ExitStatus.USAGE
-
-
-class MissingKey(CommandError):
-    """The command names no key of the settings."""
-
-    status = ExitStatus.USAGE
-
-
 class InvalidSetting(CommandError):
-    """The value would make valid settings invalid."""
+    """The answers do not describe a stack, the key is missing, or the value would make valid settings invalid."""
 
     status = ExitStatus.USAGE
 
@@ -125,10 +113,7 @@ REQUIREMENTS = "requirements.txt"
 
 
 def collect(given: Mapping[str, str | int | None], folder: Path, ask: Ask) -> Answers:
-    """Return the answers. Ask only for answers that `given` (the options) lacks.
-
-    At a terminal, ask again after a wrong answer. Raises InitError for a wrong option, or without a terminal.
-    """
+    """Return the answers, from the options in `given` or by asking, again after a wrong one. Raises InvalidSetting."""
 
     def answer(name: str, question: str, default: str, problem_of: Callable[[str], str]) -> str:
         value = given.get(name)
@@ -139,7 +124,7 @@ def collect(given: Mapping[str, str | int | None], folder: Path, ask: Ask) -> An
                 return text
             error = f"--{name} {text}: {problem}" if text else f"--{name} is missing; {problem}"
             if value is not None or not sys.stdin.isatty():
-                raise InitError(error)
+                raise InvalidSetting(error)
             print(error, file=sys.stderr)
 
     platform = answer(
@@ -228,15 +213,12 @@ def job_name(program: str) -> str:
 
 
 def init(folder: Path, stack: str, given: Mapping[str, str | int | None]) -> int:
-    """Write `Pulumi.<stack>.yaml` into a folder and print the next commands.
-
-    Raises InitError if the stack would be invalid.
-    """
+    """Write `Pulumi.<stack>.yaml` into a folder and print the next commands. Raises InvalidSetting."""
     if not STACK_NAME.fullmatch(stack):
-        raise InitError(f"--stack {stack}: must have at most 32 lower-case letters, digits and '-'")
+        raise InvalidSetting(f"--stack {stack}: must have at most 32 lower-case letters, digits and '-'")
     file = folder / f"Pulumi.{stack}.yaml"
     if file.exists():
-        raise InitError(f"{file} already exists; choose another name with `--stack NAME`, or edit that file")
+        raise InvalidSetting(f"{file} already exists; choose another name with `--stack NAME`, or edit that file")
     answers = collect(given, folder, ask_at_terminal)
     if answers.program.endswith(".py") and (folder / REQUIREMENTS).is_file():
         answers = replace(answers, requirements=REQUIREMENTS)
@@ -246,7 +228,7 @@ def init(folder: Path, stack: str, given: Mapping[str, str | int | None]) -> int
     file.write_text(text + yaml.safe_dump(found, sort_keys=False, default_flow_style=False), encoding="utf-8")
     if problem := check(file):
         file.unlink()
-        raise InitError(f"{file.name} is not written, because these answers give an invalid stack:\n{problem}")
+        raise InvalidSetting(f"{file.name} is not written, because these answers give an invalid stack:\n{problem}")
     print(f"wrote {file}")
     for line in next_lines(stack, found["config"]["trainyard:platform"]["kind"]):
         print(line)
@@ -288,7 +270,7 @@ def show(*, as_json: bool) -> int:
         if as_json:
             print(json.dumps({"file": str(file), "problems": [each.message for each in error.problems]}, indent=2))
         else:
-            _print_problems(file, error)
+            print(wrap(error_text(file.name, error), sys.stderr), file=sys.stderr)
         return 1
     except ValueError as error:
         raise CommandError(str(error)) from error
@@ -299,14 +281,14 @@ def show(*, as_json: bool) -> int:
 def pulumi_config(words: Sequence[str]) -> int:
     """Run `pulumi config` for the stack, at this terminal. Return its exit status.
 
-    Raises MissingKey if `words` have no key, and InvalidSetting if `set` would make valid settings invalid. A user may
-    change several keys in turn: after `rm`, or if the settings were invalid before, only print the problems.
+    Raises InvalidSetting if `words` have no key, or if `set` would make valid settings invalid. A user may change
+    several keys in turn: after `rm`, or if the settings were invalid before, only print the problems.
     """
     stack = os.environ.get("STACK", DEFAULT_STACK)
     negative = next((index for index, word in enumerate(words) if NEGATIVE_NUMBER.match(word)), len(words))
     if all(word.startswith("-") for word in words[1:]):
         example = "'trainyard:jobs[0].hosts'" + (" 4" if words[0] == "set" else "")
-        raise MissingKey(f"the key is missing; write one, as in `trainyard config {words[0]} --path {example}`")
+        raise InvalidSetting(f"the key is missing; write one, as in `trainyard config {words[0]} --path {example}`")
     ensure_stack(stack)
     file = PROJECT / f"Pulumi.{stack}.yaml"
     before = file.read_bytes() if words[0] == "set" and file.is_file() and not check(file) else None
@@ -325,10 +307,5 @@ def pulumi_config(words: Sequence[str]) -> int:
                 raise InvalidSetting(f"{error}\n{file.name} is unchanged; {advice}") from error
             if not isinstance(error, ConfigError):
                 raise
-            _print_problems(file, error)
+            print(wrap(error_text(file.name, error), sys.stderr), file=sys.stderr)
     return status
-
-
-def _print_problems(file: Path, error: ConfigError) -> None:
-    text = f"{file.name}: {counted(len(error.problems), 'problem')}\n{error}"
-    print(wrap(text, sys.stderr), file=sys.stderr)

@@ -5,16 +5,12 @@ from __future__ import annotations
 import io
 import os
 import sys
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from commands.interrupts import CommandError
+from commands.interrupts import OUTPUT, CommandError, discard_output
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
-
-OUTPUT = 1
-"""File descriptor of standard output."""
 
 
 class OutputError(CommandError):
@@ -39,12 +35,6 @@ class _Output(io.FileIO):
         except OSError as error:
             discard_output()
             raise OutputError(error.strerror or str(error)) from error
-
-
-def discard_output() -> None:
-    """Send further output nowhere, so that Python does not report it again when it ends."""
-    with suppress(OSError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), OUTPUT)
 
 
 def prepare() -> None:

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
 from itertools import groupby
@@ -92,9 +92,7 @@ class Snapshot:
     advice: str
     """Remedy for lost nodes, full disks and missing images; empty if there are none."""
     jobs: Sequence[JobState]
-    """Jobs of the stack."""
     rows: Sequence[Row]
-    """Rows of all jobs."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the snapshot as plain values. Each host has the columns of the table."""
@@ -164,10 +162,7 @@ def _progress(cluster: Cluster, pod: PodState, notes: dict[str, str]) -> Progres
 def job_rows(
     job: JobState, pods: Sequence[PodState], progress: dict[str, Progress], notes: dict[str, str]
 ) -> list[Row]:
-    """Return a job's rows: one for each host, or one with the reason why it has no hosts.
-
-    `progress` has the hosts' parsed output. `notes` has the text of events. The keys are uids of pods and jobs.
-    """
+    """Return a row for each host of a job, or one without hosts. The keys of `progress` and `notes` are uids."""
     current = latest_by_place(pods)
     reason = job.reason or notes.get(job.uid, "")
     if job.state == "suspended":
@@ -207,14 +202,14 @@ def _progress_cells(progress: Progress) -> Row:
     return train.place if train else "", progress.value("rate", "train"), progress.value("loss", "train"), accuracy
 
 
-def render(rows: Sequence[Row]) -> Table:
-    """Return the rows as a table. Leave out columns in which every row is empty."""
+def render(rows: Sequence[Row], names: Sequence[str] = COLUMNS, *, folds: Collection[str] = ("reason",)) -> Table:
+    """Return columns of the rows as a table, some with folded lines. Leave out columns in which every row is empty."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    shown = [column for column in range(len(COLUMNS)) if any(row[column] for row in rows)]
-    for column in shown:
-        table.add_column(COLUMNS[column], overflow="fold", no_wrap=COLUMNS[column] != "reason")
+    shown = [place for place, name in enumerate(COLUMNS) if name in names and any(row[place] for row in rows)]
+    for place in shown:
+        table.add_column(COLUMNS[place], overflow="fold", no_wrap=COLUMNS[place] not in folds)
     for row in rows:
-        table.add_row(*(Text(row[column], style=COLOURS.get(row[column], "")) for column in shown))
+        table.add_row(*(Text(row[place], style=COLOURS.get(row[place], "")) for place in shown))
     return table
 
 
@@ -224,16 +219,10 @@ def render_narrow(rows: Sequence[Row]) -> Iterator[RenderableType]:
         of_job = list(group)
         line = Text(f"{name}  {of_job[0][1]}  ", style="bold")
         yield line.append(of_job[0][2], style=COLOURS.get(of_job[0][2], ""))
-        hosts = [dict(zip(COLUMNS, row, strict=True)) for row in of_job]
-        shown = [each for each in NARROW_COLUMNS if any(host[each] for host in hosts)]
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-        for each in shown:
-            table.add_column(each, overflow="fold")
-        for host in hosts:
-            table.add_row(*(Text(host[each], style=COLOURS.get(host[each], "")) for each in shown))
-        if shown:
+        table = render(of_job, NARROW_COLUMNS, folds=NARROW_COLUMNS)
+        if table.columns:
             yield table
-        for host in hosts:
+        for host in (dict(zip(COLUMNS, row, strict=True)) for row in of_job):
             if host["reason"]:
                 place = f"{host['rank']}: " if host["rank"] else ""
                 yield Padding(Text(f"{place}{host['reason']}", style="yellow"), (0, 0, 0, 2))

@@ -14,7 +14,7 @@ from commands import confirmation
 from commands.cloud_inventory import adopt_pending
 from commands.down import CLUSTER_RESOURCE
 from commands.environment import PROJECT, stack_environment
-from commands.interrupts import Interrupted, run_child, run_command, set_closing
+from commands.interrupts import run_command, run_set_up, set_closing
 from commands.pulumi_output import is_verbose
 from commands.stack import (
     JOBS_TARGET,
@@ -31,7 +31,6 @@ from infra.builtin_images import TRAINER
 from infra.local import lifecycle
 from infra.local.settings import stack_cluster
 from infra.make_command import command_title, make_command
-from infra.project import CHECKOUT
 from setup.disk import remaining_bytes
 from setup.steps import steps
 from stack import config as stack_config
@@ -41,10 +40,7 @@ _REQUIREMENTS_ERROR = re.compile(r"(^|\s)requirements: ")
 
 
 def main(*, is_confirmed: bool = False) -> int:
-    """Bring the stack up. The exit status is that of its jobs.
-
-    Ask before changing resources of a cloud, unless `is_confirmed`.
-    """
+    """Bring the stack up, and return the status of its jobs. Ask before changing a cloud, unless `is_confirmed`."""
     stack = os.environ.get("STACK", "local")
     begun, before = time.monotonic(), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     file = PROJECT / f"Pulumi.{stack}.yaml"
@@ -84,12 +80,8 @@ def set_up(config: stack_config.StackConfig) -> int:
     options += [f"--operator={name}" for name in sorted(config.operators)]
     if config.cloud.nodes_here:
         options += [f"--own-image={name}" for name in sorted(config.builtin_images - {TRAINER})]
-    done = run_child([sys.executable, "-m", "setup", *options], name="set-up", cwd=CHECKOUT)
-    if done.is_stopped:
-        raise Interrupted(
-            f"set-up keeps what it has finished, and nothing of the stack has changed; {make_command('up')} continues"
-        )
-    return done.status
+    closing = f"set-up keeps what it has finished, and nothing of the stack has changed; {make_command('up')} continues"
+    return run_set_up([sys.executable, "-m", "setup", *options], closing)
 
 
 def prepare(stack: str, config: stack_config.StackConfig) -> None:
@@ -104,10 +96,7 @@ def prepare(stack: str, config: stack_config.StackConfig) -> None:
 
 
 def bring_up(stack: str, config: stack_config.StackConfig, ask: Callable[[], None] = lambda: None) -> dict[str, Any]:
-    """Bring the stack to its settings, after recovery from a dead run. Return its outputs.
-
-    `ask` raises NotConfirmed if the user does not confirm the change of a cloud.
-    """
+    """Bring the stack to its settings. Return its outputs. `ask` raises NotConfirmed to prevent a cloud's change."""
     prepare(stack, config)
     if config.cloud.provisioned:
         ask()
@@ -156,11 +145,7 @@ def rejected_changes(stack: str, config: stack_config.StackConfig) -> list[str]:
 
 
 def remove_lost_cluster(stack: str) -> bool:
-    """Destroy the resources in the state if the data of the stack's local cluster is gone. Return True if it was gone.
-
-    The stack's other resources were in that cluster. The engine cannot replace the cluster: see
-    LocalClusterProvider.diff.
-    """
+    """Destroy the state's resources if their local cluster's data is gone. The engine cannot replace such a cluster."""
     cluster = stack_cluster(str(PROJECT), stack)
     if lifecycle.identity(cluster) is not None:
         return False
@@ -177,9 +162,7 @@ def remove_lost_cluster(stack: str) -> bool:
 
 def print_outputs(found: dict[str, object]) -> None:
     """Show the stack's outputs, one a line. Leave out empty ones."""
-    print("\nOutputs of the stack:")
-    for line in _lines(found, indent="  "):
-        print(line)
+    print("\nOutputs of the stack:", *_lines(found, indent="  "), sep="\n")
 
 
 def _lines(found: dict[str, object], indent: str) -> Iterator[str]:

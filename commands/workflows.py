@@ -35,10 +35,7 @@ def is_program(path: str) -> bool:
 
 
 def is_named(path: str, text: str) -> bool:
-    """Return True if a stack's file names the path: its script, its requirements, or a page with a job.
-
-    This function runs before set-up, without a YAML parser. Another use of a page's name counts too.
-    """
+    """Return True if a stack's file, read without a YAML parser, names the path: its script, requirements or page."""
     pure = PurePosixPath(path)
     page = pure.parent == JOB_PAGES and re.search(rf"(?<![\w-]){re.escape(pure.stem)}(?![\w-])", text)
     packages = re.search(rf"\brequirements[\"']?:\s*[\"']?{re.escape(path)}(?![\w.-])", text)
@@ -67,10 +64,7 @@ def changed_paths(revisions: str) -> list[str]:
 
 
 def first_up(history: Iterable[Mapping[str, Any]]) -> datetime | None:
-    """Return the start of the first `up` since the last successful `destroy`; None if nothing is up.
-
-    `history` comes from `pulumi stack history --json`, newest first. A failed `up` counts too.
-    """
+    """Return the start of the first `up` since the last good `destroy`, from a history that begins with the newest."""
     begun = None
     for each in history:
         if each["kind"] == "destroy" and each["result"] == "succeeded":

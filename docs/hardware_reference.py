@@ -43,11 +43,9 @@ class Offer:
     """Machine type with its number of accelerators, and the price lines of one machine."""
 
     machine: MachineType
-    """Machine type."""
     count: int
     """Number of its accelerators."""
     lines: tuple[Line, ...]
-    """Price lines of one machine."""
     is_block: bool = False
     """True for a capacity block, which has no spot price."""
 
@@ -97,7 +95,9 @@ def _gke_gpus() -> Iterator[tuple[str, list[Offer]]]:
     """Yield heading and machine types of each GPU model on GKE."""
     yield "## GPUs on GKE", []
     for gpu in GPUS.values():
-        attached = [_attached(gpu.name, count) for count in gpu.attachment.counts] if gpu.attachment else []
+        counts = gpu.attachment.counts if gpu.attachment else ()
+        # GPUs are attached to N1 machines.
+        attached = [_gpu_offer(gce_machine(f"n1-standard-{ATTACHED_VCPUS * each}"), gpu.name, each) for each in counts]
         built_in = [
             _gpu_offer(machine, gpu.name, machine.gpus)
             for family in GCE_FAMILIES.values()
@@ -108,11 +108,6 @@ def _gke_gpus() -> Iterator[tuple[str, list[Offer]]]:
             yield f"### `{gpu.name}`", offers
 
 
-def _attached(gpu: str, count: int) -> Offer:
-    """Return an N1 machine with GPUs attached."""
-    return _gpu_offer(gce_machine(f"n1-standard-{ATTACHED_VCPUS * count}"), gpu, count)
-
-
 def _gpu_offer(machine: MachineType, gpu: str, count: int) -> Offer:
     family = gce_family(machine)
     region = _region(gcp.gpu_line("", REGIONS[gcp.CLOUD], gpu, family, count))
@@ -121,19 +116,14 @@ def _gpu_offer(machine: MachineType, gpu: str, count: int) -> Offer:
 
 
 def _tpus() -> Iterator[tuple[str, list[Offer]]]:
-    """Yield heading and machine types of each TPU generation."""
     yield "## TPUs on GKE", []
     for generation in GENERATIONS.values():
         title = f"### `{generation.name}` with a topology, or `{generation.type_prefix}-N`"
         zones = ", ".join(sorted(generation.zones))
-        yield f"{title}\n\n{_unit_text(generation)} Zones: {zones}.", _tpu_offers(generation)
-
-
-def _unit_text(generation: TpuGeneration) -> str:
-    """Return the sentence about the number in the generation's accelerator types."""
-    cores = generation.cores_in_type
-    unit = "chips" if cores == 1 else f"TensorCores, {cores} for each chip"
-    return f"N counts {unit}. A slice of several hosts has hosts of 4 chips."
+        cores = generation.cores_in_type
+        unit = "chips" if cores == 1 else f"TensorCores, {cores} for each chip"
+        text = f"N counts {unit}. A slice of several hosts has hosts of 4 chips. Zones: {zones}."
+        yield f"{title}\n\n{text}", _tpu_offers(generation)
 
 
 def _tpu_offers(generation: TpuGeneration) -> list[Offer]:
@@ -150,7 +140,6 @@ def _tpu_offers(generation: TpuGeneration) -> list[Offer]:
 
 
 def _eks_gpus() -> Iterator[tuple[str, list[Offer]]]:
-    """Yield heading and instance types of each GPU model on EKS."""
     yield "## GPUs on EKS", []
     for gpu in GPUS:
         machines = [machine for machine in EC2_MACHINES.values() if machine.gpu == gpu]

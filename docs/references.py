@@ -112,7 +112,6 @@ def commands_page() -> str:
 
 
 def _command_section(name: str, command: click.Command) -> str:
-    """Return the section of one command."""
     context = click.Context(command, info_name=f"trainyard {name}", help_option_names=[])
     usage = f"```\n{' '.join([f'trainyard {name}', *command.collect_usage_pieces(context)])}\n```\n"
     text, _, examples = (command.help or "").partition("\b\n")
@@ -152,7 +151,6 @@ def _descendants(section: type[Section]) -> Iterator[type[Section]]:
 
 
 def _flags_section() -> str:
-    """Return the section about a job's `flags`."""
     rows = ["| flag | value | recipe |", "|---|---|---|"]
     for name in dict.fromkeys(name for flags in FLAGS.values() for name in flags):
         recipes = [recipe for recipe, flags in FLAGS.items() if name in flags]
@@ -190,7 +188,6 @@ def _references(field: dict[str, Any]) -> list[str]:
 
 
 def _table(model: dict[str, Any]) -> str:
-    """Return a table with one row per key."""
     rows = ["| key | type | default | meaning |", "|---|---|---|---|"]
     required = model.get("required", ())
     for key, field in model["properties"].items():
@@ -209,7 +206,6 @@ def _default(field: dict[str, Any]) -> str:
 
 
 def _type(field: dict[str, Any]) -> str:
-    """Return the type of a key."""
     if _references(field):
         return "list of sections" if "items" in field else "section"
     if "const" in field:

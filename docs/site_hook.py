@@ -66,10 +66,7 @@ def on_page_markdown(markdown: str, page: Any, **_context: Any) -> str:
 
 
 def site_links(markdown: str, page: str) -> str:
-    """Return a page's text with links that work in the site. Links to files outside the site become plain text.
-
-    `page` is the path of the page in the site.
-    """
+    """Return the text of a page, a path in the site, with links that work there. Links to other files become text."""
     source = {site: path for path, site in OUTSIDE.items()}.get(page, f"docs/{page}")
 
     def site_link(link: re.Match[str]) -> str:

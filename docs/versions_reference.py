@@ -28,7 +28,6 @@ class Part:
     """Pinned part and its support."""
 
     name: str
-    """Display name."""
     package: str
     """Name in its registry: a Go module, a Python package or an image."""
     pin: str
@@ -70,9 +69,8 @@ def _go_part(name: str, package: str, folder: str, **support: Any) -> Part:
     return Part(name=name, package=package, pin=f"setup/go/{folder}/go.mod", **support)
 
 
-def _packages(pin: str, *names: str) -> tuple[Part, ...]:
-    """Return Python packages without published dates of support, displayed by their names in the registry."""
-    return tuple(Part(name=name, package=name, pin=pin) for name in names)
+def _packages(pin: str, *names: str, **support: Any) -> tuple[Part, ...]:
+    return tuple(Part(name=name, package=name, pin=pin, **support) for name in names)
 
 
 LOCAL = (
@@ -124,10 +122,9 @@ OPERATORS = (
 )
 PROGRAM = (
     *_packages("requirements.in", "pulumi", "pulumi-gcp", "pulumi-aws"),
-    Part(
-        name="pulumi-kubernetes",
-        package="pulumi-kubernetes",
-        pin="requirements.in",
+    *_packages(
+        "requirements.in",
+        "pulumi-kubernetes",
         rule=f"{NEWEST_ONLY}; this is the newest whose provider can be built from a Go module",
     ),
     *_packages("requirements.in", "pulumi-docker-build", "kubernetes", "click", "cryptography", "pydantic", "rich"),
@@ -140,28 +137,14 @@ IMAGES = (
         ends=date(2027, 10, 31),
         rule="https://devguide.python.org/versions/ (October 2027)",
     ),
-    Part(name="torch", package="torch", pin="trainer/requirements.in", rule=TORCH_RULE),
-    *_packages(
-        "trainer/requirements.in",
-        "torchvision",
-        "torchao",
-        "timm",
-        "torchmetrics",
-        "tensorboard",
-        "wandb",
-        "fsspec",
-        "obstore",
-        "numpy",
-        "tyro",
-        "safetensors",
-        "tokenizers",
-    ),
+    *_packages("trainer/requirements.in", "torch", rule=TORCH_RULE),
+    *_packages("trainer/requirements.in", "torchvision", "torchao", "timm", "torchmetrics", "tensorboard", "wandb"),
+    *_packages("trainer/requirements.in", "fsspec", "obstore", "numpy", "tyro", "safetensors", "tokenizers"),
     *_packages("trainer/requirements-lightning.in", "lightning", "python-etcd"),
     *_packages("trainer/requirements-frameworks.in", "transformers", "accelerate", "trl", "deepspeed", "datasets"),
-    Part(
-        name="torchtitan",
-        package="torchtitan",
-        pin="trainer/requirements-frameworks.in",
+    *_packages(
+        "trainer/requirements-frameworks.in",
+        "torchtitan",
         rule=f"{NEWEST_ONLY}; its requirement datasets < 4.8 is overridden, because transformers needs a newer "
         "huggingface-hub",
     ),
@@ -179,10 +162,9 @@ IMAGES = (
         rule=TORCH_RULE,
         reason="the version that torch-xla 2.9 is built for",
     ),
-    Part(
-        name="torch-xla",
-        package="torch-xla",
-        pin="trainer/requirements-xla.in",
+    *_packages(
+        "trainer/requirements-xla.in",
+        "torch-xla",
         rule="no release since November 2025",
         reason="the only released way to run PyTorch on TPUs that Trainyard has; see [TPUs](tpu.md)",
     ),
@@ -224,7 +206,6 @@ def render() -> str:
 
 
 def _support(part: Part) -> str:
-    """Return the last column of a part's row."""
     if part.reason:
         return f"no longer ({part.rule}); reason to keep it: {part.reason}"
     return f"until {part.ends}: {part.rule}" if part.ends else part.rule

@@ -8,19 +8,7 @@ from pydantic import AfterValidator, Field
 
 from infra.builtin_images import LOCAL_PREFIX
 from infra.hardware.gce import ACCELERATOR_PREFIXES
-from policy.rules import (
-    Check,
-    Inputs,
-    InvalidInput,
-    Level,
-    Rule,
-    Settings,
-    as_list,
-    containers,
-    pods,
-    statements,
-    value_at,
-)
+from policy.rules import Check, Inputs, InvalidInput, Rule, Settings, as_list, containers, pods, statements, value_at
 from settings.problem import Invalid
 from settings.types import Section
 from workloads.kinds import KINDS
@@ -131,154 +119,135 @@ def _missing_labels(inputs: Inputs) -> InvalidInput | None:
     return None if labels else ("", "has no labels, so its cost cannot be attributed")
 
 
-def _rule(name: str, level: Level, types: tuple[str, ...], check: Check, why: str, link: str) -> Rule:
-    return Rule(name=name, level=level, types=types, check=check, why=why, link=link)
-
-
 CLOUD_RULES = (
-    _rule(
+    Rule(
         "private-nodes",
-        "mandatory",
         GKE,
         _requires("privateClusterConfig.enablePrivateNodes", True, "nodes have public addresses"),
         "A node without a public address cannot be reached from the internet.",
         "https://cloud.google.com/kubernetes-engine/docs/concepts/private-cluster-concept",
     ),
-    _rule(
+    Rule(
         "workload-identity",
-        "mandatory",
         GKE,
         _requires_any("workloadIdentityConfig.workloadPool", "pods share the identity of their node"),
         "With Workload Identity, each job has its own permissions and no key that can leak.",
         "https://cloud.google.com/kubernetes-engine/docs/concepts/workload-identity",
     ),
-    _rule(
+    Rule(
         "shielded-nodes",
-        "mandatory",
         GKE,
         _requires("enableShieldedNodes", True, "nodes are not shielded"),
         "A shielded node proves its identity and integrity to the control plane.",
         "https://cloud.google.com/kubernetes-engine/docs/how-to/shielded-gke-nodes",
     ),
-    _rule(
+    Rule(
         "no-legacy-authorization",
-        "mandatory",
         GKE,
         _legacy_authorization,
         "Attribute-based access control gives every service account administrator permissions.",
         HARDENING,
     ),
-    _rule(
+    Rule(
         "api-server-not-public",
-        "mandatory",
         GKE,
         _gke_networks,
         "With a public API server, one stolen credential gives access to the whole cluster.",
         HARDENING,
     ),
-    _rule(
+    Rule(
         "eks-api-server-not-public",
-        "mandatory",
         EKS,
         _eks_networks,
         "With a public API server, one stolen credential gives access to the whole cluster.",
         "https://docs.aws.amazon.com/eks/latest/userguide/cluster-endpoint.html",
     ),
-    _rule(
+    Rule(
         "node-service-account",
-        "mandatory",
         GKE_POOL,
         _node_account,
         "In many organizations the default service account can edit the whole project.",
         HARDENING,
     ),
-    _rule(
+    Rule(
         "no-primitive-roles",
-        "mandatory",
         ("IAMMember", "IAMBinding"),
         _primitive_role,
         "Owner, editor and viewer apply to every service of a project.",
         "https://cloud.google.com/iam/docs/roles-overview#basic",
     ),
-    _rule(
+    Rule(
         "no-public-grants",
-        "mandatory",
         ("IAMMember", "IAMBinding"),
         _public_member,
         "Public data is copied before anyone notices.",
         "https://cloud.google.com/storage/docs/public-access-prevention",
     ),
-    _rule(
+    Rule(
         "no-wildcards",
-        "mandatory",
         ("aws:iam/policy:Policy", "aws:iam/rolePolicy:RolePolicy"),
         _wildcards,
         "A wildcard also grants unintended actions and those that AWS adds later.",
         "https://docs.aws.amazon.com/IAM/latest/UserGuide/best-practices.html#grant-least-privilege",
     ),
-    _rule(
+    Rule(
         "private-buckets",
-        "mandatory",
         ("gcp:storage/bucket:Bucket",),
         _public_gcs_bucket,
         "Checkpoints are valuable, and a single wrong grant can expose them.",
         "https://cloud.google.com/storage/docs/uniform-bucket-level-access",
     ),
-    _rule(
+    Rule(
         "private-s3-buckets",
-        "mandatory",
         ("BucketPublicAccessBlock",),
         _public_s3_bucket,
         "Checkpoints are valuable, and a single wrong grant can expose them.",
         "https://docs.aws.amazon.com/AmazonS3/latest/userguide/access-control-block-public-access.html",
     ),
-    _rule(
+    Rule(
         "encrypted-secrets",
-        "mandatory",
         EKS,
         _eks_secrets,
         "A copy of etcd does not reveal secrets without the key.",
         "https://docs.aws.amazon.com/eks/latest/userguide/envelope-encryption.html",
     ),
-    _rule(
+    Rule(
         "metadata-needs-token",
-        "mandatory",
         LAUNCH_TEMPLATE,
         _requires("metadataOptions.httpTokens", "required", "the metadata service answers without a token (IMDSv1)"),
         "IMDSv1 exposes the node's credentials to anyone who can make the node send one request.",
         "https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/configuring-instance-metadata-service.html",
     ),
-    _rule(
+    Rule(
         "encrypted-disks",
-        "mandatory",
         LAUNCH_TEMPLATE,
         _unencrypted_disks,
         "Data and images on a disk can outlive the machine.",
         "https://docs.aws.amazon.com/ebs/latest/userguide/ebs-encryption.html",
     ),
-    _rule(
+    Rule(
         "accelerators-end",
-        "advisory",
         GKE_POOL,
         _accelerators_end,
         "Idle accelerators are the largest unintended cost.",
         "https://cloud.google.com/kubernetes-engine/docs/concepts/cluster-autoscaler",
+        level="advisory",
     ),
-    _rule(
+    Rule(
         "deletion-protection",
-        "advisory",
         (*GKE, *EKS),
         _requires("deletionProtection", True, "one command deletes the cluster and everything in it"),
         "Outside of development, the deletion of a cluster should take two deliberate steps.",
         "https://docs.aws.amazon.com/eks/latest/userguide/deletion-protection.html",
+        level="advisory",
     ),
-    _rule(
+    Rule(
         "labels-for-cost",
-        "advisory",
         (*GKE, "gcp:storage/bucket:Bucket", "aws:eks/nodeGroup:NodeGroup"),
         _missing_labels,
         "Labels show each stack's cost in the cloud's bill.",
         "https://cloud.google.com/resource-manager/docs/best-practices-labels",
+        level="advisory",
     ),
 )
 
@@ -360,7 +329,6 @@ JOB_RULES = (
     ),
     Rule(
         name="limits-set",
-        level="mandatory",
         why="A container without limits can starve the rank next to it, and the whole job waits for the slowest rank.",
         link="https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/",
         types=JOB_TYPES,
@@ -368,7 +336,6 @@ JOB_RULES = (
     ),
     Rule(
         name="services-bounded",
-        level="mandatory",
         why="A memory leak of a controller must not take down its node. The controller may use spare CPU.",
         link="https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/",
         types=("Deployment", "StatefulSet"),
@@ -376,7 +343,6 @@ JOB_RULES = (
     ),
     Rule(
         name="non-root",
-        level="mandatory",
         why="Root in a container is root on the node after a container escape.",
         link=RESTRICTED,
         types=WORKLOAD_TYPES,
@@ -384,7 +350,6 @@ JOB_RULES = (
     ),
     Rule(
         name="no-privileges",
-        level="mandatory",
         why="Training needs no Linux capabilities, and a container cannot misuse capabilities that it lacks.",
         link=RESTRICTED,
         types=WORKLOAD_TYPES,
@@ -392,7 +357,6 @@ JOB_RULES = (
     ),
     Rule(
         name="no-host-access",
-        level="mandatory",
         why="A pod in its node's namespaces or folders can see other pods and the node's credentials.",
         link="https://kubernetes.io/docs/concepts/security/pod-security-standards/#baseline",
         types=JOB_TYPES,
@@ -400,7 +364,6 @@ JOB_RULES = (
     ),
     Rule(
         name="restricted-namespace",
-        level="mandatory",
         why="With this label, the API server rejects pods that these rules would only report.",
         link="https://kubernetes.io/docs/concepts/security/pod-security-admission/",
         types=("kubernetes:core/v1:Namespace",),

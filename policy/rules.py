@@ -36,22 +36,20 @@ class Resource(Protocol):
         """Inputs, in the SDK's camelCase."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Rule:
     """Rule of the policy."""
 
     name: str
     """Name of the rule in findings, settings and exceptions."""
-    level: Level
-    """Default level. A mandatory finding fails the preview."""
-    why: str
-    """Reason for the rule, as one sentence."""
-    link: str
-    """URL of the documentation."""
     types: tuple[str, ...]
     """Suffixes of the resource types that the rule applies to."""
     check: Check
-    """Check of a resource's inputs."""
+    why: str
+    """Reason for the rule, as one sentence."""
+    link: str
+    level: Level = "mandatory"
+    """Default level. A mandatory finding fails the preview."""
 
     def applies(self, kind: str) -> bool:
         """Return True if the rule applies to resources of that type."""

@@ -81,11 +81,7 @@ def secrets_in_arguments(arguments: Iterable[str]) -> Iterator[tuple[int, str]]:
 
 
 def may_be_secret(value: object, name: str = "") -> bool:
-    """Return True if a message should not show a value; `name` is its key.
-
-    A value at the wrong key may be a secret. This function therefore matches more values than `secrets_in_variables`
-    and `secrets_in_arguments`.
-    """
+    """Return True if a message should not show the value of a key `name`. It may be a secret at the wrong key."""
     text = _flatten(value)
     is_random = looks_random(text) and not _CLOUD_ID.fullmatch(text)
     return bool(is_random or token_kind(text) or _USER_INFO.search(text) or _SECRET_WORD.search(f"{name}: {text}"))

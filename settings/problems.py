@@ -20,6 +20,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, PydanticUndefined
 
 from settings.problem import Path, Problem
+from settings.text import counted
 
 SYNONYMS = {
     "backoff_limit": "restarts",
@@ -69,10 +70,7 @@ TIME_TO_LIVE = ("ttl_hours", "deadline_seconds")
 
 
 def unknown_key(key: str, allowed: Sequence[str], inner_keys: Mapping[str, str] | None = None) -> str:
-    """Return the error message for an unknown key, with the most similar key of `allowed`.
-
-    `inner_keys` maps the keys of nested sections to `section.key`.
-    """
+    """Return the error message for an unknown key. `inner_keys` maps the keys of nested sections to `section.key`."""
     return f"unknown key; {_remedy(key, allowed, inner_keys or {})}; allowed here: {', '.join(allowed)}"
 
 
@@ -146,20 +144,22 @@ class ConfigError(ValueError):
         self.problems = tuple(problems)
 
 
+def error_text(name: str, error: ValueError) -> str:
+    """Return the message of an error of settings, after their name and the number of problems if it has several."""
+    count = f"{name}: {counted(len(error.problems), 'problem')}\n" if isinstance(error, ConfigError) else ""
+    return f"{count}{error}"
+
+
 def problems_of(
     error: ValidationError, model: type[BaseModel], number_texts: Mapping[Path, str] = MappingProxyType({})
 ) -> list[Problem]:
-    """Return the problems that pydantic found in a configuration of type `model`, in the order of its fields.
-
-    `number_texts` maps the path of a number to its text in the settings file, if that text is known.
-    """
+    """Return the problems that pydantic found. `number_texts` maps the path of a number to its text in the file."""
     errors = error.errors(include_url=False)
     # A factory default is missing if the fields that it depends on are invalid. Those fields have their own errors.
     return [_problem(each, model, number_texts) for each in errors if each["type"] != "default_factory_not_called"]
 
 
 def _problem(error: ErrorDetails, model: type[BaseModel], number_texts: Mapping[Path, str]) -> Problem:
-    """Convert one pydantic error to a problem."""
     location = _locate(model, error["loc"])
     kind, value, context = error["type"], error["input"], error.get("ctx", {})
     # The exceptions of validators have codes: settings.problem.Invalid and infra.hardware.machines.HardwareError.
@@ -238,7 +238,6 @@ def _tag(section: type[BaseModel]) -> str | None:
 
 
 def _field_doc(location: _Location) -> str:
-    """Return the docstring of the field."""
     docs = field_docs(location.owner) if location.owner else {}
     key = next((part for part in reversed(location.path) if part in docs), "")
     return docs.get(str(key), "").rstrip(".").replace("\n", " ")
@@ -261,7 +260,6 @@ def _example(location: _Location) -> str:
 
 
 def _invalid_value(kind: str, message: str, context: dict[str, Any], location: _Location, value: object) -> str:
-    """Return the message for an invalid value."""
     if kind == "value_error":
         return str(context["error"])
     if kind == "literal_error":
@@ -292,7 +290,6 @@ def _is_number(value: object) -> bool:
 
 
 def _equals(text: str, value: object) -> bool:
-    """Return True if a text is equal to this number."""
     try:
         return float(text) == value
     except ValueError:
@@ -348,7 +345,6 @@ def _bounds(field: FieldInfo | None) -> tuple[float | None, float | None, float 
 
 
 def _range(field: FieldInfo | None) -> str:
-    """Describe the range of numbers that a field accepts."""
     exclusive_min, minimum, maximum = _bounds(field)
     if exclusive_min is not None:
         return f"a number above {exclusive_min}" + (f" and at most {maximum}" if maximum is not None else "")

@@ -104,10 +104,7 @@ def _redacted(text: str) -> str:
 
 
 class _SizeCheck:
-    """Traversal of a document that visits each node once, even if it has many aliases.
-
-    It rejects duplicate keys, recursive aliases, and aliases that expand to too many values.
-    """
+    """Traversal that visits each node once. It rejects duplicate keys, recursive aliases, and too many values."""
 
     def __init__(self) -> None:
         self._sizes: dict[int, int] = {}
@@ -150,9 +147,7 @@ class TypedValue:
     """Value that YAML reads as a type other than text."""
 
     path: Path
-    """Path of the value."""
     text: str
-    """Text in the file."""
     tag: str
     """Type that YAML gives the value, such as `int`."""
     value: object

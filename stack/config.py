@@ -29,8 +29,8 @@ from infra.make_command import COMMAND_VARIABLE, option_text
 from policy.catalogue import PolicyConfig
 from settings.problem import Path as KeyPath
 from settings.problem import Problem
-from settings.problems import ConfigError, problems_of
-from settings.text import counted, wrap
+from settings.problems import ConfigError, error_text, problems_of
+from settings.text import wrap
 from settings.types import Section
 from stack.validation import (
     SECRETS,
@@ -94,18 +94,12 @@ class StackConfig(Section):
 
     @property
     def builtin_images(self) -> frozenset[str]:
-        """Names of the images that Trainyard builds for the jobs.
-
-        `trainer` is one of them unless every job uses another image.
-        """
+        """Names of the images that Trainyard builds for the jobs, with `trainer` unless no job uses it."""
         return frozenset(name for job in self.jobs for name in job.builtin_images)
 
     @property
     def job_layers(self) -> dict[str, JobLayer]:
-        """Job -> its layer over a builtin image, for jobs with a layer. Reads the jobs' files.
-
-        Raises ValueError for an invalid file.
-        """
+        """Job -> its layer over a builtin image, for jobs with a layer. Raises ValueError for an invalid file."""
         layers = {job.name: job_layer(job, self.cloud.built_images) for job in self.jobs}
         return {name: layer for name, layer in layers.items() if layer}
 
@@ -143,10 +137,7 @@ def secret(name: str) -> pulumi.Output[str]:
 
 
 def load_file(path: Path) -> StackConfig:
-    """Return the configuration in a stack's file.
-
-    Raises ConfigError, or ValueError if the file is not a stack's file.
-    """
+    """Return the configuration in a stack's file. Raises ConfigError, or ValueError for another kind of file."""
     # Import here: the Pulumi program gets the configuration from the engine and reads no file.
     from settings import yaml_loader
 
@@ -161,7 +152,8 @@ def load_file(path: Path) -> StackConfig:
         raise ValueError(f"{path.name}: {error}") from error
     config = content
     if isinstance(content, dict):
-        misplaced = [str(key) for key in content if _belongs_under_config(str(key))]
+        fields = StackConfig.model_fields
+        misplaced = [key for key in map(str, content) if _is_setting(key) or _is_secret(key) or key in fields]
         if misplaced:
             raise ValueError(
                 f"{path.name}: {', '.join(misplaced)}: top-level key is ignored; move it under `config:`, "
@@ -237,11 +229,6 @@ def _number_texts(document: yaml.Node | None) -> dict[KeyPath, str]:
     return {value.path: value.text for value in typed_values}
 
 
-def _belongs_under_config(key: str) -> bool:
-    """Return True if a top-level key of a stack's file is a setting, which belongs under `config:`."""
-    return _is_setting(key) or _is_secret(key) or key in StackConfig.model_fields
-
-
 def parse(
     values: Mapping[str, Any],
     secrets: Mapping[str, bool] = MappingProxyType({}),
@@ -305,12 +292,8 @@ def main(arguments: list[str]) -> int:
     for name in arguments:
         try:
             load_file(Path(name))
-        except ConfigError as error:
-            text = f"{name}{selection}: {counted(len(error.problems), 'problem')}\n{error}"
-            print(wrap(text, sys.stderr), file=sys.stderr)
-            status = 1
         except ValueError as error:
-            print(wrap(str(error), sys.stderr), file=sys.stderr)
+            print(wrap(error_text(f"{name}{selection}", error), sys.stderr), file=sys.stderr)
             status = 1
     return status
 

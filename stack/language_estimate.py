@@ -26,40 +26,21 @@ BILLION = 1e9
 """Number of tokens that a price covers."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Anchor:
-    """Published speed of another trainer, the basis of Trainyard's estimate."""
-
-    text: str
-    """Model, GPU and trainer."""
-    source: str
-    """URL of the source."""
-    model: Model
-    context: int
-    gpu: str
-    slowest: float
-    """Tokens a second on each GPU, of the slowest setting in 16 bits."""
-    fastest: float
-    """Tokens a second on each GPU, of the fastest setting in 16 bits."""
-
-    @property
-    def utilization(self) -> tuple[float, float]:
-        """Shares of the GPU's peak (MFU) of both settings, for the operations that Trainyard's trainer counts."""
-        peak = (GPUS[self.gpu].teraflops or 0) * 1e12
-        flops = self.model.flops_per_token(self.context)
-        return self.slowest * flops / peak, self.fastest * flops / peak
-
-
-ANCHOR = Anchor(
-    text="Llama 3.1 8B in torchtitan (FSDP2, bfloat16): 128 H100s without torch.compile, 8 H100s with it",
-    source="https://github.com/pytorch/torchtitan/blob/31a17bfdb70bab6f62a13d21816a5339b911d6e3/benchmarks/"
-    "llama3_h100_202412_torchtitan.md",
-    model=Model(layers=32, width=4096, heads=32, kv_heads=8, hidden=14336, vocabulary=128_256, is_tied=False),
-    context=8192,
-    gpu="nvidia-h100-80gb",
-    slowest=5605,
-    fastest=6667,
+ANCHOR = "Llama 3.1 8B in torchtitan (FSDP2, bfloat16): 128 H100s without torch.compile, 8 H100s with it"
+"""Trainer whose published speeds are the basis of Trainyard's estimate."""
+ANCHOR_SOURCE = (
+    "https://github.com/pytorch/torchtitan/blob/31a17bfdb70bab6f62a13d21816a5339b911d6e3/benchmarks/"
+    "llama3_h100_202412_torchtitan.md"
 )
+ANCHOR_RATES = (5605, 6667)
+"""Its tokens a second on each GPU, of the slowest and the fastest setting in 16 bits."""
+
+
+def anchor_shares() -> list[float]:
+    """Return the shares of the GPU's peak (MFU) of both settings, for the operations that the trainer counts."""
+    model = Model(layers=32, width=4096, heads=32, kv_heads=8, hidden=14336, vocabulary=128_256, is_tied=False)
+    peak = (GPUS["nvidia-h100-80gb"].teraflops or 0) * 1e12
+    return [rate * model.flops_per_token(8192) / peak for rate in ANCHOR_RATES]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,13 +72,13 @@ class LanguageEstimate:
         ]
         if self.tokens_per_second:
             low, high = self.tokens_per_second
-            shares = " to ".join(f"{share:.0%}" for share in ANCHOR.utilization)
+            shares = " to ".join(f"{share:.0%}" for share in anchor_shares())
             price = "no price is known"
             if self.usd_per_billion_tokens:
                 price = "${:,.0f} to ${:,.0f} for 10^9 tokens".format(*self.usd_per_billion_tokens)
             found.append(
                 f"- {self.job}: {price}, at {low:,.0f} to {high:,.0f} tokens a second on each GPU. This is an "
-                f"estimate, not a measurement: {shares} of the GPU's peak, as in [{ANCHOR.text}]({ANCHOR.source})"
+                f"estimate, not a measurement: {shares} of the GPU's peak, as in [{ANCHOR}]({ANCHOR_SOURCE})"
             )
         return found
 
@@ -119,11 +100,11 @@ def _estimate(spec: JobSpec, pool_nodes: Sequence[PoolNodes], estimate: CostEsti
     # The speeds of the anchor are for 16 bits.
     if gpu and gpu.teraflops and training.number_bytes == 2:
         flops = training.flops_per_token
-        slow, fast = (share * gpu.teraflops * 1e12 / flops for share in ANCHOR.utilization)
+        slow, fast = (share * gpu.teraflops * 1e12 / flops for share in anchor_shares())
         rates = slow, fast
         hourly = usd_per_hour(estimate, pools_for(pool_nodes, spec), spec)
         if hourly is not None:
-            prices = _usd(hourly, fast * devices), _usd(hourly, slow * devices)
+            prices = hourly / 3600 * BILLION / (fast * devices), hourly / 3600 * BILLION / (slow * devices)
     return LanguageEstimate(
         job=spec.name,
         weights=training.model.weights,
@@ -135,8 +116,3 @@ def _estimate(spec: JobSpec, pool_nodes: Sequence[PoolNodes], estimate: CostEsti
         tokens_per_second=rates,
         usd_per_billion_tokens=prices,
     )
-
-
-def _usd(hourly: float, rate: float) -> float:
-    """Return the price of 10^9 tokens, from the price of an hour and all devices' tokens a second."""
-    return hourly / 3600 * BILLION / rate

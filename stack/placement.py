@@ -35,7 +35,6 @@ def _problem(jobs: Jobs, group: PodGroup, code: str, message: str, key: str = ""
 
 
 def _groups(jobs: Jobs) -> list[PodGroup]:
-    """Return the pod groups of all jobs."""
     return [replace(group, job=index) for index, job in enumerate(jobs) for group in job.pod_groups]
 
 
@@ -80,15 +79,15 @@ def queue_capacity(cloud: Cloud, jobs: Jobs) -> list[PoolCapacity]:
         return remaining_capacity(pool_nodes, _groups(jobs))
     if nodes := cloud.nodes_here:
         node = _local_node(jobs, nodes, this_machine())
-        return [_remaining(node, nodes, [group for group in _groups(jobs) if group.runs])]
+        groups = [group for group in _groups(jobs) if group.runs]
+        millicores = node.millicores * nodes - sum(group.count * group.per_pod.millicores for group in groups)
+        memory = node.memory * nodes - sum(group.count * group.per_pod.memory for group in groups)
+        return [PoolCapacity(name="nodes", free=Capacity(millicores=millicores, memory=memory))]
     return []
 
 
 def local_capacity_problems(jobs: Jobs, nodes: int, machine: Capacity) -> list[Problem]:
-    """Return a problem for each job that does not fit on a local cluster.
-
-    If each job fits alone, return a problem for the first one that does not fit next to other jobs.
-    """
+    """Return a problem for each job too large for a local cluster, else for the first without room next to others."""
     node = _local_node(jobs, nodes, machine)
     offer = f"the cluster has {counted(nodes, 'node')} of {node}"
     problems = []
@@ -145,10 +144,3 @@ def _does_not_fit(group: PodGroup, placed: Sequence[PodGroup]) -> str:
 def _local_node(jobs: Jobs, nodes: int, machine: Capacity) -> Capacity:
     """Return the capacity that each node of the local cluster has for jobs."""
     return left_for_jobs(machine, nodes, len(needed_releases(operators_of(jobs))))
-
-
-def _remaining(node: Capacity, num_nodes: int, groups: Sequence[PodGroup]) -> PoolCapacity:
-    """Return the capacity of identical nodes minus the requests of some pod groups."""
-    millicores = node.millicores * num_nodes - sum(group.count * group.per_pod.millicores for group in groups)
-    memory = node.memory * num_nodes - sum(group.count * group.per_pod.memory for group in groups)
-    return PoolCapacity(name="nodes", free=Capacity(millicores=millicores, memory=memory))

@@ -39,11 +39,7 @@ class SourceState:
 
 @cache
 def source_state(folder: Path = CHECKOUT) -> SourceState:
-    """Return the state of a checkout.
-
-    New files count unless git ignores them. Settings files do not count: the plan's digest covers them, and Pulumi
-    writes its salt into them.
-    """
+    """Return the state of a checkout: new files count unless git ignores them, settings only in the plan's digest."""
     head = _git(folder, "rev-parse", "HEAD").decode().strip()
     if not head:
         return SourceState(commit="unknown", dirty="unknown", diff_digest=None)
@@ -58,10 +54,7 @@ def source_state(folder: Path = CHECKOUT) -> SourceState:
 
 
 def _digest_of(file: Path) -> bytes:
-    """Return the digest of a file's content.
-
-    The content of an unreadable file, such as a broken link, counts as empty.
-    """
+    """Return the digest of a file's content. An unreadable file, such as a broken link, counts as empty."""
     try:
         with file.open("rb") as content:
             return hashlib.file_digest(content, "sha256").digest()
@@ -84,10 +77,7 @@ def plan_digest(config: StackConfig, spec: JobSpec) -> str:
 
 
 def _sent(spec: JobSpec) -> dict[str, str]:
-    """Return the digests of the user's files that the job gets.
-
-    Add Trainyard's commit if the project is not Trainyard's checkout.
-    """
+    """Return the digests of the user's files that the job gets, and Trainyard's commit in another project."""
     found = {}
     if spec.script and user_files.is_in_checkout(spec.script):
         found["script_digest"] = f"sha256:{user_files.read_script(spec.script, project_folder()).digest}"
@@ -109,9 +99,7 @@ def pools_for(pool_nodes: Iterable[PoolNodes], spec: JobSpec) -> dict[str, tuple
 
 
 def usd_per_hour(estimate: CostEstimate, pools: Mapping[str, tuple[int, int]], spec: JobSpec) -> float | None:
-    """Return the hourly cost of the job's hosts in the first of the pools.
-
-    Return None if there is no pool, or if the pool has unpriced items.
+    """Return the hourly cost of the job's hosts in the first of the pools; None without a pool or a price.
 
     Hosts that share a node's GPUs share its price. A host without GPUs, or with TPUs, uses a whole node.
     """

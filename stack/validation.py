@@ -114,10 +114,7 @@ def data_source(cloud: Cloud, job: JobSpec) -> DataSource | None:
 
 
 def unusable_secrets(jobs: Jobs, secrets: Mapping[str, bool]) -> list[Problem]:
-    """Return a problem for each secret that is in plain text or missing from the stack.
-
-    Messages never contain the values of secrets.
-    """
+    """Return a problem, without its value, for each secret that is in plain text or missing from the stack."""
     problems = []
     for index, job in enumerate(jobs):
         for variable, name in job.secrets.items():
@@ -154,7 +151,6 @@ def settings_in_clear(settings: Mapping[str, object]) -> list[Problem]:
 
 
 def _store_command(name: str) -> str:
-    """Return the command that stores an encrypted secret."""
     return secret_command(f"{SECRETS}:{name}")
 
 
@@ -176,10 +172,7 @@ def machine_problems(cloud: Cloud, jobs: Jobs) -> list[Problem]:
 
 
 def job_layer(job: JobSpec, built_images: frozenset[str]) -> JobLayer | None:
-    """Return the layer with a job's packages, and with its script if a ConfigMap cannot hold the script; else None.
-
-    Raises Invalid if a file is unusable.
-    """
+    """Return the layer with a job's packages and with a script too large for a ConfigMap; else None. Raises Invalid."""
     requirements = user_files.read_requirements(job.requirements, project_folder()) if job.requirements else ""
     files: tuple[tuple[str, str], ...] = ()
     if job.script and user_files.is_in_checkout(job.script):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
 
 from commands.dashboard.metrics import Curves
@@ -20,6 +19,7 @@ from commands.monitor.pod_state import (
     lost_node_advice,
     node_line,
     silent_since,
+    time_of,
 )
 from commands.monitor.screen import restart_reason
 from commands.report_page import CHARTS, fresh_text, saved_text
@@ -27,6 +27,8 @@ from commands.run_times import CAUSES, SLOW, RunTimes, goodput, saved_step, spee
 from infra.naming import POOL_LABEL
 from settings.text import counted
 
+WANTED = tuple((event, key) for _title, _unit, lines in CHARTS for event, key, _name in lines)
+"""Event and key of each curve."""
 STATES = ("none", "pending", "creating", "running", "succeeded", "failed", "ending")
 """States of a host, by the numbers in the document. A host in state `none` has no pod."""
 DISRUPTIONS = frozenset(
@@ -40,10 +42,8 @@ DISRUPTIONS = frozenset(
         "TerminationByKubelet",
     }
 )
-"""Reasons for which Kubernetes itself ends a pod.
-
-https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions
-"""
+"""Reasons for which Kubernetes itself ends a pod:
+https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions"""
 PREEMPTED_CODES = (75, 203)
 """Exit codes of a preempted trainer, without and with the offset of `trainer.launch`."""
 POOL_LABELS = (POOL_LABEL, "cloud.google.com/gke-nodepool", "eks.amazonaws.com/nodegroup")
@@ -165,11 +165,12 @@ def document(seen: Observed) -> dict[str, Any]:
 def _job(
     seen: Observed, job: JobState, pods: Sequence[PodState], places: Mapping[str, int], silent: Mapping[str, str]
 ) -> dict[str, Any]:
-    metrics, current = seen.metrics.get(job.name), latest_by_place(pods)
+    metrics = seen.metrics.get(job.name) or JobMetrics(curves=Curves(WANTED), times=RunTimes())
+    current = latest_by_place(pods)
     hosts = [pod for pod in current if pod.role == WORKER]
     processes = max((pod.processes for pod in hosts), default=1)
     ranks = max(job.hosts, len(hosts)) * processes
-    latest = metrics.latest if metrics else {}
+    latest = metrics.latest
     found = speeds({rank: event for rank, event in latest.items() if rank < ranks})
     is_known = bool(places) and not seen.unseen
     lost = {pod.uid: _lost(pod, silent, is_gone=is_known and pod.node not in places) for pod in current}
@@ -195,15 +196,14 @@ def _job(
         "steps": [_rounded(latest[rank].get("global_step")) if rank in latest else None for rank in range(ranks)],
         "speeds": [round(found[rank], 3) if rank in found else None for rank in range(ranks)],
         "now": _latest_values(latest.get(0)),
-        "fresh": fresh_text(metrics.fresh_start) if metrics and metrics.fresh_start else "",
+        "fresh": fresh_text(metrics.fresh_start) if metrics.fresh_start else "",
         "attention": list(_attention(seen, current, why, {} if finished else found, metrics)),
-        "moments": moments(pods, current, metrics.moments if metrics else ()),
+        "moments": moments(pods, current, metrics.moments),
         **_run(metrics, job, seen.time),
     }
 
 
 def _no_charts(job: JobState, hosts: Sequence[PodState]) -> str:
-    """Return the text for a job without curves."""
     if (job.is_over or job.state == "suspended") and not any(pod.index == 0 for pod in hosts):
         return (
             "The steps of the job are unknown: the log of rank 0 is gone with its pod, and this machine has no metrics "
@@ -240,19 +240,8 @@ def _hosts(
     }
 
 
-def _run(metrics: JobMetrics | None, job: JobState, now: float) -> dict[str, Any]:
+def _run(metrics: JobMetrics, job: JobState, now: float) -> dict[str, Any]:
     """Return curves, spans and goodput of a job."""
-    if metrics is None:
-        return {
-            "charts": [],
-            "spans": [],
-            "seconds": {},
-            "goodput": None,
-            "read": 1.0,
-            "resumed": [],
-            "since": None,
-            "uncertain_gaps": 0,
-        }
     until = job.known_until(now)
     # The times of a script that prints no events are unknown.
     is_known = bool(metrics.times.starts) or job.state in ("pending", "queued")
@@ -285,10 +274,7 @@ def charts(curves: Curves) -> Iterator[dict[str, Any]]:
 
 
 def _node(node: Object, guests: Mapping[str, list[list[Any]]]) -> list[Any]:
-    """Return name, pool, machine type, state (0 ready, 1 cordoned, 2 not ready), text and guests of a node.
-
-    A guest is a pod on the node: the index of its job, and its label.
-    """
+    """Return name, pool, machine type, state (0 ready, 1 cordoned, 2 not ready), text and guest pods of a node."""
     name, labels = str(node["metadata"]["name"]), node["metadata"].get("labels") or {}
     pool = next((str(labels[each]) for each in POOL_LABELS if each in labels), "")
     is_ready = find_condition(node.get("status", {}), "Ready").get("status") == "True"
@@ -326,7 +312,7 @@ def _attention(
     current: Sequence[PodState],
     why: Mapping[str, str],
     found: Mapping[int, float],
-    metrics: JobMetrics | None,
+    metrics: JobMetrics,
 ) -> Iterator[list[Any]]:
     """Yield rank or role, kind and text of each problem, then of each straggler."""
     texts = Counter(why[pod.uid] for pod in current if pod.uid in why)
@@ -336,7 +322,7 @@ def _attention(
         yield [f"{'rank ' if pod.ranks else ''}{pod.label}{more}", "problem", text]
     reported = {
         int(each["slow_rank"]): float(each["slower"])
-        for each in (metrics.moments if metrics else ())
+        for each in metrics.moments
         if each["event"] == "straggler" and seen.time - float(each["time"]) < RECENT_SECONDS
     }
     slow = {rank: 1 / speed for rank, speed in found.items() if speed < SLOW} | (reported if found else {})
@@ -410,14 +396,6 @@ def _event_text(event: Mapping[str, Any], hosts: Iterable[PodState]) -> tuple[st
     if name == "done":
         return "done", "trained to the end"
     return "", ""
-
-
-def time_of(text: str) -> float | None:
-    """Return the seconds since 1970 of an API time; None for an empty one."""
-    try:
-        return datetime.fromisoformat(text).timestamp() if text else None
-    except ValueError:
-        return None
 
 
 def _rounded(value: Any) -> Any:

@@ -40,7 +40,8 @@ class Curve:
     def add(self, steps: Sequence[int], values: Sequence[float]) -> None:
         """Add points by step. If the first step is not new, drop the known points from that step on."""
         if steps[0] <= self._last:
-            self._cut(steps[0])
+            # A restart repeats these steps.
+            self._kept = {key: pair for key, pair in self._kept.items() if max(pair[0][0], pair[1][0]) < steps[0]}
         self._last = steps[-1]
         while self._last // self._width - next(iter(self._kept), steps[0] // self._width) >= self._columns:
             self._widen()
@@ -57,9 +58,6 @@ class Curve:
         """Return at most two points of each column, by step."""
         return [point for least, most in self._kept.values() for point in sorted({least, most})]
 
-    def __len__(self) -> int:
-        return len(self._kept)
-
     def _merge(self, key: int, least: Point, most: Point) -> None:
         known = self._kept.get(key)
         if known is not None:
@@ -67,15 +65,10 @@ class Curve:
         self._kept[key] = (least, most)
 
     def _widen(self) -> None:
-        """Double the width of the columns."""
         self._width *= 2
         before, self._kept = self._kept, {}
         for key, (least, most) in before.items():
             self._merge(key // 2, least, most)
-
-    def _cut(self, step: int) -> None:
-        """Remove the points from a step on, because a restart repeats them."""
-        self._kept = {key: pair for key, pair in self._kept.items() if max(pair[0][0], pair[1][0]) < step}
 
 
 class Curves:
@@ -139,10 +132,7 @@ class EventFile:
     _inode: int = 0
 
     def read(self, seconds: float = READ_SECONDS) -> Iterator[list[Event]]:
-        """Yield the new events, a chunk of the file at a time, for at most about `seconds`.
-
-        If the file was replaced or is shorter than before, yield an empty list and read from the beginning.
-        """
+        """Yield the new events in chunks, for about `seconds`. Yield an empty list first if the file was replaced."""
         try:
             opened = self.path.open("rb")
         except OSError:
@@ -202,11 +192,6 @@ def last_train_event(path: Path) -> Event | None:
     return None
 
 
-def without_rest(event: Mapping[str, Any]) -> Event:
-    """Return only what the grid of ranks needs, because a job can have thousands of ranks."""
-    return {key: event[key] for key in RANK_KEYS if key in event}
-
-
 @dataclass
 class RankFiles:
     """Last `train` event of each rank of a job, read from the metrics in a folder of this machine."""
@@ -221,7 +206,8 @@ class RankFiles:
         last = min(ranks, first + RANKS_PER_REFRESH)
         for rank in range(first, last):
             if event := last_train_event(self.folder / f"rank-{rank}.jsonl"):
-                self.latest[rank] = event if rank == 0 else without_rest(event)
+                # The grid of ranks needs only these keys, and a job can have thousands of ranks.
+                self.latest[rank] = event if rank == 0 else {key: event[key] for key in RANK_KEYS if key in event}
         self._next = 0 if last >= ranks else last
         for rank in [each for each in self.latest if each >= ranks]:
             del self.latest[rank]

@@ -62,29 +62,27 @@ class Hub:
         """Add a stack."""
         with self._changed:
             self._titles[key] = title
-            self._messages[key] = message("waiting", {"key": key, "title": title})
-            self._changed.notify_all()
+            self._set("waiting", key, {})
 
     def put(self, key: str, document: dict[str, Any]) -> None:
         """Set the newest document of a stack."""
-        with self._changed:
-            if key in self._titles:
-                self._messages[key] = message("stack", {"key": key, "title": self._titles[key], **document})
-                self._changed.notify_all()
+        self._set("stack", key, document)
 
     def problem(self, key: str, text: str) -> None:
         """Set the reason why a stack has no newer document. The page keeps the last one."""
-        with self._changed:
-            if key in self._titles:
-                self._messages[key] = message("problem", {"key": key, "title": self._titles[key], "text": text})
-                self._changed.notify_all()
+        self._set("problem", key, {"text": text})
 
     def remove(self, key: str, text: str) -> None:
         """Remove a stack that no longer exists."""
         with self._changed:
-            title = self._titles.pop(key, key)
-            self._messages[key] = message("gone", {"key": key, "title": title, "text": text})
-            self._changed.notify_all()
+            self._set("gone", key, {"text": text})
+            self._titles.pop(key, None)
+
+    def _set(self, name: str, key: str, content: dict[str, Any]) -> None:
+        with self._changed:
+            if key in self._titles:
+                self._messages[key] = message(name, {"key": key, "title": self._titles[key], **content})
+                self._changed.notify_all()
 
     def end(self, text: str) -> None:
         """End all streams with a last line."""
@@ -325,10 +323,7 @@ class Dashboard:
         self._gone: dict[str, Mapping[str, Any]] = {}
 
     def update(self, found: Sequence[Source]) -> None:
-        """Watch the new stacks, and use the newest outputs of the others: `up` adds, changes and removes jobs.
-
-        Raises CommandError for a stack that the dashboard cannot watch.
-        """
+        """Watch new stacks, and renew the outputs of the others. Raises CommandError for one that cannot be watched."""
         for source in found:
             if watcher := self.watchers.get(source.key):
                 watcher.renew(source)
@@ -389,7 +384,9 @@ def main(*, port: int, only: bool, opens: bool | None) -> int:
     try:
         dashboard.update(found)
         print(f"{server.url}\n  {_listed(found)}; only this machine can open it; Ctrl-C ends it", flush=True)
-        if (has_desktop() if opens is None else opens) and not webbrowser.open(server.url):
+        if opens is None:  # Without a window, Python would start a browser in the terminal.
+            opens = sys.stdout.isatty() and bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+        if opens and not webbrowser.open(server.url):
             print("  no browser could be started; open the address yourself", flush=True)
         _until_gone(dashboard, stack, only=only)
         print(GONE, flush=True)
@@ -398,11 +395,6 @@ def main(*, port: int, only: bool, opens: bool | None) -> int:
         stop(server, ENDED)
         raise
     return 0
-
-
-def has_desktop() -> bool:
-    """Return True if a browser can open a window here. Otherwise Python would start a browser in the terminal."""
-    return sys.stdout.isatty() and bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
 def _until_gone(dashboard: Dashboard, stack: str, *, only: bool) -> None:

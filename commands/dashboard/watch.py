@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from commands.bucket import EARLIER_FOLDER, OUTPUTS, Bucket, fresh_start
-from commands.dashboard.document import JobMetrics, Observed, time_of
+from commands.dashboard.document import WANTED, JobMetrics, Observed
 from commands.dashboard.metrics import Curves, EventFile, RankFiles
 from commands.environment import PROJECT, stack_environment
 from commands.interrupts import CommandError
@@ -28,9 +28,8 @@ from commands.monitor.cluster import (
 )
 from commands.monitor.job_state import JobState
 from commands.monitor.logs import since_seconds
-from commands.monitor.pod_state import WORKER, Object, PodState, latest_by_place
+from commands.monitor.pod_state import WORKER, Object, PodState, latest_by_place, time_of
 from commands.report import event_of_line
-from commands.report_page import CHARTS
 from commands.run_times import RunTimes
 from commands.stack_files import StateFiles, backend_folder
 from commands.status import TAIL_LINES, read_notes
@@ -56,7 +55,6 @@ MAX_STATES = 256
 MAX_MOMENTS = 500
 MOMENTS = frozenset({"checkpoint", "resume", "restart", "straggler", "done"})
 """Events that are moments of the time line."""
-WANTED = tuple((event, key) for _title, _unit, lines in CHARTS for event, key, _name in lines)
 
 
 class StackGone(CommandError):
@@ -270,7 +268,8 @@ class StackWatcher:
         self._outputs = StackOutputs.of(source.stack, source.outputs)
         self.source = source
         self._local = LocalCluster.of_kubeconfig(self._outputs.kubeconfig_path)
-        self._bucket = Bucket.of(source.outputs, is_cluster_local=self._local is not None)
+        self.is_local = self._local is not None
+        self._bucket = Bucket.of(source.outputs, is_cluster_local=self.is_local)
         self._cluster: Cluster | None = None  # A new client also queries the kinds that `up` has installed since.
         self._price = platform_price(source)
         self._slow_read = 0.0
@@ -280,11 +279,6 @@ class StackWatcher:
     def renew(self, source: Source) -> None:
         """Use newer outputs of the stack from the next observation on. Another thread may call it."""
         self._newest = source
-
-    @property
-    def is_local(self) -> bool:
-        """True if the cluster is on this machine."""
-        return self._local is not None
 
     def check(self) -> None:
         """Raise StackGone if the cluster on this machine was removed."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,6 @@ from infra.local import leftovers
 from infra.local.settings import ID_FILE, clusters_folder
 from infra.make_command import DEFAULT_STACK, make_command
 from infra.naming import JOB_LABEL
-from workloads.kinds import KINDS
 
 TIMEOUT = (5.0, 15.0)
 """Seconds for a connection and for each answer."""
@@ -43,10 +42,20 @@ NO_KUEUE = "there is no Kueue in this cluster; install it, or leave out `queue`"
 class Unreachable(CommandError):
     """The cluster cannot be queried. The message says why."""
 
+    is_running = False
+    """True if its API server has answered."""
+    has_advice = False
+    """True if the message says what to do."""
+
     def report(self, up: str = "") -> str:
         """Return the message and what to do: wait for the command that changes the stack, or run `up`."""
+        if self.is_running:
+            return str(self)
         if holder := lock_holder(os.environ.get("STACK", DEFAULT_STACK)):
-            return f"the cluster is not running: {self}; {holder}; wait until it ends"
+            why = "" if self.has_advice else f"{self}; "
+            return f"the cluster is not running: {why}{holder}; wait until it ends"
+        if self.has_advice:
+            return str(self)
         up, down = up or make_command("up"), make_command("down")
         return f"the cluster is not running: {self}; {up} starts it again, {down} removes the stack"
 
@@ -54,21 +63,13 @@ class Unreachable(CommandError):
 class NotFound(Unreachable):
     """The API server does not know the requested object."""
 
-    def report(self, up: str = "") -> str:
-        """Return the message: the cluster is running."""
-        del up
-        return str(self)
+    is_running = True
 
 
 class NoKubeconfig(Unreachable):
     """The kubeconfig file is missing."""
 
-    def report(self, up: str = "") -> str:
-        """Return the message, or the command that changes the stack now. The message says what to do."""
-        del up
-        if holder := lock_holder(os.environ.get("STACK", DEFAULT_STACK)):
-            return f"the cluster is not running: {holder}; wait until it ends"
-        return str(self)
+    has_advice = True
 
 
 class ClusterRemoved(NoKubeconfig):
@@ -78,10 +79,7 @@ class ClusterRemoved(NoKubeconfig):
 class Forbidden(Unreachable):
     """The API server answers, but the user has no permission for the request."""
 
-    def report(self, up: str = "") -> str:
-        """Return the message: the cluster is running."""
-        del up
-        return str(self)
+    is_running = True
 
 
 class Untrusted(Unreachable):
@@ -103,9 +101,7 @@ class StackOutputs:
     kubeconfig_path: str
     """The kubeconfig file of its cluster, or several with separators as in `$KUBECONFIG`."""
     namespace: str
-    """The namespace of its jobs."""
     jobs: tuple[str, ...]
-    """Names of its jobs."""
     context: str | None = None
     """The kubeconfig's context; None for its current one."""
 
@@ -138,10 +134,7 @@ def job_named(found: StackOutputs, name: str, target: str = "exec") -> str:
 
 
 def outputs_with(stack: str, *names: str) -> dict[str, Any]:
-    """Return the outputs of a stack, including the named ones.
-
-    Raises StackNotFound if it is not up, and UnknownStack if it has no settings file either.
-    """
+    """Return the outputs of a stack, including the named ones. Raises StackNotFound or UnknownStack if it is not up."""
     try:
         found = outputs(stack)
     except FileNotFoundError as error:
@@ -226,10 +219,7 @@ class Cluster:
             return False
 
     def pods(self, jobs: Sequence[str]) -> list[PodState]:
-        """Return the pods of the jobs, including earlier attempts.
-
-        Call `jobs` first: it reads the owners and the Jobs' specs that this method uses.
-        """
+        """Return the pods of the jobs, including earlier attempts. Call `jobs` first, which reads their owners."""
         selector = f"{JOB_LABEL} in ({','.join(jobs)})"
         call = self._core.list_namespaced_pod
         items = _items(call, self.namespace, label_selector=selector)
@@ -281,7 +271,7 @@ class Cluster:
             for name in names:
                 self._patch_custom(*WORKLOADS, "workloads", name, {"active": not value})
             return
-        resource = KINDS[job.kind].resource if job.kind in KINDS else None
+        resource = CUSTOM_KINDS.get(job.kind)
         if resource is None:
             with _translating_errors():
                 self._batch.patch_namespaced_job(
@@ -313,7 +303,7 @@ class Cluster:
 
     def delete(self, job: JobState) -> None:
         """Delete a job. Its object stays until its pods have ended."""
-        resource = KINDS[job.kind].resource if job.kind in KINDS else None
+        resource = CUSTOM_KINDS.get(job.kind)
         options = {"propagation_policy": "Foreground", "_request_timeout": TIMEOUT}
         with _translating_errors():
             if resource is None:
@@ -325,10 +315,7 @@ class Cluster:
                 )
 
     def _custom_objects(self) -> tuple[list[Object], list[Object]]:
-        """Return the operators' jobs, and the objects between them and their pods.
-
-        Do not query unknown or forbidden kinds again.
-        """
+        """Return the operators' jobs, and the objects between them and their pods. Query a missing kind once."""
         jobs: list[Object] = []
         intermediates: list[Object] = []
         for kind in list(self._kinds):
@@ -398,26 +385,21 @@ class Cluster:
             answer = self._log(pod, TIMEOUT, tail_lines=tail_lines)
             return [] if answer is None else answer.data.decode(errors="replace").splitlines()
 
-    def stamped_log(self, pod: PodState, since_seconds: int | None = None) -> list[tuple[str, str]]:
+    def stamped_log(self, pod: PodState, since_seconds: int | None = None, **options: int) -> list[tuple[str, str]]:
         """Return time (RFC 3339) and text of each line of a pod's log so far, or of the last seconds."""
         with _translating_errors():
-            answer = self._log(pod, TIMEOUT, timestamps=True, since_seconds=since_seconds)
+            answer = self._log(pod, TIMEOUT, timestamps=True, since_seconds=since_seconds, **options)
             return [] if answer is None else [_split_timestamp(line) for line in answer.data.splitlines()]
 
     def newest_time(self, pod: PodState) -> str:
         """Return the time (RFC 3339) of the last line of a pod's log; empty if it has none."""
-        with _translating_errors():
-            answer = self._log(pod, TIMEOUT, timestamps=True, tail_lines=1)
-            lines = [] if answer is None else answer.data.splitlines()
-            return _split_timestamp(lines[-1])[0] if lines else ""
+        lines = self.stamped_log(pod, tail_lines=1)
+        return lines[-1][0] if lines else ""
 
     def follow_log(
         self, pod: PodState, since_seconds: int | None, opened: Callable[[Callable[[], None]], None]
     ) -> Iterator[tuple[str, str]]:
-        """Yield time (RFC 3339) and text of each line of a pod's log, old and new, until its container ends.
-
-        `opened` gets a function that ends the stream. Another thread may call it.
-        """
+        """Yield time (RFC 3339) and text of a log's lines until its container ends. `opened` gets its end function."""
         with _translating_errors():
             timeout = (TIMEOUT[0], QUIET_SECONDS)
             answer = self._log(pod, timeout, follow=True, timestamps=True, since_seconds=since_seconds)
@@ -444,23 +426,17 @@ class Cluster:
 
 def _end(answer: Any) -> None:
     """End an answer that another thread is reading."""
-    try:
+    with suppress(ValueError, RuntimeError):  # The answer has ended by itself.
         answer.shutdown()
-    except (ValueError, RuntimeError):
-        return  # The answer has ended by itself.
 
 
 def _split_timestamp(line: bytes) -> tuple[str, str]:
-    """Return time and text of a log line."""
     time, _, text = line.decode(errors="replace").partition(" ")
     return time, text
 
 
 def _items(call: Any, *words: str, **selectors: str) -> list[Object]:
-    """Return the objects of a list as plain JSON values.
-
-    The client's model objects would take longer to build than the request itself.
-    """
+    """Return the objects of a list as plain JSON values. The client's model objects are slower than the request."""
     with _translating_errors():
         answer = call(*words, **selectors, _preload_content=False, _request_timeout=TIMEOUT)
         return list(json.loads(answer.data)["items"])
@@ -481,7 +457,6 @@ def _translating_errors() -> Iterator[None]:
 
 
 def _detail(body: Any) -> str:
-    """Return the message in the body of an error."""
     text = body.decode(errors="replace") if isinstance(body, bytes) else str(body)
     try:
         return str(json.loads(text)["message"])

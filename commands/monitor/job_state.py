@@ -8,9 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 
-from commands.monitor.pod_state import Object, find_condition, one_line
+from commands.monitor.pod_state import Object, find_condition, one_line, time_of
 from infra.make_command import make_command
 from infra.naming import QUEUE_LABEL
 from workloads.kinds import DEFAULT, KINDS
@@ -27,7 +26,6 @@ class JobState:
     """State of one job."""
 
     name: str
-    """Name of the job."""
     kind: str
     """Kind of the job in the stack's words."""
     state: str
@@ -37,7 +35,6 @@ class JobState:
     reason: str = ""
     """Reason why it failed or is not running: Kubernetes' reason and message."""
     hosts: int = 0
-    """Number of its hosts."""
     started: str = ""
     """Time at which Kubernetes started it (RFC 3339)."""
     created: str = ""
@@ -60,7 +57,7 @@ class JobState:
         """Return the time, in seconds since 1970, until which it ran. Return None if that is its last event."""
         if self.state in ("suspended", "absent"):
             return None
-        return datetime.fromisoformat(self.finished).timestamp() if self.finished else now
+        return time_of(self.finished) or now
 
 
 def job_state(job: Object) -> JobState:
@@ -112,10 +109,7 @@ def _batch_state(job: Object) -> JobState:
 
 
 def _custom_state(job: Object, kind: str, resource: Resource) -> JobState:
-    """Return an operator's job state.
-
-    An operator may leave older conditions true, so the job's end takes precedence.
-    """
+    """Return an operator's job state. An operator may leave older conditions true, so the end takes precedence."""
     meta, status = job["metadata"], job.get("status", {})
     conditions = {each["type"]: each for each in resource.conditions(status) if each["status"] == "True"}
     suspensions = [each for each in resource.conditions(status) if each["type"] == "Suspended"]
@@ -170,7 +164,6 @@ _FINAL_EXIT = re.compile(r"Container \S+ for pod (?:\S+/)?(\S+) failed with exit
 
 
 def _condition_text(condition: Object) -> str:
-    """Return the reason of a condition, with its message."""
     if found := _FINAL_EXIT.fullmatch(one_line(condition.get("message", ""))):
         return f"pod {found[1]} failed with exit code {found[2]}, after which Kubernetes does not replace it"
     return ": ".join(filter(None, (condition.get("reason"), one_line(condition.get("message", "")))))

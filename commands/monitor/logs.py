@@ -54,10 +54,7 @@ class Event:
 
     @property
     def global_step(self) -> tuple[int, int] | None:
-        """Step counted over all epochs, and the number of all steps, 0 if unknown. None if the line has no step.
-
-        `step` counts over all epochs, too, unless the line also has `global_step`.
-        """
+        """Step over all epochs (`global_step`, else `step`), and the number of steps, 0 if unknown; None without."""
         step, _, steps = (self.fields.get("global_step") or self.fields.get("step", "")).partition("/")
         return (int(step), int(steps) if steps.isdecimal() else 0) if step.isdecimal() else None
 

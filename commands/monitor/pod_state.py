@@ -43,10 +43,7 @@ https://github.com/kubernetes/kubernetes/blob/v1.37.2/pkg/controller/job/job_con
 WORKER = "worker"
 """The role of pods that train."""
 LAUNCHER = "launcher"
-"""Role of the pod that starts the training in the job's other pods (mpi-job, ray-job).
-
-The operator runs it as a Job.
-"""
+"""Role of the pod that starts the training in the job's other pods (mpi-job, ray-job). The operator runs a Job."""
 
 STUCK_REASONS = frozenset(
     {
@@ -73,9 +70,7 @@ class PodState:
     uid: str
     """Identity of the pod. A restarted host has another one."""
     name: str
-    """Name of the pod."""
     job: str
-    """The job it belongs to."""
     owner: str = ""
     """Identity of the object that created it. A job recreated under the same name has another one."""
     role: str = WORKER
@@ -127,10 +122,7 @@ class PodState:
         return self.state == "failed" and not self.is_deleted and (self.fails_job or self.has_no_restart(earlier))
 
     def backoff(self, earlier: int) -> str:
-        """Return a sentence with the time at which the Job controller replaces the failed pod, or why it does not.
-
-        `earlier` is the number of earlier failures.
-        """
+        """Return when the Job controller replaces the failed pod, or why not, after `earlier` failures; else empty."""
         if self.is_deleted or not (self.has_backoff and self.state == "failed" and self.finished):
             return ""
         if self.has_no_restart(earlier):
@@ -171,11 +163,6 @@ class PodState:
         return self.state in ("succeeded", "failed")
 
     @property
-    def is_launcher(self) -> bool:
-        """True if it starts the training in the job's other pods. Its job restarts after every exit code."""
-        return self.role == LAUNCHER
-
-    @property
     def why(self) -> str:
         """Reason, exit code and their meaning in one line; empty if it has no problem."""
         if self.exit_code is not None and self.state == "failed":
@@ -201,6 +188,9 @@ def pod_state(pod: Object, job_spec: Object | None = None) -> PodState:
     role = meta.get("labels", {}).get(COMPONENT_LABEL, WORKER)
     job_spec, failures = job_spec or {}, meta.get("annotations", {}).get(INDEX_FAILURES)
     action = _failure_action(job_spec, status, terminated.get("exitCode"))
+    limit = job_spec.get("backoffLimitPerIndex", job_spec.get("backoffLimit"))
+    first = spec["containers"][0]
+    words = [*(first.get("command") or []), *(first.get("args") or [])]
     return PodState(
         uid=meta["uid"],
         name=meta["name"],
@@ -220,26 +210,19 @@ def pod_state(pod: Object, job_spec: Object | None = None) -> PodState:
         has_backoff=failures is not None or role == LAUNCHER,
         failures=None if failures is None else int(failures),
         # The Job controller does not count an ignored failure.
-        allowed_failures=None if action == "Ignore" else _allowed_failures(job_spec),
+        allowed_failures=None if action == "Ignore" or limit is None else int(limit),
         fails_job=action == "FailJob",
         is_only_rank=_number(spec, "TRAINYARD_HOSTS") == _processes(spec) == 1,
-        runs_script=not _runs_trainer(spec["containers"][0]),
-        memory_limit=(spec["containers"][0].get("resources", {}).get("limits") or {}).get("memory", ""),
+        # Every launcher runs the trainer as `-m trainer` (workloads/command.py).
+        runs_script=("-m", "trainer") not in pairwise(words),
+        memory_limit=(first.get("resources", {}).get("limits") or {}).get("memory", ""),
         is_deleted="deletionTimestamp" in meta,
     )
 
 
-def _allowed_failures(job_spec: Object) -> int | None:
-    """Return the failed pods of a host that the Job controller replaces; None if the spec does not say it."""
-    limit = job_spec.get("backoffLimitPerIndex", job_spec.get("backoffLimit"))
-    return None if limit is None else int(limit)
-
-
 def _failure_action(job_spec: Object, status: Object, code: int | None) -> str:
     """Return the action of the first rule of a Job's failure policy that matches a failed pod; empty for none.
-
-    Source: https://kubernetes.io/docs/concepts/workloads/controllers/job/#pod-failure-policy
-    """
+    https://kubernetes.io/docs/concepts/workloads/controllers/job/#pod-failure-policy"""
     for rule in (job_spec.get("podFailurePolicy") or {}).get("rules") or []:
         conditions = rule.get("onPodConditions") or []
         if any(find_condition(status, each["type"]).get("status") == each["status"] for each in conditions):
@@ -248,12 +231,6 @@ def _failure_action(job_spec: Object, status: Object, code: int | None) -> str:
         if codes and code and (code in codes["values"]) == (codes["operator"] == "In"):
             return str(rule["action"])
     return ""
-
-
-def _runs_trainer(container: Object) -> bool:
-    """Return True if a container's program is `-m trainer`, with any launcher (workloads/command.py)."""
-    words = [*(container.get("command") or []), *(container.get("args") or [])]
-    return ("-m", "trainer") in pairwise(words)
 
 
 def owner_of(found: Object) -> str:
@@ -308,7 +285,6 @@ def _index(meta: Object, spec: Object) -> int:
 
 
 def _processes(spec: Object) -> int:
-    """Return the number of training processes of a host."""
     return _number(spec, "TRAINYARD_PROCESSES_PER_HOST") or _number(spec, "PET_NPROC_PER_NODE") or 1
 
 
@@ -319,10 +295,7 @@ def _number(spec: Object, name: str) -> int:
 
 
 def exit_codes_of_pods(events: Iterable[Object]) -> dict[str, int]:
-    """Return pods' last exit codes other than 0, from an operator's events about a job, by pod name.
-
-    The training-operator recreates a pod at once, so only these events have the exit code.
-    """
+    """Return pods' last exit codes other than 0 by name, from the events of an operator that recreates them at once."""
     found: dict[str, int] = {}
     for event in sorted(events, key=lambda each: each.get("lastTimestamp") or each.get("eventTime") or ""):
         if match := _EXIT_MESSAGE.fullmatch(event.get("message", "")):
@@ -355,16 +328,22 @@ def seconds_between(start: str, end: str) -> float | None:
     return (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds()
 
 
+def time_of(text: str) -> float | None:
+    """Return the seconds since 1970 of an API time; None for an empty one."""
+    try:
+        return datetime.fromisoformat(text).timestamp() if text else None
+    except ValueError:
+        return None
+
+
 def one_line(text: str) -> str:
     """Return `text` without line breaks."""
     return " ".join(text.split())
 
 
 def silent_since(node: Object) -> str:
-    """Return the time since which the node's kubelet has not answered (RFC 3339); empty if it answers.
-
-    Source: https://kubernetes.io/docs/reference/node/node-status/#condition
-    """
+    """Return the time since which a node's kubelet does not answer (RFC 3339); empty if it answers:
+    https://kubernetes.io/docs/reference/node/node-status/#condition"""
     ready = find_condition(node.get("status", {}), "Ready")
     return str(ready.get("lastTransitionTime") or "a while") if ready.get("status") == "Unknown" else ""
 
@@ -395,10 +374,7 @@ def lost_node_advice(nodes: Sequence[Object]) -> str:
 
 
 def disk_pressure_advice(nodes: Sequence[Object], folder: str = "") -> str:
-    """Return advice about nodes without disk space, in one line; empty if all have enough.
-
-    `folder` is the folder of a local cluster's data, which is on the disk of all of its nodes.
-    """
+    """Return advice about nodes with full disks; empty for none. A local cluster's nodes share the disk of `folder`."""
     full = [
         str(node["metadata"]["name"])
         for node in nodes
@@ -411,10 +387,7 @@ def disk_pressure_advice(nodes: Sequence[Object], folder: str = "") -> str:
 
 
 def image_pull_advice(pods: Iterable[PodState]) -> str:
-    """Return advice about jobs of platform `local` whose images cannot be pulled, in one line; empty if there are none.
-
-    The cluster on this machine has no connection to a registry.
-    """
+    """Return advice about jobs on this machine, without a registry, whose images cannot be pulled; empty for none."""
     jobs = sorted({pod.job for pod in pods if pod.reason in ("ErrImagePull", "ImagePullBackOff")})
     if not jobs:
         return ""
@@ -463,10 +436,8 @@ STOP_CODES = frozenset({DONE, PREEMPTED, PREEMPTED + RETRYABLE_OFFSET, 128 + 15}
 SHELL_CODES = {126: "the command cannot be executed", 127: "the command is not in the image"}
 """Meaning of the codes that every shell and container runtime uses."""
 LOST_SHIM_CODE = 255
-"""Code that containerd reports if a container's shim is gone and the container's real exit code is unknown.
-
-Source: https://github.com/containerd/containerd/blob/v2.4.2/core/runtime/v2/shim.go, cleanupAfterDeadShim.
-"""
+"""Code that containerd reports if a container's shim is gone and the container's real exit code is unknown:
+https://github.com/containerd/containerd/blob/v2.4.2/core/runtime/v2/shim.go, cleanupAfterDeadShim."""
 OUT_OF_MEMORY = "OOMKilled"
 """Reason of a container in which the kernel ended a process at the container's memory limit."""
 SIGNALS = {1: "SIGHUP", 2: "SIGINT", 6: "SIGABRT", 7: "SIGBUS", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
@@ -499,14 +470,12 @@ def explain_exit(code: int, pod: PodState) -> str:
     if pod.runs_script:
         if code == PREEMPTED:
             return "the host received a stop request (SIGTERM), another host ended, or the script's own code"
-        return PROGRAM_CODES.get(code) or _script_code(code, pod)
+        # The job of a launcher restarts after every exit code.
+        is_final = code in FINAL_CODES and pod.role != LAUNCHER
+        own = f"the script's own code{'; Kubernetes does not restart a job after it' if is_final else ''}"
+        return PROGRAM_CODES.get(code) or own
     known = TRAINER_CODES.get(code) or TRAINER_CODES.get(code - RETRYABLE_OFFSET)
     return known or "not an exit code of the trainer: the last lines of the log say more"
-
-
-def _script_code(code: int, pod: PodState) -> str:
-    is_final = code in FINAL_CODES and not pod.is_launcher
-    return f"the script's own code{'; Kubernetes does not restart a job after it' if is_final else ''}"
 
 
 def _killed(pod: PodState) -> str:

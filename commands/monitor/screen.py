@@ -20,12 +20,7 @@ from rich.text import Text
 
 from commands.monitor.job_state import JobState
 from commands.monitor.logs import Event, Progress, before_report, exit_codes, looks_like_an_error, parse_event
-from commands.monitor.pod_state import (
-    PodState,
-    count_restarts,
-    latest_by_place,
-    seconds_between,
-)
+from commands.monitor.pod_state import PodState, count_restarts, latest_by_place, seconds_between
 from infra.make_command import make_command
 from settings.text import wrap
 
@@ -41,25 +36,19 @@ HIDDEN_FIELDS = frozenset(
 TRAIN_LINE_SECONDS = 60.0
 """Seconds between two `train` lines of a job on a terminal, where the live line has the current step."""
 _STACK_FRAME = re.compile(r"frame #\d+: |Exception raised from \S+ at ")
-"""Line of a C++ stack, which PyTorch prints after a warning about a lost peer. The warning itself says what happened.
-
-https://github.com/pytorch/pytorch/blob/v2.9.1/c10/util/Backtrace.cpp
-"""
+"""Line of a C++ stack, which PyTorch prints after a warning about a lost peer. The warning itself says what happened:
+https://github.com/pytorch/pytorch/blob/v2.9.1/c10/util/Backtrace.cpp"""
 _STOPPED_PROCESS = re.compile(
     r"W\d{4} \S+ .*/torch/distributed/elastic/multiprocessing/api\.py:\d+\] (Sending|Closing) process \d+ "
 )
-"""torchrun's warning that it stops the processes of its host. The lines around it say why.
-
-https://github.com/pytorch/pytorch/blob/v2.9.1/torch/distributed/elastic/multiprocessing/api.py
-"""
+"""torchrun's warning that it stops the processes of its host. The lines around it say why:
+https://github.com/pytorch/pytorch/blob/v2.9.1/torch/distributed/elastic/multiprocessing/api.py"""
 ENDED_BY_ANOTHER_HOST = "error: another host ended the job: "
 """Start of the launcher's last line on a host that is not to blame (trainer/restarts/agent.py)."""
 SHOWN_LINES = 20
 CHECKPOINT_MISMATCHES = ("checkpoints can be used", "Error(s) in loading state_dict for")
-"""Texts of the trainer (trainer/checkpoints/checkpoint.py) and of PyTorch about a checkpoint of another model.
-
-https://github.com/pytorch/pytorch/blob/v2.9.1/torch/nn/modules/module.py, load_state_dict.
-"""
+"""Texts of the trainer (trainer/checkpoints/checkpoint.py) and of PyTorch about a checkpoint of another model:
+https://github.com/pytorch/pytorch/blob/v2.9.1/torch/nn/modules/module.py, load_state_dict."""
 FIRST_OWN_CODE = 64
 """First exit code with a specific meaning (sysexits.h). A rank that only lost its peers ends with 1."""
 STYLES = {
@@ -74,10 +63,7 @@ class Detail(Enum):
     READABLE = "readable"
     """Lines and main fields of rank 0; of other ranks only errors and restarts."""
     LINES = "lines"
-    """Lines of all ranks. Above MANY_RANKS ranks, only starts, restarts and errors of ranks other than 0.
-
-    On a terminal, as many fields as fit in one line.
-    """
+    """Lines of all ranks, one line each on a terminal. Above MANY_RANKS, only starts, restarts and errors of others."""
     ALL = "all"
     """All lines of all ranks with all fields."""
 
@@ -134,16 +120,14 @@ class Screen:
         self._print(prefix + body)
 
     def _is_shown(self, text: str, event: Event | None, line_ranks: Sequence[int], ranks: int) -> bool:
-        """Return True if the screen shows a line of these ranks."""
         if self.detail is Detail.READABLE and (_STACK_FRAME.match(text) or _STOPPED_PROCESS.match(text)):
             return False
         if self._only_rank is not None:
             return self._only_rank in line_ranks
-        if self.detail is Detail.ALL or 0 in line_ranks:
+        if self.detail is Detail.ALL or 0 in line_ranks or (self.detail is Detail.LINES and ranks <= MANY_RANKS):
             return True
-        if self.detail is Detail.READABLE:
-            return event.name == "restart" if event is not None else looks_like_an_error(text)
-        return ranks <= MANY_RANKS or _is_important(text)
+        shown = ("restart",) if self.detail is Detail.READABLE else ("start", "restart")
+        return event.name in shown if event is not None else looks_like_an_error(text)
 
     def _is_in_live_line(self, job: str, event: Event) -> bool:
         """Return True for a step that only the live line shows. An epoch's last step and one a minute get a line."""
@@ -197,11 +181,6 @@ def first_fields(text: str, width: int) -> str:
     if len(text) <= width:
         return text
     return text[: width + 1].rpartition(" ")[0].rstrip() or text
-
-
-def _is_important(text: str) -> bool:
-    event = parse_event(text)
-    return event.name in ("start", "restart") if event is not None else looks_like_an_error(text)
 
 
 def describe(pod: PodState, earlier: int, *, is_job_over: bool = False) -> str:
@@ -296,20 +275,13 @@ def restarts_of(pods: Iterable[PodState], progress: Progress | None) -> int:
 
 
 def _pod_to_blame(pods: Iterable[PodState], tails: Mapping[str, list[str]]) -> PodState | None:
-    """Return the failed pod to blame: one with a rank that ended with a code of the trainer, else the first to fail.
-
-    A host that another host ended is the last choice.
-    """
+    """Return the failed pod to blame: one with a trainer's code, else the first to fail; last, one others ended."""
 
     def blame(pod: PodState) -> tuple[bool, bool, str, tuple[bool, str, int]]:
         is_ended_by_another = any(line.startswith(ENDED_BY_ANOTHER_HOST) for line in tails[pod.uid])
         codes = exit_codes(tails[pod.uid]).values()
-        return (
-            is_ended_by_another,
-            not any(code >= FIRST_OWN_CODE for code in codes),
-            pod.finished or "9",
-            pod.place,
-        )
+        has_own_code = any(code >= FIRST_OWN_CODE for code in codes)
+        return is_ended_by_another, not has_own_code, pod.finished or "9", pod.place
 
     return min((pod for pod in pods if pod.state == "failed" and tails.get(pod.uid)), key=blame, default=None)
 
@@ -463,7 +435,6 @@ def _short(number: float) -> str:
 
 
 def _duration(seconds: float) -> str:
-    """Return an expected duration: seconds, minutes, or hours and minutes."""
     if seconds < 60:
         return f"{math.ceil(seconds)} s"
     minutes = round(seconds / 60)

@@ -8,14 +8,14 @@ import sys
 from pathlib import Path
 
 from commands.environment import PROJECT
-from commands.interrupts import ExitStatus, Interrupted, run_child, run_command, set_closing
+from commands.interrupts import ExitStatus, run_command, run_set_up, set_closing
 from commands.rehearse.folder import cluster_settings, rehearsal_folder
 from commands.rehearse.report import page
 from commands.rehearse.run import Rehearsal, Subject
 from infra.make_command import make_command
 from infra.project import CHECKOUT
-from settings.problems import ConfigError
-from settings.text import counted, wrap
+from settings.problems import error_text
+from settings.text import wrap
 from simulation.cloud import lifecycle
 from stack.config import StackConfig, load_file
 from workloads.kinds import operators_of
@@ -29,12 +29,6 @@ def _quota(text: str) -> tuple[str, int]:
     return name, int(limit)
 
 
-def _check_page(file: Path | None) -> None:
-    """Raise ValueError if the folder of the page does not exist."""
-    if file and not file.absolute().parent.is_dir():
-        raise ValueError(f"--page {file}: its folder does not exist; create it, or name another file")
-
-
 def main(arguments: list[str]) -> int:
     """Rehearse the stack that the command line names. Return 0 if it would work."""
     options = _options(arguments)
@@ -42,17 +36,15 @@ def main(arguments: list[str]) -> int:
     try:
         lifecycle.check_fault(options.fault)
         quotas = dict(map(_quota, options.quota))
-        _check_page(options.page)
+        if options.page and not options.page.absolute().parent.is_dir():
+            raise ValueError(f"--page {options.page}: its folder does not exist; create it, or name another file")
     except ValueError as error:
         print(error, file=sys.stderr)
         return ExitStatus.USAGE
     try:
         config = load_file(file)
-    except ConfigError as error:
-        print(f"{file.name}: {counted(len(error.problems), 'problem')}\n{error}", file=sys.stderr)
-        return 1
     except ValueError as error:
-        print(error, file=sys.stderr)
+        print(error_text(file.name, error), file=sys.stderr)
         return 1
     if config.cloud.provisioned is None:
         print(
@@ -106,12 +98,9 @@ def _set_up(config: StackConfig, options: argparse.Namespace) -> int:
     operators = [f"--operator={name}" for name in sorted(operators_of(config.jobs))]
     image = ["--image"] if config.builds_images else []
     words = [sys.executable, "-m", "setup", f"--rehearsal={config.cloud.scheme}", *image, *operators]
-    done = run_child(words, name="set-up", cwd=CHECKOUT, stdout=sys.stderr if options.json else None)
-    if done.is_stopped:
-        raise Interrupted(
-            f"set-up keeps its finished steps; {make_command('rehearse', STACK=options.stack)} continues from there"
-        )
-    return done.status
+    again = make_command("rehearse", STACK=options.stack)
+    closing = f"set-up keeps its finished steps; {again} continues from there"
+    return run_set_up(words, closing, stdout=sys.stderr if options.json else None)
 
 
 def _subject(config: StackConfig, stack: str, file: Path) -> Subject:

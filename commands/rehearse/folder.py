@@ -30,6 +30,8 @@ MAX_CHARACTERS = 400
 """Maximum characters of an error in the report."""
 _BLOCK = re.compile(r"^  (\S.*\)):$")
 """Line of Pulumi's diagnostics that names a resource."""
+BACKEND = "pulumi"
+"""Folder of Pulumi's backend in that of a rehearsal."""
 SECRET_PLACEHOLDER = "a-secret-of-the-rehearsal"
 _keepers: dict[str, socket.socket] = {}
 """Sockets that reserve ports, by the rehearsal's name. Each name has at most one rehearsal at a time."""
@@ -98,11 +100,6 @@ def write_settings(stack_file: Path, target: Path) -> None:
     target.write_text(json.dumps({"config": config}, ensure_ascii=False), encoding="utf-8")
 
 
-def backend_folder(folder: Path) -> Path:
-    """Return the folder of Pulumi's backend in a rehearsal."""
-    return folder / "pulumi"
-
-
 def run_mark(folder: Path) -> str:
     """Return the value that marks the processes of a rehearsal's `pulumi` runs."""
     return stack_files.run_mark(folder, "rehearsal")
@@ -115,7 +112,7 @@ def environment(folder: Path) -> dict[str, str]:
         for key, value in stack_environment().items()
         if not key.startswith(("GOOGLE_", "AWS_", "CLOUDSDK_", "KUBECONFIG"))
     }
-    backend = backend_folder(folder)
+    backend = folder / BACKEND
     backend.mkdir(parents=True, exist_ok=True)
     temporary = folder / "tmp"
     temporary.mkdir(mode=0o700, exist_ok=True)

@@ -11,7 +11,7 @@ from html import escape
 from string import Template
 from typing import Any
 
-from commands.html import document
+from commands.html import document, table
 from settings.text import counted
 from simulation.placement import Pod
 
@@ -246,7 +246,7 @@ def page(report: Report) -> str:
         placement="".join(_placement(report)) or "<p>No nodes, because `up` failed.</p>",
         cost=_cost(report),
         resources=_resources(report.resources),
-        quota=_rows((name, f"{amount:,}") for name, amount in sorted(report.quota.items())) or "<p>None.</p>",
+        quota=table((name, f"{amount:,}") for name, amount in sorted(report.quota.items())) or "<p>None.</p>",
         unknown="".join(f"<li>{escape(each)}</li>" for each in report.unknown()),
     )
     return document(f"Rehearsal of stack {report.stack}", style=STYLE, body=body)
@@ -278,7 +278,6 @@ def _placement(report: Report) -> Iterable[str]:
 
 
 def _cost(report: Report) -> str:
-    """Return the cost of each part as bars."""
     if not report.cost_total:
         return "<p>No price is known.</p>"
     most = max(report.cost.values(), default=0) or 1
@@ -293,16 +292,10 @@ def _cost(report: Report) -> str:
 
 
 def _resources(resources: Mapping[str, list[str]]) -> str:
-    """Return the numbers of resources by group."""
     groups: dict[str, dict[str, int]] = defaultdict(dict)
     for type_, ids in sorted(resources.items()):
         group = next((name for name, parts in GROUPS.items() if any(part in type_ for part in parts)), OTHERS)
         groups[group][type_.rpartition(":")[2]] = len(ids)
-    return _rows(
+    return table(
         (group, ", ".join(f"{count} {kind}" for kind, count in kinds.items())) for group, kinds in groups.items()
     )
-
-
-def _rows(rows: Iterable[tuple[str, str]]) -> str:
-    cells = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in rows)
-    return f"<table>{cells}</table>" if cells else ""

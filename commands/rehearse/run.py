@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -39,6 +39,7 @@ MAX_WAIT_SECONDS = 120.0
 """Maximum wait, in seconds, for nodes and pods to stop changing."""
 WAIT_SECONDS_PER_POD = 0.3
 """Seconds added to MAX_WAIT_SECONDS for each pod of a job."""
+SETTINGS = "settings.yaml"
 CHECKPOINT = "step-000000001/checkpoint.json"
 """Key that each job writes below checkpoints/JOB in the bucket, as a real job does."""
 
@@ -81,20 +82,18 @@ class Rehearsal:
     def _run(self) -> Report:
         begun = time.monotonic()
         report = Report(stack=self.subject.stack, fault=self.fault)
-        if self.subject.cloud:
-            price = self.subject.cloud.cost_estimate()
+        cloud = self.subject.cloud
+        if cloud:
+            price = cloud.cost_estimate()
             report.cost = {part: money.amount for part, money in price.by_part().items()}
             report.cost_total, report.unpriced = str(price.total), list(price.unpriced)
         if self.folder.exists():
             shutil.rmtree(self.folder)
         self.folder.mkdir(mode=0o700, parents=True)
         try:
-            with self._object_store() as store:
-                settings = {
-                    **control_plane.prepare(self.folder, self.cluster),
-                    **store,
-                    "quotas": dict(self.quotas or {}),
-                }
+            with running(cloud.scheme) if cloud else nullcontext(Properties()) as store:
+                cluster = control_plane.prepare(self.folder, self.cluster)
+                settings = {**cluster, **store, "quotas": dict(self.quotas or {})}
                 new_state(self.folder, fault=self.fault, settings=settings)
                 if self._up(report):
                     self._inspect(report)
@@ -113,13 +112,9 @@ class Rehearsal:
         report.wall_seconds = time.monotonic() - begun
         return report
 
-    def _object_store(self) -> AbstractContextManager[Properties]:
-        cloud = self.subject.cloud
-        return running(cloud.scheme) if cloud else nullcontext({})
-
     def _up(self, report: Report) -> bool:
         if self.subject.settings:
-            folders.write_settings(self.subject.settings, self._settings)
+            folders.write_settings(self.subject.settings, self.folder / SETTINGS)
         self._pulumi("stack", "init", self.subject.stack, quiet=True)
         done = self._pulumi("up", "--yes", "--skip-preview")
         # A leak fault happens only during `destroy`.
@@ -138,7 +133,7 @@ class Rehearsal:
 
     def _recover(self) -> bool:
         """Repair the stack's state after a failed update, as `make up` does before its own update."""
-        StateFiles(folders.backend_folder(self.folder), project_name(self.subject.project), self.subject.stack).repair()
+        StateFiles(self.folder / folders.BACKEND, project_name(self.subject.project), self.subject.stack).repair()
         self._pulumi("cancel", "--yes", quiet=True)
         try:
             cloud = self.subject.cloud
@@ -177,23 +172,14 @@ class Rehearsal:
         placement.let_jobs_complete(self.cluster, placement.pods(self.cluster))
 
     def _settled_pods(self, report: Report) -> list[placement.Pod]:
-        """Return the pods of all jobs once they no longer change.
-
-        If jobs wait in a queue, end the jobs that run, so that the queue admits the next jobs.
-        """
+        """Return the pods of all jobs once they no longer change. End running jobs while others wait in a queue."""
         limit = MAX_WAIT_SECONDS + WAIT_SECONDS_PER_POD * sum(self.subject.jobs.values())
         seen: dict[str, placement.Pod] = {}
         expected, waiting = dict(self.subject.jobs), set[str]()
         while True:
-            found = placement.wait_for_pods(
-                self.cluster,
-                expected,
-                self._add_nodes,
-                limit,
-                (lambda: placement.queued_jobs(self.cluster)) if self.subject.queued else set,
-            )
+            found = placement.wait_for_pods(self.cluster, expected, self._add_nodes, limit, self._queued_jobs)
             seen |= {pod.name: pod for pod in found if pod.name not in seen or not seen[pod.name].node}
-            before = placement.queued_jobs(self.cluster) if self.subject.queued else set()
+            before = self._queued_jobs()
             if not before:
                 return list(seen.values())
             report.waited += sorted(before - waiting)
@@ -204,16 +190,17 @@ class Rehearsal:
                 report.problems += [f"job {name} never leaves its queue" for name in sorted(waiting)]
                 return list(seen.values())
 
+    def _queued_jobs(self) -> set[str]:
+        return placement.queued_jobs(self.cluster) if self.subject.queued else set()
+
     def _add_nodes(self, pending: list[placement.Pod]) -> bool:
         """Add nodes for a provisioning request or a pending pod. Return True if there are new nodes."""
         asked = bool(self.subject.queued) and placement.grant_requests(self.folder)
         return asked or placement.grow(self.folder, pending)
 
     def _durations(self, report: Report, state: CloudState) -> None:
-        waits_for: dict[str, list[str]] = {}
-        for resource in self._exported()["deployment"].get("resources", []):
-            others = list(resource.get("dependencies") or [])
-            waits_for[resource["urn"]] = others
+        resources = self._exported()["deployment"].get("resources", [])
+        waits_for = {each["urn"]: list(each.get("dependencies") or []) for each in resources}
         seconds = {each.urn: each.seconds for each in state.operations if each.verb == "create"}
         report.up_seconds = longest_chain(waits_for, seconds)
         gone = {each.urn: kind_of(each.type).delete_seconds for each in state.resources.values()}
@@ -244,29 +231,20 @@ class Rehearsal:
         if receipt.empty == bool(report.left):
             report.problems.append(f"verify-empty found {list(receipt.left)}, but {report.left} is left")
 
-    @property
-    def _settings(self) -> Path:
-        return self.folder / "settings.yaml"
-
     def _exported(self) -> dict[str, Any]:
-        words = ["pulumi", "stack", "export", "--stack", self.subject.stack]
+        words, environment = (
+            ["pulumi", "stack", "export", "--stack", self.subject.stack],
+            folders.environment(self.folder),
+        )
         done = subprocess.run(
-            words,
-            cwd=self.subject.project,
-            env=folders.environment(self.folder),
-            capture_output=True,
-            text=True,
-            check=True,
+            words, cwd=self.subject.project, env=environment, capture_output=True, text=True, check=True
         )
         found: dict[str, Any] = json.loads(done.stdout)
         return found
 
     def _pulumi(self, *words: str, quiet: bool = False) -> bool:
-        given = (
-            ["--config-file", str(self._settings)]
-            if self.subject.settings and words[0] in ("up", "destroy", "refresh")
-            else []
-        )
+        has_settings = self.subject.settings and words[0] in ("up", "destroy", "refresh")
+        given = ["--config-file", str(self.folder / SETTINGS)] if has_settings else []
         stack = [] if words[:2] == ("stack", "init") else ["--stack", self.subject.stack]
         shown = self.verbose and not quiet
         command = ["pulumi", *words, *stack, *given, "--non-interactive", "--color", "never"]
@@ -283,15 +261,10 @@ class Rehearsal:
 
     def _folded(self, name: str, command: list[str]) -> bool:
         """Run a command of Pulumi that changes resources, with short output. Return True if it succeeded."""
+        stack, changes_jobs = f"rehearsal-{self.subject.stack}", JOBS_TARGET in command
         with (
             TemporaryDirectory(dir=self.folder) as scratch,
-            FoldedOutput(
-                name,
-                f"rehearsal-{self.subject.stack}",
-                Path(scratch),
-                sys.stderr,
-                changes_jobs=JOBS_TARGET in command,
-            ) as output,
+            FoldedOutput(name, stack, Path(scratch), sys.stderr, changes_jobs=changes_jobs) as output,
         ):
 
             def add(line: str) -> None:
@@ -339,11 +312,8 @@ def _write_checkpoints(state: CloudState, report: Report, pods: Sequence[placeme
     store = store_of(state.settings)
     if store is None:
         return
-    urls = {
-        pod.job: pod.environment[placement.BUCKET_VARIABLE]
-        for pod in pods
-        if placement.BUCKET_VARIABLE in pod.environment
-    }
+    variable = placement.BUCKET_VARIABLE
+    urls = {pod.job: pod.environment[variable] for pod in pods if variable in pod.environment}
     for job, url in urls.items():
         bucket, _, prefix = url.partition("://")[2].partition("/")
         key = "/".join(filter(None, (prefix, "checkpoints", job, CHECKPOINT)))

@@ -17,15 +17,7 @@ from commands.review.plan import (
     with_unknown_outputs,
     without_ignored,
 )
-from commands.review.plugin import (
-    Plugin,
-    PluginDied,
-    PluginMissing,
-    PluginRejected,
-    Properties,
-    installed,
-    started,
-)
+from commands.review.plugin import Plugin, PluginDied, PluginMissing, PluginRejected, Properties, installed, started
 from commands.review.recorded import Record, key_of
 from simulation.cloud.values import UNKNOWN, Unknown
 
@@ -43,11 +35,9 @@ class PluginReview:
     asked: Mapping[str, int] = field(default_factory=dict)
     """Plugin with its version -> number of resources that it checked and planned."""
     rejected: Sequence[str] = ()
-    """Resources that a plugin rejects."""
     differences: Sequence[str] = ()
     """Resources for which a plugin's plan differs from Trainyard's."""
     warnings: Sequence[str] = ()
-    """Warnings of a plugin."""
     missing: Sequence[str] = ()
     """Unavailable plugins, with the reason."""
 
@@ -87,8 +77,12 @@ def review_by_plugins(before: Iterable[Record], after: Iterable[Record], steps: 
             continue
         asked[name] = len(plan.actions)
         rejected += plan.rejected
-        differences += _differences(name, plan, own_actions)
         warnings += plugin.warnings
+        for key, action in plan.actions.items():
+            own_action = own_actions.get(key, "same")
+            if own_action != action:
+                why = f" ({', '.join(plan.reasons[key])})" if plan.reasons.get(key) else ""
+                differences.append(f"{key.rpartition('::')[2]}: {name} plans {action}{why}, Trainyard {own_action}")
     return PluginReview(
         asked=asked,
         rejected=tuple(rejected),
@@ -100,16 +94,6 @@ def review_by_plugins(before: Iterable[Record], after: Iterable[Record], steps: 
 
 def _is_in_package(record: Record, package: str) -> bool:
     return record.type.startswith(f"{package}:")
-
-
-def _differences(name: str, plan: _Plan, own_actions: Mapping[str, Action]) -> list[str]:
-    found = []
-    for key, action in plan.actions.items():
-        own_action = own_actions.get(key, "same")
-        if own_action != action:
-            why = f" ({', '.join(plan.reasons[key])})" if plan.reasons.get(key) else ""
-            found.append(f"{key.rpartition('::')[2]}: {name} plans {action}{why}, Trainyard {own_action}")
-    return found
 
 
 class _Plan:
@@ -231,7 +215,6 @@ def _with_original_values(checked: Any, inputs: Any) -> Any:
 
 
 def _without_unknowns(value: Any) -> Any:
-    """Return a state without its unknown values."""
     if isinstance(value, dict):
         return {key: _without_unknowns(each) for key, each in value.items() if not isinstance(each, Unknown)}
     if isinstance(value, list):
@@ -246,7 +229,6 @@ class PlannedChange:
     path: str
     """Path below the resource; empty if the plugin names none."""
     replaces: bool
-    """True if the change replaces the resource."""
 
 
 def planned_changes(
@@ -266,10 +248,7 @@ def planned_changes(
 
 
 def action_of(changes: Iterable[PlannedChange], replace_on_changes: Iterable[str]) -> tuple[Action, list[str]]:
-    """Return the action that the changes imply and the paths that cause it.
-
-    Apply Pulumi's option `replace_on_changes`.
-    """
+    """Return the action that the changes and `replace_on_changes` imply, and the paths that cause it."""
     every = list(changes)
     options = list(replace_on_changes)
     replaced = [each.path for each in every if each.replaces or is_selected(each.path, options)]

@@ -72,7 +72,6 @@ def of_type(steps: Iterable[Step], types: tuple[str, ...]) -> Iterator[Step]:
 
 
 def _boxes(kind: str, steps: Iterable[Step]) -> Iterator[str]:
-    """Yield a box for each resource, with its colour."""
     for place, step in enumerate(steps):
         nodes = nodes_of(step)
         text = f"{kind} {_text(name_of(step))}{f'<br>{_text(nodes)}' if nodes else ''}"

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -85,9 +85,7 @@ class Step:
     """The planned action for one resource."""
 
     action: Action
-    """Planned action."""
     type: str
-    """Type of the resource."""
     name: str
     """Its name in the program."""
     inputs: dict[str, Any]
@@ -121,10 +119,7 @@ class Step:
 
 
 def steps_of(preview: str) -> list[Step]:
-    """Return the steps in the output of `pulumi preview --json --show-sames`, one for each resource.
-
-    Raises ValueError for an unknown operation.
-    """
+    """Return a step for each resource in `pulumi preview --json --show-sames`. Raises ValueError for an unknown one."""
     found: dict[str, Step] = {}
     for each in json.loads(preview[preview.index("{") :]).get("steps", []):
         operation, urn = each["op"], each["urn"]
@@ -166,10 +161,7 @@ def name_in_cloud(step: Step) -> str:
 
 
 def forbidden(steps: Iterable[Step], running: Mapping[str, Iterable[str]], may_replace: Iterable[str]) -> list[str]:
-    """Return the reasons to reject the plan: it would remove pools under running jobs, or buckets.
-
-    `running` is pool -> jobs that run there now. Resources in `may_replace` are allowed.
-    """
+    """Return the reasons to reject the plan: it would remove buckets, or pools under the `running` jobs."""
     allowed, found = set(may_replace), []
     for step in steps:
         verb = "recycle the nodes of" if step.recycles else step.action
@@ -267,24 +259,20 @@ def _changes(record: Record, before: Mapping[str, Any], after: Mapping[str, Any]
         found = changes(record.type, dict(before), dict(after))
     else:
         changed = tuple(sorted(key for key in {*before, *after} if before.get(key) != after.get(key)))
-        found = Changes(changed=changed, replaced=_fixed_fields(record.type, before, after))
+        is_object = record.type.startswith("kubernetes:")
+        paths = (*IDENTITY, *FIXED_FIELDS.get((str(after.get("apiVersion")), str(after.get("kind"))), ()))
+        replaced = (path for path in paths if is_object and value_at(before, path) != value_at(after, path))
+        found = Changes(changed=changed, replaced=tuple(replaced))
     by_option = [path for path in found.paths or found.changed if is_selected(path, record.replace_on_changes)]
     return replace(found, replaced=tuple(by_option)) if by_option and not found.replaced else found
-
-
-def _fixed_fields(kind: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the fields of a Kubernetes object that differ and need a replacement."""
-    if not kind.startswith("kubernetes:"):
-        return ()
-    paths = (*IDENTITY, *FIXED_FIELDS.get((str(after.get("apiVersion")), str(after.get("kind"))), ()))
-    return tuple(path for path in paths if value_at(before, path) != value_at(after, path))
 
 
 def _changes_by_others(pair: _Pair, pairs: Mapping[str, _Pair]) -> Changes | None:
     """Return the changes including those that other resources' new outputs cause; None if they cause no more."""
     if pair.changes.replaced:
         return None
-    others = [pairs[key] for urn in _dependencies(pair.after) if (key := key_of(urn)) in pairs]
+    dependencies = (urn for urns in pair.after.depends.values() for urn in urns)
+    others = [pairs[key] for urn in dependencies if (key := key_of(urn)) in pairs]
     provider = pairs.get(key_of(pair.after.provider)) if pair.after.provider else None
     if provider and provider.changes.replaced:
         reason = f"{PROVIDER_PREFIX}{key_of(pair.after.provider).rpartition('::')[2]}"
@@ -293,10 +281,6 @@ def _changes_by_others(pair: _Pair, pairs: Mapping[str, _Pair]) -> Changes | Non
         return None
     found = _with_new_outputs(pair, pairs)
     return found if found != pair.changes else None
-
-
-def _dependencies(record: Record) -> Iterator[str]:
-    return (urn for urns in record.depends.values() for urn in urns)
 
 
 def _with_new_outputs(pair: _Pair, pairs: Mapping[str, _Pair]) -> Changes:
@@ -355,10 +339,7 @@ def _step(action: Action, record: Record, before: Record | None = None, changed:
 
 
 def with_unknown_outputs(value: Any, outputs: Mapping[str, Any], *, whole: bool = True) -> Any:
-    """Return an input in which the parts made of outputs are unknown.
-
-    If no part contains an output, the program has transformed it: the whole input is unknown, unless `whole` is False.
-    """
+    """Return an input whose parts made of outputs are unknown; all of it, if `whole` and the program transformed it."""
     texts = {str(each) for each in _leaves(dict(outputs)) if each not in (None, "")}
     found = _replaced(value, texts)
     return UNKNOWN if whole and found == value else found

@@ -109,10 +109,7 @@ class Plugin:
         return list(dict.fromkeys(self._engine.warnings))
 
     def configure(self, package: str, settings: Mapping[str, Any]) -> None:
-        """Give the plugin its settings, without credentials.
-
-        Raises PluginDied, or PluginRejected for rejected settings.
-        """
+        """Give the plugin its settings, without credentials. Raises PluginDied, or PluginRejected for wrong ones."""
         all_settings = {**settings, **SETTINGS.get(package, {})}
         texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in all_settings.items()}
         variables = {f"{package}:config:{key}": value for key, value in texts.items()}
@@ -149,20 +146,14 @@ class Plugin:
             ignoreChanges=record.ignore_changes,
             **_names(record),
         )
-        found = self._call("Diff", request)
-        assert isinstance(found, provider_pb2.DiffResponse)
+        found: provider_pb2.DiffResponse = self._call("Diff", request)
         return found
 
     def diff_config(self, record: Record, olds: Properties, news: Properties) -> provider_pb2.DiffResponse:
         """Return the plugin's plan for a change of the provider's own settings."""
-        request = provider_pb2.DiffRequest(
-            urn=urn_of(record),
-            olds=to_wire(olds),
-            old_inputs=to_wire(olds),
-            news=to_wire(news),
-        )
-        found = self._call("DiffConfig", request)
-        assert isinstance(found, provider_pb2.DiffResponse)
+        old = to_wire(olds)
+        request = provider_pb2.DiffRequest(urn=urn_of(record), olds=old, old_inputs=old, news=to_wire(news))
+        found: provider_pb2.DiffResponse = self._call("DiffConfig", request)
         return found
 
     def _call(self, name: str, request: Any) -> Any:

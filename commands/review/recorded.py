@@ -49,8 +49,8 @@ LOCAL_CLUSTER = {
 """Outputs of the local cluster's resource."""
 
 
-def _google_outputs(args: MockResourceArgs) -> dict[str, Any]:
-    """Return the outputs that Google Cloud adds to a resource's inputs, as far as the program reads them."""
+def _cloud_outputs(args: MockResourceArgs) -> dict[str, Any]:
+    """Return the outputs that a cloud adds to a resource's inputs, as far as the program reads them."""
     inputs = args.inputs
     if args.typ == "gcp:container/cluster:Cluster":
         dns: dict[str, Any] = {
@@ -69,12 +69,6 @@ def _google_outputs(args: MockResourceArgs) -> dict[str, Any]:
         return {"name": inputs.get("name") or f"{args.name}-0123456"}
     if args.typ == "gcp:artifactregistry/repository:Repository":
         return {"name": inputs["repositoryId"]}
-    return {}
-
-
-def _amazon_outputs(args: MockResourceArgs) -> dict[str, Any]:
-    """Return the outputs that AWS adds to a resource's inputs, as far as the program reads them."""
-    inputs = args.inputs
     if args.typ == "aws:s3/bucket:Bucket":
         name = inputs.get("bucket") or f"{args.name}-0123456"
         return {"bucket": name, "arn": f"arn:aws:s3:::{name}"}
@@ -155,7 +149,7 @@ class RecordingEngine(Mocks):
             answers = {"ref": f"{inputs['tags'][0]}@sha256:{self.image_digest}"}
         if args.typ.startswith("kubernetes:") and "name" not in args.inputs.get("metadata", {}):
             answers = {"metadata": {**args.inputs.get("metadata", {}), "name": f"{args.name}-auto"}}
-        answers = {**answers, **_google_outputs(args), **_amazon_outputs(args)}
+        answers = {**answers, **_cloud_outputs(args)}
         computed = {key: value for key, value in answers.items() if value != args.inputs.get(key)}
         id_ = f"{args.name}-id"
         if args.typ == "aws:ec2/launchTemplate:LaunchTemplate":
@@ -181,10 +175,7 @@ class _Monitor(MockMonitor):
 
 
 def run(program: Callable[[], Any], engine: RecordingEngine | None = None) -> RecordingEngine:
-    """Run a program with an engine (by default a new one) until Pulumi has resolved every registration.
-
-    Hold signals meanwhile: asyncio prints a traceback of a KeyboardInterrupt between two tasks.
-    """
+    """Run a program until Pulumi has resolved every registration. Hold signals: asyncio prints tracebacks of them."""
     engine = engine or RecordingEngine()
     pulumi.runtime.set_mocks(engine, project="trainyard", stack="test", preview=False, monitor=_Monitor(engine))
     # Pulumi extracts a stack trace for each resource, which takes a quarter of the time. No code reads the traces.
@@ -194,10 +185,7 @@ def run(program: Callable[[], Any], engine: RecordingEngine | None = None) -> Re
 
 
 def ensure_operator_objects(operators: Iterable[str]) -> None:
-    """Ensure that the cache has the operators' objects that the program reads.
-
-    This takes seconds if they are missing. Progress goes to standard error. Raises RuntimeError if set-up fails.
-    """
+    """Put the operators' objects that the program reads into the cache. Raises RuntimeError if set-up fails."""
     with redirect_stdout(sys.stderr):
         run_steps(operator_steps.steps(operators, cluster=False))
 
@@ -211,10 +199,7 @@ def record_file(text: str, config: StackConfig) -> list[Record]:
 
 
 def record_program(values: Mapping[str, Any], secrets: Iterable[str]) -> list[Record]:
-    """Return the resources that the program registers for the values of `trainyard:` keys.
-
-    Raises RunError like the program.
-    """
+    """Return the resources that the program registers for the values of `trainyard:` keys. Raises its RunError."""
     named = [f"secrets:{name}" for name in secrets]
     digest = hashlib.sha256(trainer_image_reference().encode()).hexdigest()
 
@@ -255,7 +240,7 @@ def records_before(stack: str, text: str, config: StackConfig | None, commit: st
         # The commit belongs to the project, but the program is in the checkout.
         unread = "Nothing is compared: the program cannot read the old file."
         return (record_file(text, config), "") if config else ([], unread)
-    if config and not program_differs(commit, text):
+    if config and not any(is_program(path) or is_named(path, text) for path in changed_paths(commit)):
         return record_file(text, config), ""
     try:
         return _record_at_commit(stack, commit), ""
@@ -264,11 +249,6 @@ def records_before(stack: str, text: str, config: StackConfig | None, commit: st
     if config:
         return record_file(text, config), f"Only the settings are compared: {why}."
     return [], f"Nothing is compared: {why}."
-
-
-def program_differs(commit: str, text: str) -> bool:
-    """Return True if the program, or a file that a stack's settings name, has changed since a commit."""
-    return any(is_program(path) or is_named(path, text) for path in changed_paths(commit))
 
 
 def _record_at_commit(stack: str, commit: str) -> list[Record]:

@@ -11,6 +11,7 @@ from datetime import date
 from textwrap import wrap
 from typing import Any
 
+from commands.confirmation import missing_quota
 from commands.review.official import PluginReview
 from commands.review.plan import BUCKETS, POOLS, Step, by_kind, forbidden, value_at
 from infra.cloud import Quota
@@ -53,13 +54,11 @@ class Report:
     """The review of one stack."""
 
     stack: str
-    """Name of the stack."""
     after: StackConfig
     """Settings of the stack."""
     before: StackConfig | None
     """Settings before the change; None for a new stack."""
     steps: Sequence[Step]
-    """Planned steps."""
     is_from_engine: bool
     """True if the plan comes from Pulumi's engine, False if it compares two recordings of the program."""
     base: str = ""
@@ -67,11 +66,9 @@ class Report:
     unseen: str = ""
     """A sentence about what the comparison could not see; empty if it saw everything."""
     findings: Sequence[Finding]
-    """Broken rules."""
     running: dict[str, list[str]]
     """Pool -> jobs that run there."""
     rehearsal: str = NO_REHEARSAL
-    """Result of the rehearsal."""
     plugins: PluginReview = field(default_factory=PluginReview)
     """The official plugins' check and plan."""
     quota_left: Mapping[tuple[str, str], int] = field(default_factory=dict)
@@ -81,18 +78,6 @@ class Report:
     def is_complete(self) -> bool:
         """True if the report shows all quotas and jobs, as for a new or an unchanged stack."""
         return self.before is None or all(each.action == "same" for each in self.steps)
-
-    @property
-    def missing_quota(self) -> list[str]:
-        """Problem of each quota whose increase from `before` to `after` is more than the account has left."""
-        had = {_key(each): each.amount for each in self.before.cloud.quota()} if self.before else {}
-        found = []
-        for each in self.after.cloud.quota():
-            more = each.amount - had.get(_key(each), 0)
-            left = self.quota_left.get(_key(each))
-            if left is not None and more > left:
-                found.append(f"needs {more} more of {each.location} {each.name}, of which {left} are left")
-        return found
 
     @property
     def rejected_changes(self) -> list[str]:
@@ -108,7 +93,7 @@ class Report:
         return [
             *forbidden(self.steps, self.running, self.after.policy.may_replace),
             *([f"stack {price}"] if price else []),
-            *(f"stack {each}" for each in self.missing_quota),
+            *(f"stack {each}" for each in missing_quota(self.after, self.quota_left, self.before)),
             *self.rejected_changes,
             *(f"{each.name}: {each.crash}" for each in self.steps if each.crash),
             *(f"{each.resource}: {each.problem.message} ({each.rule.name})" for each in self.findings if each.fails),
@@ -127,7 +112,8 @@ def markdown(report: Report, today: date) -> str:
     lines += _language(report)
     lines += _quota(report)
     notes = [
-        f"- {each.rule.name}: {each.resource}: {each.problem.message}{_exception_note(each)}"
+        f"- {each.rule.name}: {each.resource}: {each.problem.message}"
+        + (f" (excused: {each.excused})" if each.excused else "")
         for each in report.findings
         if not each.fails
     ] + _unused_exceptions(report)
@@ -147,10 +133,8 @@ def comment(text: str) -> str:
     for line in text.splitlines():
         room -= len(line) + 1
         if room < 0:
-            return (
-                "\n".join([*kept, "", "**The rest does not fit here**: it is in the summary of the workflow's run."])
-                + "\n"
-            )
+            note = "**The rest does not fit here**: it is in the summary of the workflow's run."
+            return "\n".join([*kept, "", note, ""])
         kept.append(line)
     return text
 
@@ -232,10 +216,6 @@ def _price_line(line: Line) -> dict[str, Any]:
     }
 
 
-def _exception_note(finding: Finding) -> str:
-    return f" (excused: {finding.excused})" if finding.excused else ""
-
-
 def _unused_exceptions(report: Report) -> list[str]:
     broken = {(each.rule.name, each.resource) for each in report.findings}
     return [
@@ -277,11 +257,8 @@ def _named(steps: Iterable[Step]) -> Iterator[str]:
             by_provider[step.provider] += 1
             continue
         why = ", ".join(format_change(path, step.before, step.inputs) for path in step.changed)
-        stays = (
-            "; the existing one stays in the cloud and costs money until you delete it"
-            if step.kept and step.action != "update"
-            else ""
-        )
+        rest = "; the existing one stays in the cloud and costs money until you delete it"
+        stays = rest if step.kept and step.action != "update" else ""
         recycles = f"; **{step.recycles}**" if step.recycles else ""
         yield f"- `{step.name}`{why and f': {why}'}{stays}{recycles}"
     yield from (f"- {count} more because their provider `{name}` changes" for name, count in by_provider.items())
@@ -345,10 +322,7 @@ def _jobs(report: Report) -> list[str]:
 
 
 def format_change(path: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """Return a changed path with its old and new values: ``nodeCount `2` -> `4` ``.
-
-    Return the path alone if the values cannot be shown: secrets, multi-line text and values known only later.
-    """
+    """Return a changed path with its values, ``nodeCount `2` -> `4` ``, unless they are secret, long or unknown."""
     begin, end = value_at(before, path, ABSENT), value_at(after, path, ABSENT)
     found = [f"{where} {_value(old)} -> {_value(new)}" for where, old, new in _leaves(path, begin, end)]
     more = [f"and {len(found) - MAX_VALUES} more"] if len(found) > MAX_VALUES else []
@@ -378,10 +352,7 @@ def _is_shown(value: Any) -> bool:
 
 
 def _branches(value: Any) -> dict[str, Any]:
-    """Map the next part of the path to each child value.
-
-    Key list items by their names if these are unique, else by position.
-    """
+    """Map the next part of the path to each child value. List items have their unique names, else their position."""
     if value is ABSENT:
         return {}
     if isinstance(value, Mapping):

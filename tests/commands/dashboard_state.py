@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from commands.dashboard.document import JobMetrics, Observed
+from commands.dashboard.document import WANTED, JobMetrics, Observed
 from commands.dashboard.metrics import Curves
-from commands.dashboard.watch import MOMENTS, WANTED
+from commands.dashboard.watch import MOMENTS
 from commands.monitor.job_state import JobState
 from commands.monitor.pod_state import Object, PodState
 from commands.run_times import times_of

@@ -65,7 +65,8 @@ def preview(folder: Path, stack: str = "mine", base: str = "main") -> str:
     words = [
         sys.executable,
         "-m",
-        "commands.preview",
+        "commands.cli",
+        "preview",
         f"--stack={stack}",
         f"--base={base}",
         f"--output={folder}/report",

@@ -40,8 +40,8 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 def record(calls: Record, status: int = 0) -> Callable[..., int]:
     """Return a command that records the stack and its arguments."""
 
-    def function(*words: Any, **_options: Any) -> int:
-        calls.append((os.environ["STACK"], *words))
+    def function(*words: Any, **options: Any) -> int:
+        calls.append((os.environ["STACK"], *words, *(name for name, value in options.items() if value is True)))
         return status
 
     return function
@@ -81,7 +81,7 @@ def test_arguments_reach_the_command_with_its_stack(environment: pytest.MonkeyPa
     environment.setenv(COMMAND_VARIABLE, "trainyard")
     environment.setattr(follow, "main", record(calls))
     assert command_line.main(["logs", "digits", "--rank", "1", "--no-follow", "-s", "dev"]) == 0
-    assert calls == [("dev", ["--job", "digits", "--rank", "1", "--no-follow"])]
+    assert calls == [("dev", "digits", 1, "no_follow")]
 
 
 def test_status_of_the_command_is_the_exit_status(environment: pytest.MonkeyPatch) -> None:
@@ -180,7 +180,7 @@ def test_trainyard_ignores_variables_of_other_programs(
     environment.setenv("JOB", "digits")
     environment.setattr(follow, "main", record(calls))
     assert command_line.main(["logs"]) == 0
-    assert calls == [("local", [])]
+    assert calls == [("local", "", None)]
     assert capsys.readouterr().err == ""
 
 
@@ -239,7 +239,7 @@ def test_empty_make_variables_are_unset(environment: pytest.MonkeyPatch) -> None
     environment.setenv("STACK", "")
     environment.setenv("JOB", "")
     assert command_line.main(["logs"]) == 0
-    assert calls == [("local", [])]
+    assert calls == [("local", "", None)]
 
 
 @pytest.mark.parametrize(("words", "same"), [(["help"], ["--help"]), (["help", "stop"], ["stop", "--help"])])

@@ -20,10 +20,9 @@ from urllib.request import urlopen
 import pytest
 
 from commands.dashboard import server as command
-from commands.dashboard.document import JobMetrics, document
+from commands.dashboard.document import WANTED, JobMetrics, document
 from commands.dashboard.metrics import Curves
 from commands.dashboard.server import MAX_LISTENERS, PAGE, Hub, Server, content_policy, message, serve, stop
-from commands.dashboard.watch import WANTED
 from commands.environment import PROJECT
 from commands.interrupts import STILL_RUNNING, CommandError
 from commands.monitor.cluster import StackNotFound, Unreachable

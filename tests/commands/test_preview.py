@@ -90,7 +90,7 @@ def test_preview_with_empty_cache_builds_operator_objects_and_passes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert preview.main(["--stack=eks", "--base=HEAD", "--no-plugins"]) == 0
+    assert preview.main("eks", base="HEAD", no_plugins=True) == 0
     printed = capsys.readouterr()
     assert "Stack eks passes" in printed.out
     assert "Before: commit " in printed.out
@@ -103,7 +103,7 @@ def test_preview_unreachable_module_proxy_fails_with_advice(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("GOPROXY", "http://127.0.0.1:9")
-    assert preview.main(["--stack=eks", "--base=HEAD"]) == 2
+    assert preview.main("eks", base="HEAD") == 2
     assert "set GOPROXY to a module proxy that this machine can reach" in capsys.readouterr().err
 
 
@@ -121,7 +121,7 @@ def test_preview_with_credentials_that_may_not_query_the_quota_ends_with_the_clo
 ) -> None:
     failing_command(tmp_path, monkeypatch)
     with pytest.raises(CommandError, match="the quota cannot be read: `gcloud`: ERROR: project p: not allowed"):
-        preview.main(["--stack", "gke-v100", "--credentials", "--no-plugins"])
+        preview.main("gke-v100", credentials=True, no_plugins=True)
 
 
 def test_preview_without_credentials_ends_with_the_way_to_log_in(
@@ -132,7 +132,7 @@ def test_preview_without_credentials_ends_with_the_way_to_log_in(
     monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
     monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
     with pytest.raises(CommandError, match="--credentials: this machine has no credentials for Google Cloud; run"):
-        preview.main(["--stack", "gke-v100", "--credentials", "--no-plugins"])
+        preview.main("gke-v100", credentials=True, no_plugins=True)
 
 
 @pytest.mark.parametrize("text", ["abc", "us-central1/NVIDIA_T4_GPUS=many", "=4"])
@@ -144,20 +144,14 @@ def test_rehearse_with_a_quota_that_is_not_a_name_and_a_limit_is_rejected(
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "message"),
+    ("value", "message"),
     [
-        ("--running", "{gpus", "write pools with lists of jobs as JSON"),
-        ("--running", '["digits"]', "write pools with lists of jobs as JSON"),
-        ("--running", '{"gpus": "digits"}', "write pools with lists of jobs as JSON"),
-        ("--rehearsal", "none.json", "none.json cannot be read"),
-        ("--rehearsal", FILE, "write one that `python -m commands.rehearse STACK --json` has printed"),
+        ("none.json", "none.json: cannot be read"),
+        (FILE, "write one that `python -m commands.rehearse STACK --json` has printed"),
     ],
 )
-def test_options_invalid_value_exits_with_advice(
-    option: str, value: str, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit):
-        preview._options([option, value])
+def test_options_invalid_value_exits_with_advice(value: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert preview.main("dev", rehearsal=Path(value)) == ExitStatus.USAGE
     assert message in capsys.readouterr().err
 
 

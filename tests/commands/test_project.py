@@ -18,7 +18,7 @@ from commands import command_line as options
 from commands import doctor, environment
 from commands.interrupts import ExitStatus
 from commands.stack import settings_without_salt
-from commands.stack_settings import PLATFORMS, InitError, collect, find_script, init, job_name, settings
+from commands.stack_settings import PLATFORMS, InvalidSetting, collect, find_script, init, job_name, settings
 from infra.make_command import COMMAND_VARIABLE, make_command
 from infra.project import CHECKOUT, PROJECT_VARIABLE, project_folder
 from stack.config import load_file
@@ -210,7 +210,7 @@ def test_init_with_answers_from_questions_writes_and_names_the_next_command(
     assert found["trainyard:platform"] == {"kind": "local", "nodes": 2}
     assert found["trainyard:jobs"] == [{"name": "train", "script": "./train.py", "hosts": 2}]
     assert "`trainyard up --stack first` creates the cluster" in capsys.readouterr().out
-    with pytest.raises(InitError, match=r"Pulumi\.first\.yaml already exists"):
+    with pytest.raises(InvalidSetting, match=r"Pulumi\.first\.yaml already exists"):
         init(project, "first", {})
 
 
@@ -227,7 +227,7 @@ def test_init_gives_the_time_of_the_first_run_only_before_set_up(
 def test_init_with_a_script_without_dot_names_the_project(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(project, {"train.py": "print(1)\n"})
     monkeypatch.setenv(PROJECT_VARIABLE, str(project))
-    with pytest.raises(InitError, match=f"is a file of the project {project}, not of the image; write ./train.py"):
+    with pytest.raises(InvalidSetting, match=f"is a file of the project {project}, not of the image; write ./train.py"):
         init(project, "first", {"program": "train.py"})
 
 
@@ -269,7 +269,7 @@ def test_init_adds_the_requirements_file_of_a_script(project: Path, monkeypatch:
     ],
 )
 def test_init_rejects_wrong_answers(given: dict[str, Any], message: str, tmp_path: Path) -> None:
-    with pytest.raises(InitError, match=message) as caught:
+    with pytest.raises(InvalidSetting, match=message) as caught:
         collect(given, tmp_path, lambda _question, default: default)
     assert caught.value.status == ExitStatus.USAGE
 
@@ -296,7 +296,7 @@ def test_init_at_a_terminal_asks_again_after_a_wrong_answer(
 
 def test_init_of_an_invalid_stack_leaves_no_file(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PROJECT_VARIABLE, str(project))
-    with pytest.raises(InitError, match=r"(?s)Pulumi\.first\.yaml is not written.*platform\.project"):
+    with pytest.raises(InvalidSetting, match=r"(?s)Pulumi\.first\.yaml is not written.*platform\.project"):
         init(project, "first", {"platform": "gke", "program": "digits", "account": "My Project"})
     assert not (project / "Pulumi.first.yaml").exists()
 

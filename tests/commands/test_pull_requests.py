@@ -65,7 +65,9 @@ def test_report_spot_to_on_demand_shows_replacement_and_higher_cost() -> None:
 def test_report_count_beyond_quota_fails_with_missing_quota() -> None:
     left = {("PREEMPTIBLE_NVIDIA_T4_GPUS", "us-central1"): 8}
     found = report(changed({"nodes": 32}), quota_left=left)
-    assert found.failures == ["stack needs 60 more of us-central1 PREEMPTIBLE_NVIDIA_T4_GPUS, of which 8 are left"]
+    assert found.failures == [
+        "stack needs 60 more of us-central1 PREEMPTIBLE_NVIDIA_T4_GPUS, of which 8 are left; request quota",
+    ]
     assert report(changed({"nodes": 4}), quota_left=left).failures == []
     assert "PREEMPTIBLE_NVIDIA_T4_GPUS: 4 -> 64" in text(changed({"nodes": 32}))
 
@@ -93,7 +95,7 @@ def report_of_rejected_settings(
     file = "config: " + json.dumps(settings | dict(line.split("=") for line in lines))
     (folder / "Pulumi.dev.yaml").write_text(file, encoding="utf-8")
     monkeypatch.setattr(preview, "PROJECT", folder)
-    assert preview.main(["--stack", "dev", "--output", str(folder / "out")]) == 2
+    assert preview.main("dev", output=folder / "out") == 2
     assert json.loads((folder / "out" / "report.json").read_text(encoding="utf-8"))["passes"] is False
     found = (folder / "out" / "report.md").read_text(encoding="utf-8")
     assert len(found.splitlines()) <= SCREEN_LINES

@@ -263,7 +263,7 @@ def test_logs_of_an_unknown_job_name_it_as_typed(program: str, example: str, mon
     monkeypatch.setattr(follow_module, "stack_outputs", lambda: found)
     monkeypatch.setenv(COMMAND_VARIABLE, program)
     with pytest.raises(StackNotFound) as raised:
-        follow_module.main(["--job", "typo"])
+        follow_module.main("typo")
     assert str(raised.value) == f"typo: the stack has no such job; name one of ok, as in {example}"
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from commands import stack, stack_files, stack_settings
+from commands import interrupts, stack, stack_files, stack_settings
 from commands.environment import PROJECT, StackBusy, StateBroken
 from commands.interrupts import Child
 from infra.kubeconfig import PROVIDER_TMPDIR
@@ -93,6 +93,7 @@ def test_stack_exists_shared_backend_without_cli_sets_up_first(monkeypatch: pyte
 
     monkeypatch.setattr(stack, "has_cli", lambda: False)
     monkeypatch.setattr(stack, "run_child", run_child)
+    monkeypatch.setattr(interrupts, "run_child", run_child)
     monkeypatch.setenv("PULUMI_BACKEND_URL", "s3://shared")
     assert not stack.stack_exists("dev")
     assert [words[1:] for words in ran] == [["-m", "setup", "--no-cluster"], ["stack", "export", "--stack", "dev"]]
@@ -100,7 +101,7 @@ def test_stack_exists_shared_backend_without_cli_sets_up_first(monkeypatch: pyte
 
 def test_stack_exists_failed_set_up_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stack, "has_cli", lambda: False)
-    monkeypatch.setattr(stack, "run_child", lambda *_, **__: Child(status=1, stdout="", stderr="", is_stopped=False))
+    monkeypatch.setattr(stack, "run_set_up", lambda *_, **__: 1)
     monkeypatch.setenv("PULUMI_BACKEND_URL", "s3://shared")
     with pytest.raises(stack.PulumiFailed, match="set-up did not install it"):
         stack.stack_exists("dev")
@@ -232,6 +233,6 @@ def test_pulumi_failed_json_preview_shows_the_error_of_the_program(project: Path
 
 @pytest.mark.parametrize("words", [["set"], ["get"], ["rm"], ["set", "--path"]])
 def test_config_without_a_key_is_a_usage_error_with_an_example(words: list[str]) -> None:
-    with pytest.raises(stack_settings.MissingKey, match=rf"`trainyard config {words[0]} --path ") as raised:
+    with pytest.raises(stack_settings.InvalidSetting, match=rf"`trainyard config {words[0]} --path ") as raised:
         stack_settings.pulumi_config(words)
     assert raised.value.status == 2

@@ -142,6 +142,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     settings = {"trainyard:platform": platform, "trainyard:jobs": []}
     (tmp_path / "Pulumi.dev.yaml").write_text(json.dumps({"config": settings}), encoding="utf-8")
     monkeypatch.setattr(cloud_inventory, "PROJECT", tmp_path)
+    monkeypatch.setattr(cloud_inventory, "STATE", tmp_path)
     new_state(tmp_path / "clouds")
     return tmp_path
 
@@ -155,8 +156,8 @@ def add_resource(project: Path, kind: str, name: str) -> None:
 
 def run(project: Path) -> tuple[int, dict[str, object]]:
     """Return the exit status and the receipt of the command."""
-    status = main(["--stack", "dev", "--simulated", str(project / "clouds"), "--output", str(project / "receipt.json")])
-    return status, json.loads((project / "receipt.json").read_text(encoding="utf-8"))
+    status = main("dev", simulated=project / "clouds")
+    return status, json.loads((project / "receipts" / "dev.json").read_text(encoding="utf-8"))
 
 
 def test_verify_empty_kept_bucket_is_listed_and_passes(project: Path) -> None:
@@ -171,7 +172,7 @@ def test_verify_empty_kept_bucket_is_listed_and_passes(project: Path) -> None:
 def test_verify_empty_writes_receipt_below_state_folder(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert STATE.name == ".trainyard"
     monkeypatch.setattr(cloud_inventory, "STATE", project / ".trainyard")
-    assert main(["--stack", "dev", "--simulated", str(project / "clouds")]) == 0
+    assert main("dev", simulated=project / "clouds") == 0
     receipt = json.loads((project / ".trainyard" / "receipts" / "dev.json").read_text(encoding="utf-8"))
     assert (receipt["stack"], receipt["empty"]) == ("dev", True)
 
@@ -186,7 +187,7 @@ def test_verify_empty_without_gcloud_fails(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PATH", str(project))
-    assert main(["--stack", "dev"]) == 2
+    assert main("dev") == 2
     assert capsys.readouterr().err == (
         "make verify-empty: gcloud is not installed, so the cloud cannot be queried; install it and log in\n"
     )
@@ -291,7 +292,7 @@ def test_main_without_credentials_prints_one_line(
         raise subprocess.CalledProcessError(1, command, stderr="ERROR: no active account\nPlease run:\n\n  $ login\n")
 
     monkeypatch.setattr(cloud_inventory, "run_json", fail)
-    assert main(["--stack", "dev"]) == 2
+    assert main("dev") == 2
     error = capsys.readouterr().err
     assert error.endswith("failed: ERROR: no active account Please run: $ login\n")
     assert error.count("\n") == 1
