@@ -23,7 +23,6 @@ class BuiltinImage:
     data: frozenset[str] = frozenset({"digits"})
     """Names of the folders with data below WORK_FOLDER."""
     arguments: Mapping[str, str] = field(default_factory=dict)
-    """Build arguments."""
     is_built_in_clouds: bool = False
     """True if the cloud platforms also build it, as a variant of the trainer image."""
     installs_packages: bool = False

@@ -35,13 +35,11 @@ class PoolNodes:
     """Identical nodes of a pool."""
 
     name: str
-    """Name of the pool."""
     nodes: int
     """Maximum number of nodes."""
     node: Capacity
     """CPUs and memory of each node for jobs."""
     gpu: str | None = None
-    """Model of the GPUs."""
     gpus: int = 0
     """GPUs of each node."""
     tpu: TpuSlice | None = None
@@ -53,7 +51,6 @@ class PoolNodes:
     pods: int = MAX_PODS
     """Maximum number of pods of each node."""
     zones: tuple[str, ...] = ()
-    """Zones of the nodes."""
     keeps_idle: bool = True
     """True if nodes without pods stay until the settings change or the stack is destroyed."""
 

@@ -165,11 +165,9 @@ class ProvisionedCloud(Cloud):
     lookups: ClassVar[tuple[Listing, ...]] = ()
     """Listings that identify resources of an interrupted update, if their ids do not follow from their names."""
     cluster_name: str
-    """Name of the cluster in the cloud."""
     label: str
     """Value of the label of the stack's cloud resources."""
     image: ImageConfig
-    """Settings of the trainer image."""
 
     @property
     def provisioned(self) -> ProvisionedCloud:

@@ -18,7 +18,6 @@ class Item:
     name: str
     """Name, which includes the unit if the unit is not one piece."""
     spot: bool = False
-    """True for spot capacity."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,13 +25,11 @@ class Price:
     """Price of an item in a region."""
 
     item: Item
-    """Item."""
     region: str
     """Region of the price, or `global` if it is the same in all regions."""
     usd: float
     """US dollars an hour for one unit."""
     source: str
-    """URL of the source."""
     day: date
     """Date that the source gives, else the date of reading."""
 
@@ -278,7 +275,6 @@ class Money:
     """US dollars an hour, with the estimated range of the true price."""
 
     amount: float
-    """Estimate."""
     low: float
     """Lower end of the range."""
     high: float
@@ -301,7 +297,6 @@ class Line:
     part: str
     """Pool of the item, or `system` or `cluster`."""
     item: Item
-    """Item with a price."""
     quantity: float
     """Number of the item's units."""
     spot: bool
@@ -311,7 +306,6 @@ class Line:
     spot_price: Price | None
     """Spot price, or None. Items that are never spot, such as disks, have their on-demand price here."""
     region: str
-    """Region of the item."""
 
     @property
     def price(self) -> Price | None:

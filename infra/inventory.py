@@ -52,11 +52,8 @@ class CloudResource:
     """Resource that exists in a cloud."""
 
     kind: str
-    """Name of its kind."""
     name: str
-    """Name in the cloud."""
     labels: Mapping[str, str]
-    """Labels or tags."""
     id: str = ""
     """The provider's id."""
     facts: Mapping[str, str] = field(default_factory=dict)
@@ -132,7 +129,6 @@ class Ownership:
     """Labels and names that identify a stack's resources."""
 
     cluster: str
-    """Name of the cluster."""
     label: str
     """Value of CLUSTER_LABEL on the stack's resources."""
     names: Mapping[str, Sequence[re.Pattern[str]]]

@@ -51,7 +51,6 @@ class Release:
     name: str
     """Name of the operator, of its folder in setup/go and of its objects."""
     module: str
-    """Go module of the operator."""
     version: str
     """Version of the module. Its checksum is in setup/go/<name>/go.sum."""
     image: str
@@ -67,9 +66,7 @@ class Release:
     health_port: int = HEALTH_PORT
     """Port of its health check."""
     ready_path: str = "/readyz"
-    """Path of the readiness check."""
     webhooks: Webhooks | None = None
-    """Admission webhooks, or None."""
     files: tuple[tuple[str, str], ...] = ()
     """Path and content of each configuration file."""
     requires: frozenset[str] = frozenset()

@@ -39,9 +39,7 @@ class Platform:
     provider: pulumi_kubernetes.Provider
     """Provider that creates the jobs' resources."""
     namespace: pulumi.Output[str]
-    """Kubernetes namespace of the jobs."""
     service_account: pulumi.Output[str]
-    """Service account of the jobs' pods."""
     image: pulumi.Input[str]
     """Trainer image. Empty if no job uses it and the stack did not build it."""
     bucket_url: pulumi.Input[str]
@@ -55,7 +53,6 @@ class Platform:
     kubeconfig_path: pulumi.Input[str]
     """Kubeconfig on this machine. Several paths have the format of `$KUBECONFIG`."""
     context: str
-    """Context in the kubeconfig."""
     get_kubeconfig: pulumi.Input[str]
     """Command that configures kubectl for this cluster."""
     console: Mapping[str, str] = field(default_factory=dict)
@@ -103,7 +100,6 @@ class BucketClaim:
     size: str
     """Requested storage, a Kubernetes quantity."""
     access_mode: str
-    """Kubernetes access mode."""
     storage_class: pulumi.Input[str] | None = None
     """Storage class; None for the cluster's default."""
     folder: str | None = None
@@ -115,7 +111,6 @@ class TrainingNamespaceArgs:
     """Arguments of a training namespace."""
 
     namespace: str
-    """Name of the namespace in the cluster."""
     is_present: bool = False
     """True if the namespace already exists. The stack then does not manage or delete it."""
     bucket: BucketClaim | None = None
@@ -230,7 +225,6 @@ class HostFolder(pulumi.ComponentResource):
     """
 
     claim: pulumi.Output[str]
-    """Name of the claim."""
 
     def __init__(self, name: str, args: HostFolderArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:infra:HostFolder", name, None, opts)

@@ -122,7 +122,6 @@ class Command:
     """Command of a host."""
 
     argv: tuple[str, ...]
-    """Program and arguments."""
     environment: Mapping[str, str | FieldReference]
     """Environment variables, in order: a value may refer to an earlier one."""
 

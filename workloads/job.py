@@ -45,7 +45,6 @@ class TrainingJobArgs:
     """Arguments of a TrainingJob."""
 
     spec: JobSpec
-    """Description of the job."""
     placement: Placement
     """The platform's values for the job's pods."""
     secrets: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)

@@ -174,9 +174,7 @@ class Placement:
     """The platform's values for a job's pods, known after the platform exists."""
 
     namespace: pulumi.Input[str]
-    """Kubernetes namespace."""
     service_account: pulumi.Input[str]
-    """Service account of the pods."""
     image: pulumi.Input[str]
     """Image of the hosts."""
     bucket_url: pulumi.Input[str]
@@ -188,7 +186,6 @@ class Placement:
     data_claim: pulumi.Input[str] | None = None
     """Persistent volume claim to mount read-only as the data; None for data in a bucket."""
     scheduling: Scheduling = field(default_factory=Scheduling)
-    """Scheduling fields of the hosts."""
     script: str | None = None
     """ConfigMap with the user's script; None if the script is in the image or in a mounted bucket."""
     script_paths: Mapping[str, str] = field(default_factory=dict)
@@ -202,9 +199,7 @@ class Pod:
     """Properties of a pod that depend on its job's kind and its role."""
 
     command: Command
-    """Command of its container."""
     role: str = WORKER
-    """Its role in its job."""
     capacity: Capacity | None = None
     """Requests of a pod that starts or coordinates training; None for the requests of a host."""
     container: str = CONTAINER

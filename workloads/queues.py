@@ -139,7 +139,6 @@ class QueuesArgs:
     names: frozenset[str]
     """Names of the queues in the jobs' settings."""
     namespace: pulumi.Input[str]
-    """Namespace of the jobs."""
     pools: Sequence[PoolCapacity]
     """Capacity of each pool for queued jobs. A pod without a node selector gets the first pool with enough capacity."""
     after: Sequence[pulumi.Resource] = ()

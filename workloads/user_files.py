@@ -47,9 +47,7 @@ class UserScript:
     """
 
     name: str
-    """Name of the file."""
     text: str
-    """Content of the file."""
     neighbours: Mapping[str, str] = field(default_factory=dict)
     """Content of the other files of its folder, by their path in the folder."""
 

@@ -30,19 +30,13 @@ class NodeGroupArgs:
     version: pulumi.Input[str]
     """Minor version of the control plane, known when it runs that version."""
     config: EksConfig
-    """Settings of the platform."""
     machine: Ec2Machine
-    """Instance type."""
     nodes: int
-    """Number of nodes."""
     subnets: list[pulumi.Output[str]]
     """Private subnets of the nodes."""
     security_group: pulumi.Input[str]
-    """Security group of the nodes."""
     role: pulumi.Input[str]
-    """IAM role of the nodes."""
     pool: str
-    """Name of the pool."""
     plan: NodeGroupPlan | None = None
     """Plan of a pool for jobs, or None for the system pool."""
 

@@ -54,15 +54,11 @@ class EksComponents:
     """Cloud components that the rest of the platform uses."""
 
     cluster: EksCluster
-    """The control plane."""
     system: NodeGroup
     """Nodes for pods other than jobs. Resources in the cluster wait for these nodes."""
     groups: list[NodeGroupPlan]
-    """Plans of the node groups for jobs."""
     identity: WorkloadIdentity
-    """Identity of the jobs."""
     bucket: CheckpointBucket
-    """Bucket for checkpoints, metrics and profiles."""
     repository: ImageRepository | None
     """Repository of the trainer image, or None if the image is prebuilt."""
 
@@ -161,7 +157,6 @@ class DevicePlugin:
     name: str
     """Name of the DaemonSet."""
     image: str
-    """Image with its tag."""
     folders: dict[str, str]
     """Volume -> folder of the node, mounted at the same path."""
     privileged: bool = False

@@ -33,11 +33,8 @@ class NodeGroupPlan:
     name: str
     """Name in EKS."""
     pool: EksPoolConfig
-    """Settings of the pool."""
     machine: Ec2Machine
-    """Instance type."""
     zones: tuple[str, ...]
-    """Zones of the nodes."""
     efa: bool
     """True if each node has all Elastic Fabric Adapters of its type."""
 

@@ -274,7 +274,6 @@ class DeployedCluster:
     """Version of a deployed cluster, and its settings that cannot change."""
 
     region: str
-    """Region of the cluster."""
     vpc: str
     """Range of the VPC."""
     zones: tuple[str, ...]

@@ -16,7 +16,6 @@ class CheckpointBucket(pulumi.ComponentResource):
     name: pulumi.Output[str]
     """Name of the bucket, known after its protections exist."""
     arn: pulumi.Output[str]
-    """ARN of the bucket."""
 
     def __init__(
         self, name: str, *, cluster: str, config: EksBucketConfig, opts: pulumi.ResourceOptions | None = None

@@ -29,13 +29,9 @@ class GkeClusterArgs:
     """Inputs of `GkeCluster`."""
 
     project: pulumi.Input[str]
-    """Project of the cluster."""
     config: GkeConfig
-    """Settings."""
     network: pulumi.Input[str]
-    """VPC of the cluster."""
     subnetwork: pulumi.Input[str]
-    """Subnet of the nodes."""
     node_service_account: pulumi.Input[str]
     """E-mail address of the service account of the nodes."""
     multi_networking: bool
@@ -46,7 +42,6 @@ class GkeCluster(pulumi.ComponentResource):
     """Private GKE cluster without node pools."""
 
     name: pulumi.Output[str]
-    """Name of the cluster."""
     kubeconfig: pulumi.Output[str]
     """Kubeconfig without credentials. `gke-gcloud-auth-plugin` supplies them."""
     workload_pool: pulumi.Output[str]

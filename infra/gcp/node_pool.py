@@ -196,15 +196,11 @@ class AcceleratorNodePoolArgs:
     """Inputs of `AcceleratorNodePool`."""
 
     project: pulumi.Input[str]
-    """Project of the cluster."""
     cluster: pulumi.Input[str]
-    """Name of the cluster."""
     service_account: pulumi.Input[str]
     """E-mail address of the service account of the nodes."""
     config: GkeConfig
-    """Settings of the platform."""
     plan: NodePoolPlan
-    """Plan of the pool."""
     networks: Sequence[tuple[str, str]]
     """Names of each node's additional VPCs and their subnets, for GPUs with their own network interfaces.
 
@@ -220,7 +216,6 @@ class AcceleratorNodePool(pulumi.ComponentResource):
     """Nodes for jobs: GPU nodes, a TPU slice, single TPU hosts, or CPU nodes."""
 
     name: pulumi.Output[str]
-    """Name of the pool in GKE."""
 
     def __init__(self, name: str, args: AcceleratorNodePoolArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:gcp:AcceleratorNodePool", name, None, opts)

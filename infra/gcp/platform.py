@@ -69,19 +69,15 @@ class GkeComponents:
     """Cloud components that the rest of the platform uses."""
 
     cluster: GkeCluster
-    """The control plane."""
     system: SystemNodePool
     """Nodes for pods other than jobs. Resources in the cluster wait for these nodes."""
     plans: list[NodePoolPlan]
-    """Plans of the pools for jobs."""
     pools: Mapping[str, AcceleratorNodePool]
     """The pools for jobs by their names in GKE."""
     fabrics: list[tuple[Fabric, AcceleratorNetwork]]
     """Networks between GPUs of different hosts, each with its fabric."""
     identity: WorkloadIdentity
-    """Identity of the jobs."""
     bucket: CheckpointBucket
-    """Bucket for checkpoints, metrics and profiles."""
     repository: ImageRepository | None
     """Repository of the trainer image; None if the image is prebuilt."""
 

@@ -56,15 +56,11 @@ class NodePoolPlan:
     name: str
     """Name in GKE."""
     pool: GkePoolConfig
-    """Settings of the pool."""
     model: ProvisioningModel
-    """Provisioning model of this node pool."""
     has_fallback: bool
     """True if the pool has alternative node pools, of which a ComputeClass chooses one."""
     machine: MachineType
-    """Machine type."""
     gpu: str | None
-    """GPU model of each node."""
     gpus: int
     """GPUs of each node."""
     tpu: TpuSlice | None
@@ -74,7 +70,6 @@ class NodePoolPlan:
     min_nodes: int | None
     """Minimum number of nodes if the pool scales; None for a fixed number."""
     zones: tuple[str, ...]
-    """Zones of the nodes."""
 
     @property
     def family(self) -> GceFamily:

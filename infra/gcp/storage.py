@@ -21,7 +21,6 @@ class CheckpointBucket(pulumi.ComponentResource):
     url: pulumi.Output[str]
     """URL of the bucket, known after the jobs have access."""
     name: pulumi.Output[str]
-    """Name of the bucket."""
 
     def __init__(
         self,

@@ -43,7 +43,6 @@ class PoolCapacity:
     """Capacity of identical nodes, minus the requests of jobs without a queue."""
 
     name: str
-    """Name of the pool."""
     free: Capacity
     """CPUs and memory that queued jobs can request."""
     devices: Mapping[str, int] = field(default_factory=dict)
@@ -69,7 +68,6 @@ class PodGroup:
     accelerator: str | None = None
     """GPU model, TPU type or generation; None for pods on CPU."""
     tpu: TpuSlice | None = None
-    """TPU slice of the job."""
     accelerators: int = 0
     """GPUs or TPU chips of each pod."""
     key: str = "hosts"

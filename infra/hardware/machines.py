@@ -36,7 +36,6 @@ class MachineType:
     family: str
     """Machine family. Its members have the same quota, provisioning models and network."""
     vcpus: int
-    """Virtual CPUs."""
     memory_gib: float
     """Memory in GiB."""
     gpu: str | None = None
@@ -44,7 +43,6 @@ class MachineType:
     gpus: int = 0
     """Number of built-in GPUs."""
     tpu_chips: int = 0
-    """Number of TPU chips."""
     local_ssds: int = 0
     """Number of built-in local NVMe disks."""
 

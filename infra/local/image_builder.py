@@ -38,9 +38,7 @@ class Build:
     context: Path
     """Folder of the files for COPY."""
     dockerfile: Path
-    """Path of the Dockerfile."""
     arguments: Mapping[str, str]
-    """Build arguments."""
     mounts: Mapping[Path, str]
     """Path on this machine -> mount point in RUN steps. The content does not become part of a layer."""
 

@@ -27,7 +27,6 @@ class Program:
     name: str
     """Name in the supervisor's log."""
     argv: Sequence[str]
-    """Command and arguments."""
     log: Path
     """File for its output."""
     api_authority: Path | None = None
@@ -39,7 +38,6 @@ class Program:
     on_start: Callable[[int], None] | None = None
     """Function that the supervisor calls with the process id after each start."""
     process: subprocess.Popen[bytes] | None = None
-    """Running process, or None."""
     delay: float = FIRST_RESTART_SECONDS
     """Seconds between the last end and the next start."""
     not_before: float = 0.0

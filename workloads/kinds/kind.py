@@ -50,7 +50,6 @@ class Resource:
     api_version: str
     """Group and version of its API."""
     kind: str
-    """Its kind in the API."""
     plural: str
     """Name in the API's paths."""
     complete: str = "Succeeded"
