@@ -19,7 +19,7 @@ from infra.cost import CostEstimate, Line
 from infra.hardware import PodGroup, Scheduling
 from infra.inventory import Lister, Listing, Ownership, PlannedResource, RunCommand
 from settings.problem import Invalid, Problem
-from settings.types import ONE_OR_MANY, Image, Section
+from settings.types import ONE_OR_MANY, Image, Section, match_pattern
 
 if TYPE_CHECKING:
     from infra.platform import Platform
@@ -239,24 +239,16 @@ def documentation_ranges(networks: Sequence[str]) -> list[str]:
 
 
 ImagePlatform = Literal["linux/amd64", "linux/arm64"]
-_NAME = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*")
-_BRANCH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,127}")
-
-
-def _name(value: str) -> str:
-    if not _NAME.fullmatch(value):
-        raise Invalid("image_name", "must be an image name without registry and tag; write for example 'sh22-dist-gpu'")
-    return value
-
-
-def _branch(value: str) -> str:
-    if not _BRANCH.fullmatch(value):
-        raise Invalid(
-            "git_branch",
-            "must be the name of a Git branch, of at most 128 letters, digits, '.', '_', '-' and '/'; write for "
-            "example 'main'",
-        )
-    return value
+_name = match_pattern(
+    "image_name",
+    re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*"),
+    "must be an image name without registry and tag; write for example 'sh22-dist-gpu'",
+)
+_branch = match_pattern(
+    "git_branch",
+    re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,127}"),
+    "must be the name of a Git branch, of at most 128 letters, digits, '.', '_', '-' and '/'; write for example 'main'",
+)
 
 
 def _prebuilt(value: str) -> str:
@@ -271,12 +263,21 @@ def _architectures(value: tuple[ImagePlatform, ...]) -> tuple[ImagePlatform, ...
     return value
 
 
+def name_pattern(code: str, limit: int, example: str) -> AfterValidator:
+    """Return a validator of a cloud resource's name with at most `limit` characters."""
+    message = (
+        f"must have 1 to {limit} lower-case letters, digits and '-', starting with a letter, not ending with '-'; "
+        f"write for example '{example}'"
+    )
+    return match_pattern(code, re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?"), message, limit)
+
+
 class ImageConfig(Section):
     """Trainer image: built with buildx from this checkout and pushed, or prebuilt."""
 
-    name: Annotated[str, AfterValidator(_name)] = "sh22-dist-gpu"
+    name: Annotated[str, _name] = "sh22-dist-gpu"
     """Name of the image in the registry."""
-    git_branch: Annotated[str, AfterValidator(_branch)] = "main"
+    git_branch: Annotated[str, _branch] = "main"
     """Git branch of the checkout, used as the image's tag with `/` replaced by `-`."""
     python_version: Literal["3.11", "3.12", "3.13"] = "3.11"
     """Python version in the image; PyTorch does not support the W&B tutorial's 3.8."""

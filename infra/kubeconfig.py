@@ -1,9 +1,10 @@
-"""Kubeconfig files of kubectl, their contexts, and the folder of the Pulumi provider's copies. No Pulumi."""
+"""Content and files of kubeconfigs, their contexts, and the folder of the Pulumi provider's copies. No Pulumi."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 PROVIDER_TMPDIR = "TRAINYARD_PROVIDER_TMPDIR"
 """Environment variable with the folder for temporary files of Pulumi's Kubernetes provider.
@@ -12,6 +13,18 @@ The provider writes the kubeconfig of each cluster into a temporary file and doe
 """
 PROVIDER_ENVIRONMENT = {PROVIDER_TMPDIR: "TMPDIR"}
 """`env_var_mappings` of each Kubernetes provider. Other processes of an update keep their own TMPDIR."""
+
+
+def one_context(name: str, cluster: dict[str, Any], user: dict[str, Any]) -> dict[str, Any]:
+    """Return a kubeconfig with one cluster, one user and one context, all with the same name."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": name, "cluster": cluster}],
+        "users": [{"name": name, "user": user}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+        "current-context": name,
+    }
 
 
 def kubeconfig_files(path: str | None) -> list[Path]:

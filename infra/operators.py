@@ -179,6 +179,9 @@ class Operator(pulumi.ComponentResource):
     ) -> None:
         super().__init__("trainyard:infra:Operator", name, None, opts)
         self._name, self._release, self._namespace = name, release, namespace
+        self._selector = {"app.kubernetes.io/name": release.name}
+        self._labels = {**stack_labels(), **self._selector, "app.kubernetes.io/version": release.version}
+        self._subject = SubjectArgs(kind="ServiceAccount", name=release.name, namespace=namespace)
         self._child = pulumi.ResourceOptions(parent=self)
         objects = load_objects(release)
         dependencies = [*self._definitions(objects), *self._permissions(objects), *self._configuration()]
@@ -193,22 +196,11 @@ class Operator(pulumi.ComponentResource):
         self.register_outputs({"version": self.version})
 
     def _metadata(self, name: str | None = None, annotations: dict[str, str] | None = None) -> ObjectMetaArgs:
-        return ObjectMetaArgs(
-            name=name or self._release.name,
-            namespace=self._namespace,
-            labels=self._labels(),
-            annotations=annotations,
-        )
+        name = name or self._release.name
+        return ObjectMetaArgs(name=name, namespace=self._namespace, labels=self._labels, annotations=annotations)
 
     def _cluster_metadata(self, name: str, annotations: dict[str, str] | None = None) -> ObjectMetaArgs:
-        return ObjectMetaArgs(name=name, labels=self._labels(), annotations=annotations)
-
-    def _labels(self) -> dict[str, str]:
-        return {
-            **stack_labels(),
-            "app.kubernetes.io/name": self._release.name,
-            "app.kubernetes.io/version": self._release.version,
-        }
+        return ObjectMetaArgs(name=name, labels=self._labels, annotations=annotations)
 
     def _definitions(self, objects: OperatorObjects) -> Sequence[pulumi.Resource]:
         return [
@@ -241,20 +233,17 @@ class Operator(pulumi.ComponentResource):
         role = ClusterRole(
             f"{self._name}-role",
             metadata=self._cluster_metadata(name),
-            rules=[_rule(rule) for rule in objects.rules],
+            rules=objects.rules,
             opts=self._child,
         )
         binding = ClusterRoleBinding(
             f"{self._name}-binding",
             metadata=self._cluster_metadata(name),
             role_ref=RoleRefArgs(api_group="rbac.authorization.k8s.io", kind="ClusterRole", name=name),
-            subjects=[self._subject()],
+            subjects=[self._subject],
             opts=self._child,
         )
         return [account, role, binding]
-
-    def _subject(self) -> SubjectArgs:
-        return SubjectArgs(kind="ServiceAccount", name=self._release.name, namespace=self._namespace)
 
     def _secret_permissions(self, secret: str) -> Sequence[pulumi.Resource]:
         """Grant access to the certificate's Secret.
@@ -271,7 +260,7 @@ class Operator(pulumi.ComponentResource):
             f"{self._name}-secret-binding",
             metadata=self._metadata(),
             role_ref=RoleRefArgs(api_group="rbac.authorization.k8s.io", kind="Role", name=name),
-            subjects=[self._subject()],
+            subjects=[self._subject],
             opts=self._child,
         )
         return [role, binding]
@@ -290,7 +279,7 @@ class Operator(pulumi.ComponentResource):
             f"{self._name}-webhooks",
             metadata=self._metadata(webhooks.service, UNAWAITED),
             spec=ServiceSpecArgs(
-                selector=self._selector(),
+                selector=self._selector,
                 ports=[ServicePortArgs(name="webhooks", port=443, target_port=WEBHOOK_PORT)],
             ),
             opts=self._child,
@@ -316,9 +305,6 @@ class Operator(pulumi.ComponentResource):
         service = {"name": name, "namespace": self._namespace, "path": path}
         return {**webhook, "clientConfig": {"service": service}}
 
-    def _selector(self) -> dict[str, str]:
-        return {"app.kubernetes.io/name": self._release.name}
-
     def _deployment(self, image: pulumi.Input[str], dependencies: Sequence[pulumi.Resource]) -> Deployment:
         release = self._release
         return Deployment(
@@ -329,20 +315,11 @@ class Operator(pulumi.ComponentResource):
                 # Two controllers would reconcile the same jobs.
                 strategy=DeploymentStrategyArgs(type="Recreate"),
                 min_ready_seconds=None if release.webhooks is None else MIN_READY_SECONDS,
-                selector=LabelSelectorArgs(match_labels=self._selector()),
-                template=operator_pod(release, image, self._labels()),
+                selector=LabelSelectorArgs(match_labels=self._selector),
+                template=operator_pod(release, image, self._labels),
             ),
             opts=pulumi.ResourceOptions(parent=self, depends_on=dependencies),
         )
-
-
-def _rule(rule: dict[str, list[str]]) -> PolicyRuleArgs:
-    return PolicyRuleArgs(
-        api_groups=rule["apiGroups"],
-        resources=rule["resources"],
-        resource_names=rule.get("resourceNames"),
-        verbs=rule["verbs"],
-    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ import pulumi
 from pulumi_aws import cloudwatch, eks, iam, kms
 
 from infra.aws.config import Addon, EksConfig
+from infra.kubeconfig import one_context
 
 TIMEOUTS = pulumi.CustomTimeouts(create="45m", update="90m", delete="30m")
 LOG_TYPES = ("api", "audit", "authenticator", "controllerManager", "scheduler")
@@ -184,7 +185,6 @@ def _cluster_args(
 
 def _kubeconfig(config: EksConfig, cluster: eks.Cluster) -> dict[str, Any]:
     """Return the kubeconfig: https://docs.aws.amazon.com/eks/latest/userguide/create-kubeconfig.html"""
-    name = context_name(config)
     authority = cluster.certificate_authority.apply(lambda ca: ca.data)
     command = {
         "apiVersion": "client.authentication.k8s.io/v1beta1",
@@ -192,14 +192,8 @@ def _kubeconfig(config: EksConfig, cluster: eks.Cluster) -> dict[str, Any]:
         "args": ["--region", config.region, "eks", "get-token", "--cluster-name", config.name, "--output", "json"],
         "interactiveMode": "IfAvailable",
     }
-    return {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": name, "cluster": {"server": cluster.endpoint, "certificate-authority-data": authority}}],
-        "users": [{"name": name, "user": {"exec": command}}],
-        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
-        "current-context": name,
-    }
+    access = {"server": cluster.endpoint, "certificate-authority-data": authority}
+    return one_context(context_name(config), access, {"exec": command})
 
 
 MANAGED_POLICY_PREFIX = "arn:aws:iam::aws:policy"

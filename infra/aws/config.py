@@ -6,9 +6,9 @@ import re
 from functools import cached_property
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import BeforeValidator, Field
 
-from infra.cloud import ImageConfig
+from infra.cloud import ImageConfig, name_pattern
 from infra.hardware.ec2 import AWS_ZONES, AWS_ZONES_BY_ACCOUNT
 from infra.hardware.machines import ProvisioningModel
 from infra.hardware.versions import DEFAULT_EKS_VERSION
@@ -20,7 +20,6 @@ CLUSTER_NAME_LIMIT = 100
 POOL_NAME_LIMIT = 63
 """Maximum length: https://docs.aws.amazon.com/eks/latest/APIReference/API_CreateNodegroup.html"""
 
-_NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-\d")
 _ZONE = re.compile(r"[a-z]{2}(-[a-z]+)+-\d[a-z]")
 _CAPACITY = re.compile(r"on-demand|spot|(reservation|capacity-block):cr-[0-9a-f]{8,17}")
@@ -29,14 +28,6 @@ _ADDON_VERSION = re.compile(r"v\d+\.\d+\.\d+-eksbuild\.\d+")
 _PRINCIPAL = re.compile(r"arn:aws[a-z-]*:iam::\d{12}:(role|user)/[\w+=,.@/-]+")
 _BUCKET = re.compile(r"[a-z0-9]([-a-z0-9]{1,61})[a-z0-9]")
 _VERSION = re.compile(r"1\.\d\d")
-
-
-def _name(limit: int, example: str) -> AfterValidator:
-    message = (
-        f"must have 1 to {limit} lower-case letters, digits and '-', starting with a letter, not ending with '-'; "
-        f"write for example '{example}'"
-    )
-    return match_pattern("eks_name", _NAME, message, limit)
 
 
 def _one_capacity(value: object) -> object:
@@ -104,7 +95,7 @@ class EksSystemPoolConfig(Section):
 class EksPoolConfig(Section):
     """Pool of identical nodes for jobs, a managed node group."""
 
-    name: Annotated[str, _name(POOL_NAME_LIMIT, "gpus")] = Field(examples=["gpus"])
+    name: Annotated[str, name_pattern("eks_name", POOL_NAME_LIMIT, "gpus")] = Field(examples=["gpus"])
     """Name of the pool, unique in the platform."""
     machine_type: str = "g4dn.12xlarge"
     """EC2 instance type, which determines the GPUs."""
@@ -135,7 +126,7 @@ class EksBucketConfig(Section):
 
     name: S3BucketName | None = None
     """Name of the bucket; by default the cluster's name with a random suffix."""
-    prefix: Annotated[str, _name(63, "jobs")] = "jobs"
+    prefix: Annotated[str, name_pattern("eks_name", 63, "jobs")] = "jobs"
     """Prefix of the jobs' objects; jobs can access only objects with this prefix."""
     keep: bool = True
     """Keep the bucket and its objects when the stack is destroyed; `false` deletes them, including checkpoints."""
@@ -170,7 +161,7 @@ class EksConfig(Section):
     """AWS region."""
     zones: tuple[EksZone, ...] = ()
     """Zones of the VPC, two or three; by default the first three of the region, usually a, b and c."""
-    name: Annotated[str, _name(CLUSTER_NAME_LIMIT, "eks-dist")] = "eks-dist"
+    name: Annotated[str, name_pattern("eks_name", CLUSTER_NAME_LIMIT, "eks-dist")] = "eks-dist"
     """Name of the cluster and prefix of its resources' names."""
     namespace: NamespaceName = "training"
     """Kubernetes namespace of the jobs, created and deleted by the stack."""

@@ -12,6 +12,7 @@ from pulumi_gcp import container
 from infra.gcp.config import GkeConfig, MaintenanceConfig
 from infra.gcp.network import PODS, SERVICES
 from infra.gcp.pools import default_pool_machine
+from infra.kubeconfig import one_context
 from infra.naming import cloud_labels, fit_name
 
 TIMEOUTS = pulumi.CustomTimeouts(create="60m", update="120m", delete="60m")
@@ -216,7 +217,6 @@ def _kubeconfig(config: GkeConfig, cluster: container.Cluster) -> dict[str, Any]
 
     https://cloud.google.com/kubernetes-engine/docs/how-to/latest/network-isolation
     """
-    name = context_name(config)
     if config.authorized_networks:
         access = {
             "server": pulumi.Output.concat("https://", cluster.endpoint),
@@ -232,14 +232,7 @@ def _kubeconfig(config: GkeConfig, cluster: container.Cluster) -> dict[str, Any]
         "interactiveMode": "IfAvailable",
         "provideClusterInfo": True,
     }
-    return {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": name, "cluster": access}],
-        "users": [{"name": name, "user": {"exec": plugin}}],
-        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
-        "current-context": name,
-    }
+    return one_context(context_name(config), access, {"exec": plugin})
 
 
 def _dns_name(endpoints: Any) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from infra.cloud import ImageConfig
+from infra.cloud import ImageConfig, name_pattern
 from infra.hardware.machines import ProvisioningModel
 from infra.hardware.tpus import TpuSlice, is_tpu, tpu_slice
 from settings.problem import Invalid
@@ -24,7 +24,6 @@ MIN_DISK_GB = 15
 """Minimum size of a boot disk, from the field diskSizeGb on this page (it allows less for old versions of GKE):
 https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/NodeConfig"""
 
-_NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _PROJECT = re.compile(r"([a-z0-9.]+:)?[a-z][-a-z0-9]{4,28}[a-z0-9]")
 _ZONE = re.compile(r"[a-z]+(-[a-z]+)+\d+-([a-z]|ai\d+[a-z]?)")
 _RESERVATION = re.compile(
@@ -36,14 +35,6 @@ _DISK_IMAGE = re.compile(r"projects/[^/]+/global/images/[-a-z0-9]+")
 _KMS_KEY = re.compile(r"projects/[^/]+/locations/[^/]+/keyRings/[^/]+/cryptoKeys/[^/]+")
 _VERSION = re.compile(r"1\.\d+(\.\d+(-gke\.\d+)?)?")
 _REGISTRY = re.compile(r"((us|eu|asia)\.)?gcr\.io|[a-z]+(-[a-z0-9]+)*-docker\.pkg\.dev")
-
-
-def _name(limit: int, example: str) -> AfterValidator:
-    message = (
-        f"must have 1 to {limit} lower-case letters, digits and '-', starting with a letter, not ending with '-'; "
-        f"write for example '{example}'"
-    )
-    return match_pattern("gke_name", _NAME, message, limit)
 
 
 def _project(value: object) -> object:
@@ -128,7 +119,7 @@ class SystemPoolConfig(Section):
 class GkePoolConfig(Section):
     """Pool of identical nodes for jobs."""
 
-    name: Annotated[str, _name(POOL_NAME_LIMIT, "gpus")] = Field(examples=["gpus"])
+    name: Annotated[str, name_pattern("gke_name", POOL_NAME_LIMIT, "gpus")] = Field(examples=["gpus"])
     """Name of the pool, unique in the platform."""
     machine_type: str = "n1-standard-4"
     """Machine type of each node; for a TPU the slice determines it. A type without GPUs and without `accelerator` is
@@ -209,7 +200,7 @@ class RegistryConfig(Section):
         ),
     ] = "gcr.io"
     """Registry: `gcr.io`, its regional names, or `LOCATION-docker.pkg.dev`."""
-    repository: Annotated[str, _name(63, "trainyard")] = "trainyard"
+    repository: Annotated[str, name_pattern("gke_name", 63, "trainyard")] = "trainyard"
     """Repository on `LOCATION-docker.pkg.dev`; `gcr.io` has a fixed one."""
     keep_images: Annotated[int, Field(ge=1, le=1000)] = 10
     """Number of newest images that clean-up keeps; it deletes others after 30 days."""
@@ -240,7 +231,7 @@ class GkeConfig(Section):
     """Zone of the nodes, and of the control plane unless `regional`."""
     regional: bool = False
     """Replicate the control plane in three zones of the region."""
-    name: Annotated[str, _name(CLUSTER_NAME_LIMIT, "gke-dist")] = "gke-dist"
+    name: Annotated[str, name_pattern("gke_name", CLUSTER_NAME_LIMIT, "gke-dist")] = "gke-dist"
     """Name of the cluster and prefix of its resources' names."""
     namespace: NamespaceName = "training"
     """Kubernetes namespace of the jobs, created and deleted by the stack."""

@@ -9,6 +9,7 @@ import json
 from base64 import b64encode
 from pathlib import Path
 
+from infra.kubeconfig import one_context
 from infra.local.settings import API_PORT, CONTROL_PLANE_ADDRESS, ClusterSettings
 
 CERTIFICATES = (
@@ -69,27 +70,9 @@ def kubeconfig(folder: Path, name: str, context: str, server: str) -> str:
     def embedded(file: str) -> str:
         return b64encode((folder / file).read_bytes()).decode()
 
-    return json.dumps(
-        {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": context,
-            "clusters": [
-                {"name": context, "cluster": {"server": server, "certificate-authority-data": embedded("ca.crt")}}
-            ],
-            "users": [
-                {
-                    "name": context,
-                    "user": {
-                        "client-certificate-data": embedded(f"{name}.crt"),
-                        "client-key-data": embedded(f"{name}.key"),
-                    },
-                }
-            ],
-            "contexts": [{"name": context, "context": {"cluster": context, "user": context}}],
-        },
-        indent=1,
-    )
+    cluster = {"server": server, "certificate-authority-data": embedded("ca.crt")}
+    user = {"client-certificate-data": embedded(f"{name}.crt"), "client-key-data": embedded(f"{name}.key")}
+    return json.dumps(one_context(context, cluster, user), indent=1)
 
 
 def _has_content(path: Path, text: str) -> bool:
