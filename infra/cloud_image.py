@@ -116,15 +116,10 @@ def _location(path: Path) -> str:
 
 
 def trainer_images(
-    name: pulumi.Input[str] | None, config: ImageConfig, variants: frozenset[str], layers: frozenset[JobLayer]
-) -> Images:
-    """Build images and push them to the repository `name`, or use the prebuilt image.
-
-    Return the reference of the trainer image, empty if `variants` lacks it, and of the other images by name.
-    """
-    if name is None:
-        return config.prebuilt or "", {}
-    trainer: pulumi.Input[str] = ""
+    name: pulumi.Input[str], config: ImageConfig, variants: frozenset[str], layers: frozenset[JobLayer] = frozenset()
+) -> tuple[pulumi.Output[str], dict[str, pulumi.Input[str]]]:
+    """Return the reference of the trainer image, empty if `variants` lacks it, and of the other images by name."""
+    trainer: pulumi.Output[str] = pulumi.Output.from_input("")
     if TRAINER in variants:
         trainer = TrainerImage("image", repository=name, config=config).reference
     others: dict[str, pulumi.Input[str]] = {
