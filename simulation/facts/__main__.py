@@ -31,7 +31,6 @@ class Provider:
     package: str
     """Pulumi's package, and the name of the tables' folder."""
     repository: str
-    """GitHub repository."""
     root: str
     """Folder, in the repository, of the source's packages."""
     services: str
@@ -159,7 +158,8 @@ def main(arguments: list[str]) -> int:
         names = ", ".join(each.repository for each in PROVIDERS)
         print(f"{options.checkout}: is not a checkout of {names}", file=sys.stderr)
         return 2
-    commit = options.commit or _commit(options.checkout)
+    git = ["git", "-C", str(options.checkout), "rev-parse", "HEAD"]
+    commit = options.commit or subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
     found = False
     for token in provider.resources:
         old = read_table(token)
@@ -176,11 +176,11 @@ def main(arguments: list[str]) -> int:
 
 def provider_of(checkout: Path) -> Provider | None:
     """Return the provider of a checkout; None if the checkout is not a known provider's."""
-    return next((each for each in PROVIDERS if (checkout / _marker(each)).is_dir()), None)
-
-
-def _marker(provider: Provider) -> str:
-    return f"{provider.root}/{next(iter(provider.resources.values()))[0]}"
+    for each in PROVIDERS:
+        folder, _ = next(iter(each.resources.values()))
+        if (checkout / each.root / folder).is_dir():
+            return each
+    return None
 
 
 def read(checkout: Path, provider: Provider, token: str, commit: str) -> tuple[Table, list[str]]:
@@ -212,7 +212,7 @@ def read(checkout: Path, provider: Provider, token: str, commit: str) -> tuple[T
 
 def _resource(source: GoSource, folder: str, function: str) -> Literal:
     if function.startswith("ResourceIamMember "):
-        found = source.iam_member(folder, function.partition(" ")[2])
+        found = source.iam_member_of(source.value(folder, function.partition(" ")[2]))
     elif "." in function:
         receiver, _, method = function.partition(".")
         found = terraform.as_sdk(source.assigned(folder, receiver, method, "Schema"))
@@ -220,11 +220,6 @@ def _resource(source: GoSource, folder: str, function: str) -> Literal:
         found = source.function(folder, function)
     assert isinstance(found, Literal), f"{folder}: {function} returns no schema"
     return found
-
-
-def _commit(checkout: Path) -> str:
-    words = ["git", "-C", str(checkout), "rev-parse", "HEAD"]
-    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def read_table(token: str, folder: Path = FOLDER) -> Table:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -19,6 +19,16 @@ _NAMES = "names"
 _SCHEMAS = re.compile(r"\*schema\.(Schema|Resource)\b|^schema\.\w*Attribute$")
 _MERGE_FUNCTIONS = ("MergeSchemas", "ResourceIamMember")
 """Functions that return the union of the maps among their arguments."""
+_LITERALS: Mapping[str, Callable[[str], Any]] = {
+    "interpreted_string_literal": ast.literal_eval,
+    "raw_string_literal": lambda text: text[1:-1],
+    "int_literal": lambda text: int(text.replace("_", ""), 0),
+    "float_literal": float,
+    "true": lambda _text: True,
+    "false": lambda _text: False,
+    "nil": lambda _text: None,
+}
+"""Type of a node -> function that returns the value of its text."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +85,7 @@ class GoSource:
     def function(self, folder: str, name: str) -> Any:
         """Return the return value of a package's function `name`. Raises LookupError."""
         file, node = self._declared(folder, name)
-        return self._returned(node, _Scope(self, file, folder, {}))
+        return _Scope(self, file, folder, {}).run(_child(node, "body"))
 
     def assigned(self, folder: str, receiver: str, method: str, field: str) -> Any:
         """Return the value that a method assigns to a field of its last parameter. Raises LookupError."""
@@ -84,10 +94,8 @@ class GoSource:
             if declared.search(path.read_text(encoding="utf-8")):
                 file = self._parsed(path)
                 node = next(each for each in file.root.named_children if declared.match(_text(each)))
-                body = node.child_by_field_name("body")
-                assert body is not None
                 scope = _Scope(self, file, folder, {})
-                scope.run(body)
+                scope.run(_child(node, "body"))
                 return scope.names[f"{_parameters(node)[-1]}.{field}"]
         raise LookupError(f"{folder} declares no method {method} of {receiver}")
 
@@ -95,15 +103,11 @@ class GoSource:
         """Return the value of a package's variable, constant or function. Raises LookupError."""
         file, node = self._declared(folder, name)
         scope = _Scope(self, file, folder, {})
-        return self._returned(node, scope) if node.type == "function_declaration" else scope.value(node)
+        return scope.run(_child(node, "body")) if node.type == "function_declaration" else scope.value(node)
 
     def line(self, folder: str, name: str) -> str:
         """Return the `file:line` of a package's declaration. Raises LookupError."""
         return self.where(*self._declared(folder, name))
-
-    def iam_member(self, folder: str, parent: str) -> Literal:
-        """Return the resource of Google's IAM members for the parent with this schema."""
-        return self.iam_member_of(self.value(folder, parent))
 
     def iam_member_of(self, *maps: Literal) -> Literal:
         """Return the resource of Google's IAM members for a parent with these schemas."""
@@ -135,11 +139,6 @@ class GoSource:
     def _parsed(self, path: Path) -> _File:
         return _File(path, _PARSER.parse(path.read_bytes()).root_node)
 
-    def _returned(self, function: Node, scope: _Scope) -> Any:
-        body = function.child_by_field_name("body")
-        assert body is not None
-        return scope.run(body)
-
 
 def _top_level(root: Node, name: str) -> Node | None:
     """Return the declaration of a name in a file: a function, or the value of a variable or constant."""
@@ -147,7 +146,7 @@ def _top_level(root: Node, name: str) -> Node | None:
         if child.type == "function_declaration" and _text(child.child_by_field_name("name")) == name:
             return child
         if child.type in ("var_declaration", "const_declaration"):
-            for spec in _specs(child):
+            for spec in _members(child, "var_spec", "const_spec"):
                 names = spec.children_by_field_name("name")
                 values = spec.child_by_field_name("value")
                 for index, each in enumerate(names):
@@ -156,11 +155,18 @@ def _top_level(root: Node, name: str) -> Node | None:
     return None
 
 
-def _specs(declaration: Node) -> list[Node]:
+def _members(node: Node, *types: str) -> list[Node]:
+    """Return the children of a node, and the elements of lists among them, of these types or by default of any."""
     found = []
-    for child in declaration.named_children:
-        found += child.named_children if child.type.endswith("_list") else [child]
-    return [each for each in found if each.type in ("var_spec", "const_spec")]
+    for each in node.named_children:
+        found += each.named_children if each.type.endswith("_list") else [each]
+    return [each for each in found if not types or each.type in types]
+
+
+def _child(node: Node, field: str) -> Node:
+    found = node.child_by_field_name(field)
+    assert found is not None, f"{node.type} has no {field}"
+    return found
 
 
 def _text(node: Node | None) -> str:
@@ -178,11 +184,11 @@ class _Scope:
 
     def run(self, block: Node) -> Any:
         """Return the return value of a block. Ignore the branches of conditions."""
-        for statement in _statements(block):
+        for statement in _members(block):
             if statement.type in ("short_var_declaration", "assignment_statement"):
                 self._assign(statement)
             elif statement.type == "var_declaration":
-                for spec in _specs(statement):
+                for spec in _members(statement, "var_spec"):
                     if (value := spec.child_by_field_name("value")) is not None:
                         self.names[_text(spec.child_by_field_name("name"))] = self.value(value.named_children[0])
             elif statement.type == "return_statement" and statement.named_children:
@@ -190,42 +196,20 @@ class _Scope:
         return None
 
     def _assign(self, statement: Node) -> None:
-        left, right = statement.child_by_field_name("left"), statement.child_by_field_name("right")
-        assert left is not None
-        assert right is not None
-        target, value = left.named_children[0], self.value(right.named_children[0])
+        target, value = (_child(statement, side).named_children[0] for side in ("left", "right"))
         if target.type in ("identifier", "selector_expression"):
-            self.names[_text(target)] = value
+            self.names[_text(target)] = self.value(value)
         elif target.type == "index_expression":
             whole = self.value(target.named_children[0])
             if isinstance(whole, Literal):
-                whole.fields[str(self.value(target.named_children[1]))] = value
+                whole.fields[str(self.value(target.named_children[1]))] = self.value(value)
 
     def value(self, node: Node) -> Any:
         """Return the value of an expression; a Name or a Call if GoSource cannot evaluate the expression."""
+        if literal := _LITERALS.get(node.type):
+            return literal(_text(node))
         evaluate = getattr(self, f"_{node.type}", None)
         return evaluate(node) if evaluate else Name(node.type)
-
-    def _interpreted_string_literal(self, node: Node) -> Any:
-        return ast.literal_eval(_text(node))
-
-    def _raw_string_literal(self, node: Node) -> Any:
-        return _text(node)[1:-1]
-
-    def _int_literal(self, node: Node) -> Any:
-        return int(_text(node).replace("_", ""), 0)
-
-    def _float_literal(self, node: Node) -> Any:
-        return float(_text(node))
-
-    def _true(self, _node: Node) -> Any:
-        return True
-
-    def _false(self, _node: Node) -> Any:
-        return False
-
-    def _nil(self, _node: Node) -> Any:
-        return None
 
     def _literal_element(self, node: Node) -> Any:
         return self.value(node.named_children[0])
@@ -280,9 +264,7 @@ class _Scope:
         return Name(_text(node.child_by_field_name("type")))
 
     def _composite_literal(self, node: Node) -> Any:
-        body = node.child_by_field_name("body")
-        assert body is not None
-        return self._literal_value(body, _text(node.child_by_field_name("type")))
+        return self._literal_value(_child(node, "body"), _text(node.child_by_field_name("type")))
 
     def _literal_value(self, node: Node, type_: str = "") -> Any:
         elements = [each for each in node.named_children if each.type != "comment"]
@@ -306,12 +288,9 @@ class _Scope:
         return Literal(fields, lines, type_)
 
     def _call_expression(self, node: Node) -> Any:
-        function = node.child_by_field_name("function")
-        given = node.child_by_field_name("arguments")
-        assert function is not None
-        assert given is not None
+        given = _child(node, "arguments")
         types = node.child_by_field_name("type_arguments")
-        text = _text(function)
+        text = _text(_child(node, "function"))
         if text.endswith("OnceValue"):
             return self._once(given.named_children[0])
         values = tuple(self.value(each) for each in given.named_children if each.type != "comment")
@@ -335,12 +314,9 @@ class _Scope:
     def _factory_result(self, call: Node) -> Any:
         """Return the function that a factory of this package returns, with the factory's parameters bound."""
         file, declared = self.source._declared(self.folder, _text(call.child_by_field_name("function")))
-        given = call.child_by_field_name("arguments")
-        body = declared.child_by_field_name("body")
-        assert given is not None
-        assert body is not None
-        names = dict(zip(_parameters(declared), map(self.value, given.named_children), strict=False))
-        function = _statements(body)[-1].named_children[0].named_children[0]
+        given = map(self.value, _child(call, "arguments").named_children)
+        names = dict(zip(_parameters(declared), given, strict=False))
+        function = _members(_child(declared, "body"))[-1].named_children[0].named_children[0]
         return _OnceValue(function, _Scope(self.source, file, self.folder, names))
 
     def _schema_from_call(self, text: str, values: tuple[Any, ...]) -> Any:
@@ -363,7 +339,7 @@ class _Scope:
         if not is_list_of_words and not _SCHEMAS.search(result):
             return None
         scope = _Scope(self.source, file, folder, dict(zip(_parameters(found), values, strict=False)))
-        return self.source._returned(found, scope)
+        return scope.run(_child(found, "body"))
 
     def _imported(self, package: str) -> str | None:
         """Return the folder of an imported package of this provider, relative to the root."""
@@ -384,9 +360,7 @@ class _OnceValue:
     scope: _Scope
 
     def call(self) -> Any:
-        body = self.function.child_by_field_name("body")
-        assert body is not None
-        return self.scope.run(body)
+        return self.scope.run(_child(self.function, "body"))
 
 
 def _parameters(function: Node) -> list[str]:
@@ -400,18 +374,10 @@ def _union(maps: list[Literal]) -> Literal:
     return Literal(fields, {key: value for each in maps for key, value in each.lines.items()}, "map[")
 
 
-def _statements(block: Node) -> list[Node]:
-    found = []
-    for each in block.named_children:
-        found += each.named_children if each.type == "statement_list" else [each]
-    return found
-
-
 def _imports(root: Node) -> list[tuple[str, str]]:
     found = []
     for declaration in (each for each in root.named_children if each.type == "import_declaration"):
-        specs = [each for child in declaration.named_children for each in (child.named_children or [child])]
-        for spec in [each for each in [*specs, *declaration.named_children] if each.type == "import_spec"]:
+        for spec in _members(declaration, "import_spec"):
             path = _text(spec.child_by_field_name("path"))[1:-1]
             name = _text(spec.child_by_field_name("name"))
             found.append((name or path.rpartition("/")[2], path))

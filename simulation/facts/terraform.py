@@ -38,7 +38,6 @@ In facts, `words` are the allowed values of an input.
 _REPLACED_DEFAULTS: Mapping[Any, str] = {"Managed by Terraform": "Managed by Pulumi"}
 """Defaults that Pulumi replaces: https://github.com/pulumi/pulumi-aws/blob/v7.51.1/provider/resources.go."""
 ANONYMOUS_FUNCTION = "function"
-"""Name for an anonymous function."""
 
 
 @dataclass
@@ -64,14 +63,15 @@ class Reader:
         for fact in self.inputs.values():
             for key in _PATHS.values():
                 if key in fact:
-                    fact[key] = sorted(self._translated(fact[key]))
+                    paths = map(_without_indices, fact[key])
+                    fact[key] = sorted(self.names[path] for path in paths if path in self.names)
         for call in _conditions(resource.fields.get("CustomizeDiff")):
             path = self.names.get(_without_indices(str(call.arguments[0])))
             condition = _formatted(call.arguments[1])
             # A maintainer writes rules for anonymous conditions by hand.
             if path and condition != ANONYMOUS_FUNCTION:
                 self.inputs[path]["replace_if"] = condition
-                self.inputs[path]["replace_line"] = self._line(call.line)
+                self.inputs[path]["replace_line"] = call.line.removeprefix(self.prefix)
 
     def _schema(self, schema: Literal, sdk: SdkClass, terraform: str, pulumi: str) -> None:
         for key, value in schema.fields.items():
@@ -93,11 +93,9 @@ class Reader:
                 if not several and fact["type"] in ("list(block)", "set(block)"):
                     fact["type"] = "block"
                 self._schema(inner, block, f"{terraform}{key}.", f"{path}.")
-            elif (
-                fact["type"] in ("list(string)", "set(string)") and fact.get("max_items") == 1 and name == sdk.name(key)
-            ):
+            elif fact["type"] in ("list(string)", "set(string)") and fact.get("max_items") == 1:
                 fact["type"] = fact["type"] if name.endswith("s") else "string"
-            fact["line"] = self._line(schema.lines.get(key, ""))
+            fact["line"] = schema.lines.get(key, "").removeprefix(self.prefix)
 
     def _fact(self, value: Literal) -> tuple[Fact, Literal | None]:
         given = value.fields
@@ -136,12 +134,8 @@ class Reader:
         if name in ("StringInSlice", "ValidateEnum", "IntInSlice") and (words := self._words(arguments[0])):
             ignores_case = len(arguments) > 1 and arguments[1] is True
             return {"words": words} | ({"ignore_case": True} if ignores_case else {})
-        if (
-            name == "Validate"
-            and isinstance(check, Call)
-            and check.types
-            and (words := self.enums.of_type(check.types[0]))
-        ):
+        types = check.types if isinstance(check, Call) else ()
+        if name == "Validate" and types and (words := self.enums.of_type(types[0])):
             return {"words": words}
         if name in ("IntAtLeast", "FloatAtLeast"):
             return {"min": arguments[0]}
@@ -179,9 +173,9 @@ class Reader:
 
         Return None if a value is unknown.
         """
-        name = given.name.last if isinstance(given, Call) else ""
         elements = given
         if isinstance(given, Call):
+            name = given.name.last
             if name == "Range":
                 start, stop, step = given.arguments
                 return list(range(start, stop, step))
@@ -197,17 +191,7 @@ class Reader:
 
     def _word(self, value: Any) -> Any:
         """Return the value of an API's constant, and any other value unchanged."""
-        if not isinstance(value, Name):
-            return value
-        return self.enums.of_constant(value.last) or value
-
-    def _translated(self, paths: list[str]) -> Iterator[str]:
-        for path in paths:
-            if found := self.names.get(_without_indices(path)):
-                yield found
-
-    def _line(self, line: str) -> str:
-        return line.removeprefix(self.prefix)
+        return (self.enums.of_constant(value.last) or value) if isinstance(value, Name) else value
 
 
 def plan_functions(resource: Literal) -> list[str]:
