@@ -118,18 +118,18 @@ def changes(token: str, olds: Properties, news: Properties) -> Changes:
     if table is None:
         keys = sorted(without_internal({**olds, **news}))
         return Changes(changed=tuple(key for key in keys if not _same(olds.get(key), news.get(key))))
-    found = _input_changes(table, olds, news)
-    paths = {each.path for each in found}
-    replaced = tuple(sorted({each.path for each in found if each.replaces}))
+    found = set(_Diff(table).block("", without_internal(olds), without_internal(news)))
+    paths = {path for path, _ in found}
+    replaced = tuple(sorted(path for path, replaces in found if replaces))
     kind = kind_of(token)
     name = kind.autoname.property if kind.autoname else ""
     keeps_name = bool(name) and name not in (news.get(DEFAULTS_KEY) or []) and _same(olds.get(name), news.get(name))
     recycling = [each for each in table.rules_of("recycles") if not paths.isdisjoint(each["inputs"])]
     unknown = [each for each in table.rules_of("crashes_on_unknown") if isinstance(news.get(each["input"]), Unknown)]
     return Changes(
-        changed=tuple(sorted({each.path.partition(".")[0] for each in found})),
+        changed=tuple(sorted({path.partition(".")[0] for path in paths})),
         replaced=replaced,
-        deletes_first=bool(replaced) and (keeps_name or table.deletes_first),
+        deletes_first=bool(replaced) and (keeps_name or table.delete_before_replace),
         recycles=recycling[0]["reason"] if recycling and not replaced else "",
         crash=f"{unknown[0]['reason']}, {table.source(unknown[0]['line'])}" if unknown else "",
         paths=tuple(sorted(paths)),
@@ -173,26 +173,13 @@ def _same(first: Any, second: Any) -> bool:
     return bool(first == second)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _InputChange:
-    """An input that differs."""
-
-    path: str
-    """Path in the table, without indices."""
-    replaces: bool
-    """True if the change replaces the resource."""
-
-
-def _input_changes(table: FactTable, old: Properties, new: Properties) -> list[_InputChange]:
-    """Return the changes in the provider's plan.
-
-    The plan ignores removed values that the cloud computes, and differences that the provider suppresses.
-    """
-    found = list(_Diff(table).block("", without_internal(old), without_internal(new)))
-    return list({(each.path, each.replaces): each for each in found}.values())
+_InputChange = tuple[str, bool]
+"""Path in the table of an input that differs, without indices, and True if the change replaces the resource."""
 
 
 class _Diff:
+    """The provider's plan. It ignores removed values that the cloud computes, and differences that it suppresses."""
+
     def __init__(self, table: FactTable) -> None:
         self._inputs = table.inputs
         self._removal_replaces = {each["input"] for each in table.rules_of("removal_replaces")}
@@ -212,7 +199,7 @@ class _Diff:
             yield self._change(path)
         elif _is_empty(new) and (fact.get("computed") or fact.get("suppress") == MISSING_BLOCK):
             if not _is_empty(old) and path in self._removal_replaces:
-                yield _InputChange(path=path, replaces=True)
+                yield path, True
         elif fact["type"] == "block":
             yield from self._one_block(path, old, new)
         elif element == "block":
@@ -225,7 +212,7 @@ class _Diff:
 
     def _one_block(self, path: str, old: Any, new: Any) -> Iterator[_InputChange]:
         if new is None and old is not None and path in self._removal_replaces:
-            yield _InputChange(path=path, replaces=True)
+            yield path, True
         elif (old is None) != (new is None):
             yield self._change(path)
         yield from self.block(f"{path}.", old or {}, new or {})
@@ -250,11 +237,10 @@ class _Diff:
         if before == after or is_suppressed(fact.get("suppress"), before, after):
             return
         condition = fact.get("replace_if")
-        replaces = CONDITIONS[condition](before, after) if condition else bool(fact.get("force_new"))
-        yield _InputChange(path=path, replaces=replaces)
+        yield path, CONDITIONS[condition](before, after) if condition else bool(fact.get("force_new"))
 
     def _change(self, path: str) -> _InputChange:
-        return _InputChange(path=path, replaces=bool(self._inputs.get(path, {}).get("force_new")))
+        return path, bool(self._inputs.get(path, {}).get("force_new"))
 
 
 def _is_empty(value: Any) -> bool:

@@ -143,7 +143,6 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _rule_errors(table: FactTable, inputs: Properties) -> Iterator[SchemaError]:
-    """Yield the inputs that break a rule of the schema or a handwritten rule."""
     yield from _schema_rules(table, inputs)
     for rule in table.rules:
         check = _RULES.get(rule["rule"])
@@ -156,8 +155,8 @@ def _schema_rules(table: FactTable, inputs: Properties) -> Iterator[SchemaError]
     for path, fact in table.inputs.items():
         if not any(key in fact for key in RELATIONS) or not _has_parent(inputs, path):
             continue
-        yield from _conflicts(path, fact, inputs)
-        yield from _missing_companions(path, fact, inputs)
+        if is_set(inputs, path):
+            yield from _companion_errors(path, fact, inputs)
         for key in ("exactly_one_of", "at_least_one_of"):
             paths = tuple(fact.get(key, ()))
             if paths and (key, *paths) not in done:
@@ -165,15 +164,12 @@ def _schema_rules(table: FactTable, inputs: Properties) -> Iterator[SchemaError]
                 yield from ((where, why, fact["line"]) for where, why in _one_of(key, paths, inputs))
 
 
-def _conflicts(path: str, fact: Mapping[str, Any], inputs: Properties) -> Iterator[SchemaError]:
+def _companion_errors(path: str, fact: Fact, inputs: Properties) -> Iterator[SchemaError]:
     for other in fact.get("conflicts", ()):
-        if path != other and is_set(inputs, path) and is_set(inputs, other):
+        if path != other and is_set(inputs, other):
             yield path, f"cannot be set together with {other}", fact["line"]
-
-
-def _missing_companions(path: str, fact: Mapping[str, Any], inputs: Properties) -> Iterator[SchemaError]:
     for other in fact.get("required_with", ()):
-        if is_set(inputs, path) and not is_set(inputs, other):
+        if not is_set(inputs, other):
             yield path, f"needs {other}", fact["line"]
 
 
@@ -187,11 +183,8 @@ def _one_of(key: str, paths: tuple[str, ...], inputs: Properties) -> Iterator[tu
 
 
 def _conflict(rule: Mapping[str, Any], inputs: Properties) -> Iterator[tuple[str, str]]:
-    present = [
-        each
-        for each in rule["inputs"]
-        if is_set(inputs, each) and (not rule.get("not_zero") or any(values_at(inputs, each)))
-    ]
+    values = {each: values_at(inputs, each) for each in rule["inputs"]}
+    present = [each for each, found in values.items() if (any(found) if rule.get("not_zero") else found)]
     if holds(rule.get("when", {}), inputs) and len(present) > 1:
         yield present[1], f"cannot be set together with {present[0]}"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -33,9 +33,9 @@ class FactTable:
     """Folder, in the repository, of the files that `line` facts name."""
     inputs: Mapping[str, Mapping[str, Any]]
     """Dotted path, without indices -> its facts."""
-    rules: tuple[Mapping[str, Any], ...] = ()
+    rules: Sequence[Mapping[str, Any]] = ()
     """Rules across inputs, written by hand."""
-    deletes_first: bool = False
+    delete_before_replace: bool = False
     """True if the provider deletes the old resource before it creates the new one."""
 
     @cached_property
@@ -67,15 +67,8 @@ def fact_table(token: str) -> FactTable | None:
     if not file.exists():
         return None
     content = json.loads(file.read_text(encoding="utf-8"))
-    return FactTable(
-        type=content["type"],
-        provider=content["provider"],
-        commit=content["commit"],
-        folder=content["folder"],
-        inputs=content["inputs"],
-        rules=tuple(content.get("rules", ())),
-        deletes_first=content.get("delete_before_replace", False),
-    )
+    del content["plan_functions"]
+    return FactTable(**content)
 
 
 _BOOLEANS = {"true": True, "false": False}

@@ -85,7 +85,8 @@ class Cloud:
         kind = kind_of(type_)
         with edit_state(self.folder) as state:
             state.calls += 1
-            error = _injected_error(state, type_, urn) or _rejection(state, kind, inputs)
+            injected = (text for fault, text in FAULT_MESSAGES.items() if _take_fault(state, fault, type_, urn))
+            error = next(injected, "") or _rejection(state, kind, inputs)
             seconds = kind.seconds * (SLOW_FACTOR if _take_fault(state, "slow", type_, urn) else 1)
             times_out = _take_fault(state, "timeout", type_, urn) or bool(timeout and seconds > timeout)
             crashes = _take_fault(state, "crash", type_, urn)
@@ -202,13 +203,6 @@ def _take_fault(state: CloudState, kind: str, type_: str, urn: str) -> bool:
 def _kill_engine() -> None:
     os.kill(os.getppid(), signal.SIGKILL)
     os._exit(1)
-
-
-def _injected_error(state: CloudState, type_: str, urn: str) -> str:
-    for kind, message in FAULT_MESSAGES.items():
-        if _take_fault(state, kind, type_, urn):
-            return message
-    return ""
 
 
 def _rejection(state: CloudState, kind: Kind, inputs: Properties) -> str:

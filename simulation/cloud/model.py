@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,6 @@ class Record:
     """A resource that exists in the cloud."""
 
     id: str
-    """The cloud's id of the resource."""
     type: str
     """Type token, such as `gcp:compute/network:Network`."""
     urn: str
@@ -145,7 +145,7 @@ def problem(code: str, where: str, why: str, source: str) -> Problem:
     return Problem(code, path_of(where), f"{why} [rule {rule}, {source}]")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Rule:
     """A check of a resource's inputs against the resources that already exist. Create and update apply it."""
 
@@ -165,11 +165,7 @@ class Rule:
 
 def rule(source: str) -> Callable[[Callable[[Properties, CloudState], Errors]], Rule]:
     """Return a decorator that makes a rule from a function of the inputs and the cloud's state."""
-
-    def decorate(check: Callable[[Properties, CloudState], Errors]) -> Rule:
-        return Rule(source=source, check=check)
-
-    return decorate
+    return partial(Rule, source)
 
 
 def value_at(inputs: Any, path: str) -> Any:
@@ -237,7 +233,6 @@ class Kind:
     """A type of resource."""
 
     type: str
-    """Type token."""
     id: Template
     """Id, from the inputs and `{number}`, a unique hexadecimal number."""
     outputs: Mapping[str, Template] = field(default_factory=dict)

@@ -124,11 +124,12 @@ def _value(expected: Any, value: Any, path: str) -> Iterator[tuple[str, str]]:
 
 
 def _is_plain(expected: type, value: Any) -> bool:
-    if expected is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if expected is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    return isinstance(value, expected)
+    is_bool = isinstance(value, bool)
+    return (
+        is_bool
+        if expected is bool
+        else not is_bool and isinstance(value, int | float if expected is float else expected)
+    )
 
 
 def property_names(token: str) -> frozenset[str]:
