@@ -139,10 +139,7 @@ def s3_server() -> Path:
 
 ObjectStore = GoogleStore | AmazonStore
 STORES: Mapping[str, type[ObjectStore]] = {"gs": GoogleStore, "s3": AmazonStore}
-PROGRAMS: Mapping[str, Callable[[], Path]] = {
-    "gs": lambda: GCS_SERVER.folder / GCS_SERVER.binary,
-    "s3": s3_server,
-}
+PROGRAMS: Mapping[str, Callable[[], Path]] = {"gs": lambda: GCS_SERVER.folder / GCS_SERVER.binary, "s3": s3_server}
 
 
 def store_of(settings: Properties) -> ObjectStore | None:

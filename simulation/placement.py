@@ -17,7 +17,7 @@ from infra.local.api import NotFound, annotate, apply, request
 from infra.local.settings import ClusterSettings
 from infra.naming import JOB_LABEL
 from simulation.cloud.gcp import NODE_POOL, most_nodes
-from simulation.cloud.model import CloudState, Record, read_state
+from simulation.cloud.model import CloudState, Record, read_state, value_at
 from simulation.cluster.control_plane import settings_of
 from simulation.cluster.effects import GKE_POOL_LABEL, gke_nodes, scale, with_topology
 from simulation.cluster.init import MAY_END_ANNOTATION
@@ -52,7 +52,6 @@ class Pod:
     """The pod's node; empty while it has none."""
     phase: str
     accelerators: Mapping[str, str]
-    """Accelerators that the pod requests."""
     environment: Mapping[str, str]
     """The pod's bucket, and its variables of TPUs and slices."""
     why_pending: str
@@ -68,10 +67,9 @@ def pods(settings: ClusterSettings) -> list[Pod]:
 
 
 def _pod(item: dict[str, Any]) -> Pod:
-    containers = item["spec"]["containers"]
     accelerators: dict[str, str] = {}
     variables: dict[str, str] = {}
-    for container in containers:
+    for container in item["spec"]["containers"]:
         limits = (container.get("resources") or {}).get("limits") or {}
         accelerators |= {name: str(limits[name]) for name in ACCELERATORS if name in limits}
         variables |= {
@@ -96,7 +94,7 @@ def _pod(item: dict[str, Any]) -> Pod:
 
 def _value(variable: dict[str, Any], metadata: dict[str, Any]) -> str:
     """Return the value of a variable, which may refer to a label or an annotation of the pod."""
-    path = ((variable.get("valueFrom") or {}).get("fieldRef") or {}).get("fieldPath", "")
+    path = value_at(variable, "valueFrom.fieldRef.fieldPath") or ""
     if found := _METADATA_FIELD.fullmatch(path):
         return str((metadata.get(found["map"]) or {}).get(found["key"], ""))
     return str(variable.get("value", ""))
@@ -196,7 +194,9 @@ def grow(folder: Path, pending: list[Pod]) -> bool:
             size = sizes[pool.inputs["name"]]
             node = gke_nodes(with_topology(state, pool.inputs), 1)[0]
             if size < most_nodes(pool.inputs) and node_fits_pod(node, item):
-                scale(folder, pool, _next_size(pool, size))
+                # All nodes of a TPU slice start together.
+                is_slice = value_at(pool.inputs, "placementPolicy.tpuTopology")
+                scale(folder, pool, most_nodes(pool.inputs) if is_slice else size + 1)
                 return True
     return False
 
@@ -245,26 +245,18 @@ def _pools_with_autoscaling(state: CloudState) -> list[Record]:
     return [each for each in state.of_type(NODE_POOL) if each.inputs.get("autoscaling")]
 
 
-def _next_size(pool: Record, size: int) -> int:
-    """Return the pool's next size: one more node, or all nodes for a TPU slice."""
-    return most_nodes(pool.inputs) if (pool.inputs.get("placementPolicy") or {}).get("tpuTopology") else size + 1
-
-
 def node_fits_pod(node: dict[str, Any], pod: dict[str, Any]) -> bool:
     """Return True if an empty node would accept the pod by selector, affinity, taints and requests."""
     labels, spec = node["metadata"]["labels"], pod["spec"]
     if any(labels.get(key) != value for key, value in (spec.get("nodeSelector") or {}).items()):
         return False
-    required = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(
-        "requiredDuringSchedulingIgnoredDuringExecution"
-    )
-    terms = (required or {}).get("nodeSelectorTerms") or []
+    required = value_at(spec, "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution") or {}
+    terms = required.get("nodeSelectorTerms") or []
     if terms and not any(all(_matches(labels, each) for each in term.get("matchExpressions") or []) for term in terms):
         return False
+    tolerations = spec.get("tolerations") or []
     for taint in node["spec"]["taints"]:
-        if taint["effect"] != "PreferNoSchedule" and not any(
-            _tolerates(each, taint) for each in spec.get("tolerations") or []
-        ):
+        if taint["effect"] != "PreferNoSchedule" and not any(_tolerates(each, taint) for each in tolerations):
             return False
     allocatable = node["status"]["allocatable"]
     return all(_quantity(allocatable.get(name, "0")) >= amount for name, amount in _requests_of(spec).items())
@@ -292,7 +284,7 @@ def _tolerates(toleration: dict[str, Any], taint: dict[str, str]) -> bool:
 def _requests_of(spec: dict[str, Any]) -> dict[str, Decimal]:
     total: dict[str, Decimal] = {}
     for container in spec["containers"]:
-        for name, text in ((container.get("resources") or {}).get("requests") or {}).items():
+        for name, text in (value_at(container, "resources.requests") or {}).items():
             total[name] = total.get(name, Decimal(0)) + _quantity(text)
     return total
 

@@ -52,17 +52,13 @@ def prepare(folder: Path, settings: ClusterSettings) -> Properties:
     shutil.copytree(settings.keys, keys)
     lifecycle.stop(settings)
     authority = (keys / "ca.crt").read_bytes()
-    (folder / "authorities.pem").write_bytes(authority + _system_certificates())
+    system = Path(os.environ.get("SSL_CERT_FILE") or "/etc/ssl/certs/ca-certificates.crt")
+    (folder / "authorities.pem").write_bytes(authority + (system.read_bytes() if system.is_file() else b""))
     return {
         "endpoint": f"{HOST}:{settings.port}",
         "certificate": b64encode(authority).decode(),
         "cluster": asdict(settings),
     }
-
-
-def _system_certificates() -> bytes:
-    path = Path(os.environ.get("SSL_CERT_FILE") or "/etc/ssl/certs/ca-certificates.crt")
-    return path.read_bytes() if path.is_file() else b""
 
 
 def start(folder: Path, owner: str, *, is_gke: bool) -> None:

@@ -91,8 +91,6 @@ def gke_nodes(pool: Properties, count: int, *, only_accelerators: bool = False) 
     machine = machine_of(pool)
     if machine is None:
         raise ValueError(f"machine type {value_at(pool, 'nodeConfig.machineType')} is not in the hardware table")
-    _, gpus = gpus_of(pool)
-    accelerators = {"nvidia.com/gpu": gpus, "google.com/tpu": machine.tpu_chips}
     cluster = str(pool["cluster"]).rpartition("/")[2]
     found = []
     zones = zones_of(pool)
@@ -111,7 +109,7 @@ def gke_nodes(pool: Properties, count: int, *, only_accelerators: bool = False) 
                     allocatable=gke_allocatable(machine),
                     pods=int(pool.get("maxPodsPerNode") or 110),
                     disk_gb=int(value_at(pool, "nodeConfig.diskSizeGb") or 100),
-                    accelerators={key: value for key, value in accelerators.items() if value},
+                    accelerators={"nvidia.com/gpu": gpus_of(pool)[1], "google.com/tpu": machine.tpu_chips},
                 )
             )
     return found
@@ -134,9 +132,8 @@ def eks_nodes(group: Properties, machine: Ec2Machine, zones: Sequence[str], adap
         {"key": each["key"], "value": each.get("value") or "", "effect": _EFFECTS[each["effect"]]}
         for each in group.get("taints") or []
     ]
-    accelerators = {"nvidia.com/gpu": machine.gpus, "vpc.amazonaws.com/efa": adapters}
     found = []
-    for index in range(int((group.get("scalingConfig") or {}).get("desiredSize") or 0)):
+    for index in range(int(value_at(group, "scalingConfig.desiredSize") or 0)):
         zone = zones[index % len(zones)]
         name = f"{group['clusterName']}-{group['nodeGroupName']}-{index}.{zone[:-1]}.compute.internal"
         found.append(
@@ -152,7 +149,7 @@ def eks_nodes(group: Properties, machine: Ec2Machine, zones: Sequence[str], adap
                 allocatable=eks_allocatable(machine, fabric=adapters > 0),
                 pods=eks_pods(machine),
                 disk_gb=100,
-                accelerators={key: value for key, value in accelerators.items() if value},
+                accelerators={"nvidia.com/gpu": machine.gpus, "vpc.amazonaws.com/efa": adapters},
             )
         )
     return found
@@ -183,7 +180,7 @@ def _node(
         "type": "kwok",
         **labels,
     }
-    extended = {key: str(count) for key, count in accelerators.items()}
+    extended = {key: str(count) for key, count in accelerators.items() if count}
     disk = disk_gb * 10**9
     return {
         "apiVersion": "v1",
@@ -249,12 +246,9 @@ class ClusterEffects(Effects):
         """Stop the cluster, delete the nodes or delete the bucket of a resource."""
         if record.type in CLUSTERS:
             control_plane.delete(self._folder)
-        elif record.type == NODE_POOL:
-            settings = settings_of(read_state(self._folder).settings)
-            set_nodes(settings, GKE_POOL_LABEL, record.inputs["name"], [])
-        elif record.type == NODE_GROUP:
-            settings = settings_of(read_state(self._folder).settings)
-            set_nodes(settings, EKS_GROUP_LABEL, record.inputs["nodeGroupName"], [])
+        elif record.type in (NODE_POOL, NODE_GROUP):
+            label, name = (GKE_POOL_LABEL, "name") if record.type == NODE_POOL else (EKS_GROUP_LABEL, "nodeGroupName")
+            set_nodes(settings_of(read_state(self._folder).settings), label, record.inputs[name], [])
         elif record.type in BUCKETS and (store := store_of(read_state(self._folder).settings)):
             if record.inputs.get("forceDestroy"):
                 store.clear(record.id)
@@ -287,15 +281,13 @@ def scale(folder: Path, record: Record, count: int) -> None:
 
 def nodes_of_pool(state: CloudState, record: Record, count: int) -> list[dict[str, Any]]:
     """Return `count` nodes of a GKE node pool."""
-    pools = [each.inputs for each in state.of_type(NODE_POOL)]
-    only_accelerators = all(gpus_of(each)[0] for each in pools)
-    inputs = with_topology(state, record.inputs)
-    return gke_nodes(inputs, count, only_accelerators=only_accelerators)
+    only_accelerators = all(gpus_of(each.inputs)[0] for each in state.of_type(NODE_POOL))
+    return gke_nodes(with_topology(state, record.inputs), count, only_accelerators=only_accelerators)
 
 
 def with_topology(state: CloudState, inputs: Properties) -> Properties:
     """Return the inputs of a pool, with the topology of the pool's workload policy if there is one."""
-    name = (inputs.get("placementPolicy") or {}).get("policyName")
+    name = value_at(inputs, "placementPolicy.policyName")
     policy = state.find(str(name), POLICY) if name else None
-    topology = (policy.inputs.get("workloadPolicy") or {}).get("acceleratorTopology") if policy else None
+    topology = value_at(policy.inputs, "workloadPolicy.acceleratorTopology") if policy else None
     return {**inputs, "__workloadPolicyTopology": topology} if topology else inputs

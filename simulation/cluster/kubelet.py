@@ -65,14 +65,8 @@ class Kubelet:
         folder.mkdir(parents=True)
         (folder / "pod.json").write_text(json.dumps({"pod": pod, "index": index}), encoding="utf-8")
         with (self._settings.folder / "logs" / f"{pod['metadata']['name']}.log").open("ab") as log:
-            words = [
-                *UNSHARE,
-                sys.executable,
-                "-m",
-                "simulation.cluster.kubelet",
-                str(self._settings.folder),
-                str(folder),
-            ]
+            module = [sys.executable, "-m", "simulation.cluster.kubelet"]
+            words = [*UNSHARE, *module, str(self._settings.folder), str(folder)]
             process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         attach_node(process.pid, index)
         return process
@@ -117,8 +111,7 @@ class RealPod:
             time.sleep(POLL_SECONDS)
 
     def _mount_files(self, program: Path) -> None:
-        names = {release.image: name for name, release in RELEASES.items()}
-        name = names[self._container["image"]]
+        name = next(name for name, release in RELEASES.items() if release.image == self._container["image"])
         mount("-t", "tmpfs", "tmpfs", "/mnt")
         program.touch()
         mount("--bind", str(cache_folder() / "bin" / name / name), str(program))
@@ -161,10 +154,7 @@ class RealPod:
         return {}
 
     def _start(self, program: Path) -> subprocess.Popen[bytes]:
-        fields = {
-            "metadata.namespace": self._pod["metadata"]["namespace"],
-            "metadata.name": self._pod["metadata"]["name"],
-        }
+        fields = {f"metadata.{key}": self._pod["metadata"][key] for key in ("namespace", "name")}
         variables = {
             each["name"]: each.get("value") or fields[each["valueFrom"]["fieldRef"]["fieldPath"]]
             for each in self._container.get("env") or []
