@@ -14,7 +14,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -76,10 +75,7 @@ class ControlPlane:
         self._manifests = folder / "job.json"
         self._job = default_job()
         self._ours.up(our_config())
-
-    @cached_property
-    def _cluster(self) -> Cluster:
-        return Cluster(str(SETTINGS.kubeconfig), NAMESPACE)
+        self._cluster = Cluster(str(SETTINGS.kubeconfig), NAMESPACE)
 
     def first_step(self) -> Measure:
         """Measure `pulumi up` until the job's first training step, against `kubectl apply` of the same objects."""

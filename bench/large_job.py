@@ -124,39 +124,24 @@ class LargeJob:
 
     def _once(self, side: str, hosts: int) -> tuple[float, float]:
         """Return the seconds until all pods of a job of `hosts` hosts run, and until all are gone."""
+        job, pods = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs/{JOB}", f"/api/v1/namespaces/{NAMESPACE}/pods?limit=1"
+        objects = self._folder / f"objects-{hosts}.json"
         started = time.monotonic()
-        self._up(side, hosts)
-        self._wait_until_all_run(hosts)
-        placed = time.monotonic() - started
-        if side == "ours" and not self._objects(hosts).exists():
-            self._stack.save_objects(self._objects(hosts))
-        ending = time.monotonic()
-        self._down(side, hosts)
-        self._wait_until_gone()
-        return placed, time.monotonic() - ending
-
-    def _up(self, side: str, hosts: int) -> None:
         if side == "ours":
             self._stack.up(config(hosts, SETTINGS.context))
         else:
-            kubectl(SETTINGS, "apply", "--server-side", "-f", str(self._objects(hosts)))
-
-    def _down(self, side: str, hosts: int) -> None:
+            kubectl(SETTINGS, "apply", "--server-side", "-f", str(objects))
+        wait_until(lambda: request(SETTINGS, "GET", job)["status"].get("ready") == hosts, SECONDS, "not all pods run")
+        placed = time.monotonic() - started
+        if side == "ours" and not objects.exists():
+            self._stack.save_objects(objects)
+        ending = time.monotonic()
         if side == "ours":
             self._stack.destroy()
         else:
-            kubectl(SETTINGS, "delete", "--wait", "-f", str(self._objects(hosts)))
-
-    def _objects(self, hosts: int) -> Path:
-        return self._folder / f"objects-{hosts}.json"
-
-    def _wait_until_all_run(self, hosts: int) -> None:
-        job = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs/{JOB}"
-        wait_until(lambda: request(SETTINGS, "GET", job)["status"].get("ready") == hosts, SECONDS, "not all pods run")
-
-    def _wait_until_gone(self) -> None:
-        pods = f"/api/v1/namespaces/{NAMESPACE}/pods?limit=1"
+            kubectl(SETTINGS, "delete", "--wait", "-f", str(objects))
         wait_until(lambda: not request(SETTINGS, "GET", pods)["items"], SECONDS, "not all pods are gone")
+        return placed, time.monotonic() - ending
 
 
 def large_job() -> list[Measure]:

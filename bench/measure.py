@@ -39,7 +39,6 @@ class Measure:
     """Claim that `ours` takes at most `goal` times as long as `theirs`."""
 
     name: str
-    """Name of the measurement."""
     ours: tuple[float, ...]
     """Values of `ours` in `unit`, in the order of the run."""
     theirs: tuple[float, ...]
@@ -98,7 +97,6 @@ class Result:
     """Result that is not a ratio of times: a count or a rate."""
 
     name: str
-    """Name of the measurement."""
     text: str
     """Result and goal as the line shows them."""
     is_met: bool

@@ -103,11 +103,6 @@ def images_on_gpu(config: ImagenetConfig, device: torch.device) -> Batches:
     return [(images, labels)] * config.steps_per_epoch
 
 
-def optimizer(config: ImagenetConfig, model: nn.Module) -> torch.optim.Optimizer:
-    """Return the SGD optimizer of both scripts, with momentum and torch's default kernels."""
-    return torch.optim.SGD(model.parameters(), lr=config.learning_rate, momentum=0.9, weight_decay=config.weight_decay)
-
-
 def top_k_accuracy(logits: torch.Tensor, labels: torch.Tensor, *most: int) -> Iterator[torch.Tensor]:
     """Yield the percentage of samples whose class is among the first k, for each k."""
     with torch.inference_mode():
@@ -119,6 +114,7 @@ def top_k_accuracy(logits: torch.Tensor, labels: torch.Tensor, *most: int) -> It
 
 def torchvision_epoch(model: nn.Module, update: torch.optim.Optimizer, batches: Batches) -> None:
     """Run one epoch, with loss and two accuracies fetched at every step and smoothed over the last values."""
+    torch.backends.cudnn.benchmark = True
     model.train()
     values: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=WINDOW))
     ended = time.time()
@@ -142,6 +138,7 @@ def torchvision_epoch(model: nn.Module, update: torch.optim.Optimizer, batches: 
 
 def imagenet_epoch(model: nn.Module, update: torch.optim.Optimizer, batches: Batches) -> None:
     """Run one epoch, with loss and two accuracies fetched at every step and averaged over the epoch."""
+    torch.backends.cudnn.benchmark = False
     model.train()
     sums: dict[str, float] = defaultdict(float)
     ended = time.time()
@@ -161,30 +158,27 @@ def imagenet_epoch(model: nn.Module, update: torch.optim.Optimizer, batches: Bat
             print(number, {name: f"{total / number:.4f}" for name, total in sums.items()})
 
 
-class TimmBenchmark:
-    """Train benchmark of timm in 16 bits and channels_last. Each step waits for the device and does no other work."""
+def timm_loop(config: ImagenetConfig, device: torch.device, half: torch.dtype) -> Callable[[], None]:
+    """Return an epoch of timm's train benchmark in 16 bits and channels_last. Each step only waits for the device."""
+    model = build_model(config, classes=config.num_classes, channels=3)
+    model = model.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's
+    update = torch.optim.SGD(model.parameters(), lr=config.learning_rate, momentum=0.9, nesterov=True)
+    images = torch.randn(config.batch_size, 3, config.image_size, config.image_size, device=device)
+    images = images.contiguous(memory_format=torch.channels_last)
 
-    def __init__(self, config: ImagenetConfig, device: torch.device, half: torch.dtype) -> None:
-        self._device, self._half, self._steps = device, half, config.steps_per_epoch
-        self._classes, self._batch_size = config.num_classes, config.batch_size
-        model = build_model(config, classes=config.num_classes, channels=3)
-        self._model = model.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's
-        self._update = torch.optim.SGD(model.parameters(), lr=config.learning_rate, momentum=0.9, nesterov=True)
-        images = torch.randn(config.batch_size, 3, config.image_size, config.image_size, device=device)
-        self._images = images.contiguous(memory_format=torch.channels_last)
-
-    def epoch(self) -> None:
-        """Run the number of steps of an epoch of Trainyard's loop."""
-        self._model.train()
-        for _ in range(self._steps):
-            self._update.zero_grad()
-            with torch.autocast(self._device.type, dtype=self._half):
-                logits = self._model(self._images)
-                labels = torch.randint(self._classes, (self._batch_size,), device=self._device)
-                loss = functional.cross_entropy(logits, labels)
+    def epoch() -> None:
+        torch.backends.cudnn.benchmark = True
+        model.train()
+        for _ in range(config.steps_per_epoch):
+            update.zero_grad()
+            with torch.autocast(device.type, dtype=half):
+                labels = torch.randint(config.num_classes, (config.batch_size,), device=device)
+                loss = functional.cross_entropy(model(images), labels)
             loss.backward()  # type: ignore[no-untyped-call]  # torch has no type for it
-            self._update.step()
-            wait_for_device(self._device)
+            update.step()
+            wait_for_device(device)
+
+    return epoch
 
 
 def wait_for_device(device: torch.device) -> None:
@@ -196,29 +190,18 @@ def wait_for_device(device: torch.device) -> None:
 def loops(config: ImagenetConfig, device: torch.device) -> dict[str, Callable[[], None]]:
     """Return an epoch of each loop by its name."""
     model = build_model(config, classes=config.num_classes, channels=3).to(device)
-    update = optimizer(config, model)
+    # Both scripts use torch's default kernels.
+    update = torch.optim.SGD(
+        model.parameters(), lr=config.learning_rate, momentum=0.9, weight_decay=config.weight_decay
+    )
     batches: Batches = loader(config) if device.type == "cpu" else images_on_gpu(config, device)
-
-    def torchvision() -> None:
-        torch.backends.cudnn.benchmark = True
-        torchvision_epoch(model, update, batches)
-
-    def imagenet() -> None:
-        torch.backends.cudnn.benchmark = False
-        imagenet_epoch(model, update, batches)
-
-    return {"torchvision": torchvision, "imagenet": imagenet}
+    epochs = {"torchvision": torchvision_epoch, "imagenet": imagenet_epoch}
+    return {name: partial(epoch, model, update, batches) for name, epoch in epochs.items()}
 
 
 def gpu_loops(config: ImagenetConfig, device: torch.device, half: torch.dtype) -> dict[str, Callable[[], None]]:
     """Return an epoch of each loop, including those for GPUs. `half` is the GPU's fast 16-bit type."""
-    benchmark = TimmBenchmark(config, device, half)
-
-    def timm() -> None:
-        torch.backends.cudnn.benchmark = True
-        benchmark.epoch()
-
-    return {**loops(config, device), "timm": timm}
+    return {**loops(config, device), "timm": timm_loop(config, device, half)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,7 +218,6 @@ class LanguageSettings:
     half: torch.dtype | None = None
     """Type of matrix products; None for 32 bits."""
     device: str = "cpu"
-    """Type of the device."""
 
 
 def token_batches(row: torch.Tensor, settings: LanguageSettings) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
@@ -244,8 +226,7 @@ def token_batches(row: torch.Tensor, settings: LanguageSettings) -> Iterator[tup
     order = torch.randperm((len(row) - 1) // context)
     for start in range(0, len(order) - size + 1, size):
         places = order[start : start + size, None] * context + torch.arange(context + 1)
-        tokens = row[places].long()
-        tokens = tokens.to(settings.device)
+        tokens = row[places].long().to(settings.device)
         yield tokens[:, :-1], tokens[:, 1:]
 
 
@@ -340,13 +321,12 @@ def torchtitan_model(config: LanguageConfig, device: torch.device) -> Torchtitan
         layers=[block] * sizes.layers,
     )
     if config.float8 != "none":
-        # On a CPU float8 only runs emulated. torchtitan does not allow that with a compiled model.
-        emulate = device.type == "cpu"
         converter: Any = Float8LinearConverter.Config(
             recipe_name=config.float8,  # torchtitan has no tensorwise
             filter_fqns=["lm_head"],
             model_compile_enabled=config.compile,
-            emulate=emulate,
+            # On a CPU float8 only runs emulated. torchtitan does not allow that with a compiled model.
+            emulate=device.type == "cpu",
         )
         described = converter.build().convert(described)
     with device:

@@ -11,8 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -145,22 +144,15 @@ def compare_saves(rounds: Sequence[Sequence[tuple[float, ...]]]) -> tuple[Measur
     return measure, Result(name="save-steps-added", text=text, is_met=True, facts=facts)
 
 
-@contextmanager
-def s3_bucket() -> Iterator[None]:
-    """Start an S3 server with a bucket on this machine. Set its address for processes that start in the block."""
+def bucket_wait_share() -> Measure:
+    """Measure `wait_share` for images that each step reads from a bucket of an S3 server on this machine."""
     with running("s3") as server:
         port = server[SETTINGS_KEY]["port"]
         AmazonStore(port).create(BUCKET)
         settings = {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1"}
         settings |= dict.fromkeys(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), "any")
         with mock.patch.dict(os.environ, settings):
-            yield
-
-
-def bucket_wait_share() -> Measure:
-    """Measure `wait_share` for images that each step reads from a bucket."""
-    with s3_bucket():
-        return wait_share("data-wait-bucket", "bucket", 0.05)
+            return wait_share("data-wait-bucket", "bucket", 0.05)
 
 
 def two_processes() -> Measure:
@@ -236,13 +228,11 @@ def language_variants() -> tuple[Measure | Result, ...]:
     """Measure a language model of 1B parameters on a GPU against torchtitan's: eager, compiled, and with float8."""
     gpu = torch.cuda.get_device_name(0)
     variants = [each for each in GPU_VARIANTS if each != "float8" or torch.cuda.get_device_capability(0) >= CAPABILITY]
+    peak = peak_flops(torch.device("cuda"), sixteen_bits=True)
     found: list[Measure | Result] = []
     for variant in variants:
         measure = two_sides(f"gpu-language-{variant}", f"gpu_{variant}", 1.0, threads=1, pairs=GPU_ROUNDS, gpu=True)
-        found += [
-            measure,
-            variant_rate(variant, gpu, median(measure.ours), peak_flops(torch.device("cuda"), sixteen_bits=True)),
-        ]
+        found += [measure, variant_rate(variant, gpu, median(measure.ours), peak)]
     return tuple(found)
 
 
