@@ -175,10 +175,6 @@ def addon_has_nodes(inputs: Properties, state: CloudState) -> Errors:
         yield "addonName", f"{inputs['addonName']} never becomes active: the cluster has no nodes yet"
 
 
-CLUSTER_RULES = (subnets_in_two_zones, version_goes_up_by_one, zones_stay, cluster_role)
-GROUP_RULES = (placement_group_in_one_zone, node_role, group_not_above_cluster, block_is_in_the_template)
-
-
 def machine_of(inputs: Properties, state: CloudState | None = None) -> Ec2Machine | None:
     """Return the instance type of a node group, from its inputs or its launch template, or None if unknown."""
     name = value_at(inputs, "instanceTypes")
@@ -287,7 +283,7 @@ _EKS = (
             Reference("vpcConfig.subnetIds", SUBNET),
             Reference("encryptionConfig.provider.keyArn", KEY),
         ),
-        rules=CLUSTER_RULES,
+        rules=(subnets_in_two_zones, version_goes_up_by_one, zones_stay, cluster_role),
         seconds=9 * 60,
         delete_seconds=5 * 60,
     ),
@@ -302,7 +298,7 @@ _EKS = (
             Reference("subnetIds", SUBNET),
             Reference("launchTemplate.id", TEMPLATE),
         ),
-        rules=GROUP_RULES,
+        rules=(placement_group_in_one_zone, node_role, group_not_above_cluster, block_is_in_the_template),
         seconds=3 * 60,
         delete_seconds=4 * 60,
         quota=quota,

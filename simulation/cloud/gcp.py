@@ -190,9 +190,6 @@ def member_exists(inputs: Properties, state: CloudState) -> Errors:
         yield "member", f"service account {match['email']} does not exist"
 
 
-MEMBER_RULES = (workload_pool_exists, member_exists)
-
-
 _LINK = "https://www.googleapis.com/compute/v1/{id}"
 
 
@@ -300,7 +297,7 @@ def _members(type_: str, of: str, target: Reference | None) -> Kind:
             *((target,) if target else ()),
             Reference("member", ACCOUNT, prefix="serviceAccount:", required=False),
         ),
-        rules=MEMBER_RULES,
+        rules=(workload_pool_exists, member_exists),
         seconds=8,
         delete_seconds=8,
     )

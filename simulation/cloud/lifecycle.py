@@ -235,11 +235,11 @@ def _missing_references(state: CloudState, kind: Kind, inputs: Properties) -> st
     return ""
 
 
-def _references(state: CloudState, kind: Kind, inputs: Properties) -> list[Record]:
+def _references(state: CloudState, kind: Kind, inputs: Properties, *, owner: bool = False) -> list[Record]:
     found = [
         state.find(value, reference.type)
         for reference in kind.references
-        if not reference.owner
+        if reference.owner == owner
         for value in references_of(inputs, reference)
     ]
     return [each for each in found if each is not None]
@@ -295,18 +295,12 @@ def _merged(first: Any, second: Any) -> Any:
 
 def _owned(state: CloudState, owner: Record) -> list[Record]:
     """Return the resources that the cloud deletes together with their owner."""
-
-    def belongs(record: Record) -> bool:
-        owners = [
-            state.find(each, reference.type)
-            for reference in kind_of(record.type).references
-            if reference.owner
-            for each in references_of(record.inputs, reference)
-        ]
-        # Compare keys: `owner` may be an object from an earlier read of the state.
-        return any(each is not None and each.key == owner.key for each in owners)
-
-    return [record for record in state.resources.values() if belongs(record)]
+    # Compare keys: `owner` may be an object from an earlier read of the state.
+    return [
+        record
+        for record in state.resources.values()
+        if any(each.key == owner.key for each in _references(state, kind_of(record.type), record.inputs, owner=True))
+    ]
 
 
 def _deletion_error(state: CloudState, record: Record) -> str:
