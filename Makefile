@@ -94,7 +94,7 @@ preview: ## show a change of a stack: resources, cost, quota, broken rules; no c
 xla: ## install PyTorch/XLA for the trainer's tests and benchmark, 6 GB (x86-64); make test then runs the XLA tests too
 	@[ "$$(uname -m)" != x86_64 ] || setup/python .venv-xla trainer/requirements-xla.txt
 
-test: ## run the fast tests and one test of each promise of README; LANE=fast for a lane, FILES=tests/unit for named tests
+test: ## run the fast tests and the tests of README's promises; LANE=fast for a lane, FILES=tests/unit for named tests
 	@setup/root test
 	@setup/python .venv requirements.txt
 	@setup/python .venv-dev requirements-dev.txt
