@@ -193,7 +193,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options that choose tests."""
     group = parser.getgroup("lanes")
     group.addoption("--lane", help="run the tests of these lanes only, separated by commas")
-    group.addoption("--core", action="store_true", help="run the fast lane, brief tests and the tests of README's promises")
+    group.addoption("--core", action="store_true", help="run the fast lane, brief tests and tests of README")
     group.addoption("--rest", action="store_true", help="run what --core leaves out")
     group.addoption("--record-lanes", action="store_true", help="write tests/lanes.json from what the tests do")
 
