@@ -34,7 +34,7 @@ def submit(
     pool: str | None,
     dependencies: list[pulumi.Resource],
 ) -> TrainingJob:
-    """Create the resources of one job after its dependencies. The job runs on the nodes of `pool`, if there is one."""
+    """Create the resources of one job after its dependencies. The job runs on the nodes of `pool`, if set."""
     # Import here: the platform imports the Kubernetes types while its cluster starts.
     from workloads.job import TrainingJob, TrainingJobArgs
     from workloads.objects import PUBLIC_ETCD_IMAGE, Placement

@@ -1,4 +1,4 @@
-"""Images that Trainyard builds (BuiltinImage), a job's layer over one (JobLayer), a job's image (ImageRef). Pure."""
+"""BuiltinImage: image that Trainyard builds. JobLayer: a job's layer on such an image. ImageRef: a job's image. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class BuiltinImage:
     sources: Mapping[str, str] = field(default_factory=dict)
     """Files and folders of the project -> their paths below WORK_FOLDER."""
     trainer_files: tuple[str, ...] = ()
-    """Requirements files of `trainer/`. Build steps equal to the first steps of the trainer image reuse its layers."""
+    """Requirements files of `trainer/`, for build steps that reuse layers of the trainer image."""
     data: frozenset[str] = frozenset({"digits"})
     """Names of the folders with data below WORK_FOLDER."""
     arguments: Mapping[str, str] = field(default_factory=dict)
@@ -87,14 +87,14 @@ default on XLA.
 
 
 LAYER_FOLDER = "images/layer"
-"""Folder of the Dockerfile and the installer of a job's layer over an image, relative to the project."""
+"""Folder of the Dockerfile and the installer of a job's layer, relative to the project."""
 LAYER_FILES = ("Dockerfile", "install.py")
 """Files of LAYER_FOLDER that the build reads."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobLayer:
-    """Layer of a job over a builtin image: packages of its requirements file, and source files of its project."""
+    """Layer of a job on a builtin image: packages of its requirements file, and source files of its project."""
 
     base: str
     """Name of the builtin image."""

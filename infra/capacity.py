@@ -84,9 +84,10 @@ def assign_pools(pools: Sequence[PoolNodes], groups: Sequence[PodGroup]) -> list
     """Return the pool of each pod group, or the problem if it does not fit.
 
     The result is None for each group on a platform without pools, and for pods that several pools run. Of the pools
-    with capacity for all hosts, a job gets the pool with the fewest GPUs per node, then a pool other than the system
-    pool, then the pool of which it needs the fewest nodes. If a pool can be provisioned in several ways, count its
-    nodes once.
+    with capacity for all hosts, a job gets the one with the fewest GPUs per node. Ties go to a pool other than the
+    system pool, then to the pool on which the job needs the fewest nodes. If a pool can be provisioned in several ways,
+    count its nodes once.
+
     A queued job must fit together with jobs without a queue, but can wait for other queued jobs. A suspended job must
     fit on an empty platform.
     """
@@ -299,9 +300,9 @@ def _too_many(group: PodGroup, pool: PoolNodes, hosts: int, hint: str) -> Proble
 
 
 def _pods_too_many(group: PodGroup, largest: PoolNodes, capacity: int) -> Problem:
-    """Return the problem of pods that are not hosts and do not fit; `capacity` is the number that fits."""
+    """Return the problem of pods that are not hosts and do not fit. `capacity` is the number of pods that fit."""
     if not _hosts_on(largest.empty_node, group):
-        node = f"a node without accelerators; those of pool {largest.name} have {largest.node} for jobs"
+        node = f"a node without accelerators; nodes of pool {largest.name} have {largest.node} for jobs"
         message = f"{group.role} of {group.per_pod} each do not fit on {node}; request less, or use larger nodes"
         return _problem("capacity.job.part_too_large", group, "resources", message)
     pods = (

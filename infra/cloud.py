@@ -91,7 +91,7 @@ class Cloud(ABC):
         return required
 
     def problems(self) -> list[Problem]:
-        """Return the problems between the platform's settings."""
+        """Return the problems of the platform's settings."""
         return []
 
     def machine_problems(self) -> list[Problem]:
@@ -107,12 +107,12 @@ class Cloud(ABC):
         return []
 
     def problems_in_state(self, deployment: Mapping[str, Any]) -> list[Problem]:
-        """Return the settings that the cloud rejects for the cluster in a deployment of `pulumi stack export`."""
+        """Return a problem for each setting that the cloud rejects for the cluster in a `pulumi stack export`."""
         del deployment
         return []
 
     def problems_after(self, before: Cloud) -> list[Problem]:
-        """Return the settings that the cloud rejects for a cluster with the settings of `before`."""
+        """Return a problem for each setting that the cloud rejects for a cluster with the settings of `before`."""
         del before
         return []
 

@@ -69,7 +69,7 @@ class TrainerImage(pulumi.ComponentResource):
 
 
 class LayerImage(pulumi.ComponentResource):
-    """Image with a job's layer, referenced by its digest. Its tag has the digests of the layer's content."""
+    """Image with a job's layer, referenced by the image's digest. The tag contains the digests of the layer's content."""
 
     reference: pulumi.Output[str]
     """Name, tag and digest, known after the push."""
@@ -118,7 +118,7 @@ def _location(path: Path) -> str:
 def trainer_images(
     name: pulumi.Input[str], config: ImageConfig, variants: frozenset[str], layers: frozenset[JobLayer] = frozenset()
 ) -> tuple[pulumi.Output[str], dict[str, pulumi.Input[str]]]:
-    """Return the reference of the trainer image, empty if `variants` lacks it, and of the other images by name."""
+    """Return the trainer image's reference, empty if `variants` lacks it, and the other images' references by name."""
     trainer: pulumi.Output[str] = pulumi.Output.from_input("")
     if TRAINER in variants:
         trainer = TrainerImage("image", repository=name, config=config).reference

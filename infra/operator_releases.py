@@ -1,4 +1,4 @@
-"""Releases of operators, the objects that set-up generates from each, and the capacity of the operators' pods."""
+"""Releases of operators, the objects that set-up generates from each release, and the requests of operators' pods."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ class Webhooks:
     configurations: tuple[tuple[str, str], ...]
     """Kind and name of each configuration. The operator finds the configurations by these names.
 
-    Empty if the operator needs no webhook. It then uses the Service and Secret of an operator that it requires.
+    Empty if the operator needs no webhook. Such an operator uses the Service and Secret of an operator that it
+    requires.
     """
     service: str
     """Name of the Service in the certificate."""

@@ -89,7 +89,7 @@ def kubeconfig_path(context: str) -> str:
 SERVICE_ACCOUNT = "trainer"
 BUCKET_CLAIM = "bucket"
 PLACEHOLDER_SIZE = {"storage": "1Gi"}
-"""The API requires a size, but a host folder has none."""
+"""Size of a host folder's volume. The API requires a size, but a folder has none."""
 READ_ONLY = "ReadOnlyMany"
 
 

@@ -17,8 +17,10 @@ _LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
 
 def parse_cpu(text: str) -> int:
-    """Return the millicores of a CPU quantity such as `2`, `0.5` or `500m`, else raise ValueError:
-    https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/#meaning-of-cpu"""
+    """Return the millicores of a CPU quantity such as `2`, `0.5` or `500m`. Raises ValueError for other text.
+
+    https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/#meaning-of-cpu
+    """
     match = _CPU.fullmatch(text)
     millicores = Decimal(match["number"]) * (1 if match["unit"] else 1000) if match else Decimal(0)
     if not 1 <= millicores <= _MAX_QUANTITY or millicores % 1:
@@ -32,7 +34,7 @@ def format_cpu(millicores: int) -> str:
 
 
 def parse_memory(text: str) -> int:
-    """Return the bytes of a memory quantity with its unit, such as `512Mi` or `2Gi`, else raise ValueError."""
+    """Return the bytes of a memory quantity such as `512Mi` or `2Gi`. Raises ValueError for other text."""
     match = _MEMORY.fullmatch(text)
     size = int(match["number"]) * _BYTES[match["unit"]] if match else 0
     if not 1 <= size <= _MAX_QUANTITY:
@@ -49,8 +51,10 @@ def format_memory(size: int) -> str:
 
 
 def check_label(value: str, limit: int = LABEL_LIMIT) -> str:
-    """Return a valid Service name, a DNS label that starts with a letter, else raise ValueError:
-    https://kubernetes.io/docs/concepts/overview/working-with-objects/names/#rfc-1035-label-names"""
+    """Return `value` if it is a valid Service name: a DNS label that starts with a letter. Raises ValueError otherwise.
+
+    https://kubernetes.io/docs/concepts/overview/working-with-objects/names/#rfc-1035-label-names
+    """
     if len(value) > limit or not _LABEL.fullmatch(value):
         raise ValueError(
             f"must be a DNS label: 1 to {limit} lower-case letters, digits and '-', "

@@ -1,6 +1,6 @@
-"""Problem: an error in a configuration, with a stable code. Detection of secrets, which a problem's text hides.
+"""Problem: an error in a configuration, with a stable code. Detection of secrets, which messages hide.
 
-`make check` searches the repository itself with detect-secrets, for the tokens of many more issuers.
+`make check` searches the repository with detect-secrets, which knows the tokens of more issuers.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _NOT_SECRET = re.compile(
 )
 """Values that are not secrets under any name: paths, YAML words, a tokenizer's special tokens, references, counts."""
 _ASSIGNMENT = re.compile(r"""(?<![\w.+-])([\w.+-]+)(?:=|["']\s*:\s*)(?=["']?(?![\[{])((?:\$\{[^}]*\}|[^\s"';&,}])+))""")
-"""Name and value inside a text: `password=hunter2`, or `"password": "hunter2"` in JSON."""
+"""Name and value inside text: `password=hunter2`, or `"password": "hunter2"` in JSON."""
 _LOGIN = re.compile(r"\b(?i:authorization|x-api-key)\s*:\s*(?![$<{])\S|\bBearer\s+(?=\S*\d)\S")
 """HTTP header with credentials."""
 _USER_INFO = re.compile(r"(?<![^\s/:@])[^\s/:@]+:[^\s/@]+@(?!sha256:)")
@@ -54,12 +54,12 @@ _CLOUD_ID = re.compile(r"[a-z]+-[0-9a-f]{8,17}")
 
 
 def token_kind(text: str) -> str | None:
-    """Return the noun of the first token in a text, such as "a GitHub token", or None."""
+    """Return the noun of the first token in `text`, such as "a GitHub token", or None."""
     return next((noun for noun, pattern in TOKEN_PATTERNS.items() if pattern.search(text)), None)
 
 
 def looks_random(text: str) -> bool:
-    """Return True if a text looks like a generated key."""
+    """Return True if `text` looks like a generated key."""
     return bool(_RANDOM_TEXT.fullmatch(text))
 
 
@@ -81,7 +81,7 @@ def secrets_in_arguments(arguments: Iterable[str]) -> Iterator[tuple[int, str]]:
 
 
 def may_be_secret(value: object, name: str = "") -> bool:
-    """Return True if a message should not show the value of a key `name`. It may be a secret at the wrong key."""
+    """Return True if messages must hide the value of the key `name`, because it may be a misplaced secret."""
     text = _flatten(value)
     is_random = looks_random(text) and not _CLOUD_ID.fullmatch(text)
     return bool(is_random or token_kind(text) or _USER_INFO.search(text) or _SECRET_WORD.search(f"{name}: {text}"))
@@ -114,18 +114,18 @@ MAX_VALUE_CHARACTERS = 60
 """Characters of a value that a message shows."""
 
 UNDEFINED: object = PydanticUndefined
-"""Value of a problem without a value to show."""
+"""Value of a problem that has no value to show."""
 
 Path = tuple[str | int, ...]
 
 
 def path_of(text: str) -> Path:
-    """Parse a text such as `pools[0].name` into a path."""
+    """Parse a string such as `pools[0].name` into a path."""
     return tuple(int(index) if index else key for key, index in re.findall(r"([^.\[]+)|\[(\d+)\]", text))
 
 
 def dotted(path: Iterable[str | int]) -> str:
-    """Return the path as a text such as `pools[0].name`."""
+    """Return the path as a string such as `pools[0].name`."""
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
 
 
@@ -146,7 +146,7 @@ class Problem:
     path: Path
     """Keys and indices from the top of the configuration."""
     message: str
-    """Text after key and value: the allowed values and the remedy."""
+    """Text after key and value: the error, the allowed values and the remedy."""
     value: object = UNDEFINED
     """Value in the configuration, or UNDEFINED."""
     namespace: str = "trainyard"

@@ -1,4 +1,4 @@
-"""Convert pydantic's errors to problems. Each names the key, the value, the allowed values and the remedy."""
+"""Conversion of pydantic's errors to problems with the key, the value, the allowed values and the remedy."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ class ConfigError(ValueError):
 
 
 def error_text(name: str, error: ValueError) -> str:
-    """Return the message of an error of settings, after their name and the number of problems if it has several."""
+    """Return an error's message. A ConfigError's message starts with the settings' name and the number of problems."""
     count = f"{name}: {counted(len(error.problems), 'problem')}\n" if isinstance(error, ConfigError) else ""
     return f"{count}{error}"
 
@@ -314,7 +314,7 @@ def _legal_values(expected: str, value: object) -> str:
 def _nearest_number(location: _Location, value: object) -> str:
     """Return the key with the valid number nearest to the value.
 
-    Return an example if the value is not a number or the field has no nearest one. Return "" above the maximum.
+    Return an example if there is no such number. Return "" for a value above the maximum.
     """
     exclusive_min, minimum, maximum = _bounds(location.field)
     key = str(location.path[-1])

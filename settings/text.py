@@ -13,9 +13,9 @@ def counted(number: int, noun: str, plural: str = "") -> str:
 
 
 def wrap(text: str, out: IO[str]) -> str:
-    """Return text in lines that fit a terminal; unchanged for another output.
+    """Break lines that are wider than the terminal. Return the text unchanged for other outputs.
 
-    Break lines only at spaces, so that a long path stays in one piece. Indent the rest of an indented line further.
+    Break only at spaces, so that a long path stays in one piece. Indent the rest of an indented line further.
     """
     if not out.isatty():
         return text
@@ -24,7 +24,7 @@ def wrap(text: str, out: IO[str]) -> str:
 
 
 def wrap_line(line: str, width: int) -> list[str]:
-    """Return a line in pieces of at most `width` characters, or of one word each if the word is longer."""
+    """Return a line in pieces of at most `width` characters. A longer word is one piece."""
     if len(line) <= width:
         return [line]
     blanks = line[: len(line) - len(line.lstrip())]

@@ -185,7 +185,7 @@ FlagName = Annotated[
 Cidr = Annotated[str, AfterValidator(_cidr)]
 """IPv4 address range."""
 ClientCidr = Annotated[str, AfterValidator(_client_range)]
-"""IPv4 address range of clients. It can be a single address."""
+"""IPv4 address range of clients, or a single address as a /32."""
 Scalar = Annotated[str | int | float | bool, PlainValidator(_scalar)]
 """Value of a trainer flag."""
 Text = Annotated[str, PlainValidator(_text)]

@@ -20,7 +20,7 @@ from settings.problem import Path, Problem, may_be_secret
 MAX_VALUES = 50_000
 """Maximum number of values in a file. The values of an alias count at each use."""
 CHARACTERS_PER_VALUE = 1000
-"""Characters of a text that count as one more value."""
+"""Characters of text that count as one more value."""
 TEXT_KEYS = ("environment", "args", "job")
 """Keys whose values reach programs as text, even numbers. `job` is a flag of the trainer."""
 CONVERTED_TAGS = ("int", "float", "bool", "timestamp", "binary")
@@ -55,7 +55,7 @@ for _tag, _pattern in PULUMI_PATTERNS.items():
 
 
 def document(text: str) -> yaml.Node | None:
-    """Return the root node of a text, or None for an empty text. Raises ValueError with a one-line message."""
+    """Return the root node of a YAML text, or None if it is empty. Raises ValueError with a one-line message."""
     with _one_line_errors():
         node = _Loader(text).get_single_node()
         if node is not None:

@@ -91,14 +91,14 @@ CONTROLLER_UID = "metadata.labels['batch.kubernetes.io/controller-uid']"
 SLICE_INDEX = "metadata.annotations['jobset.sigs.k8s.io/job-index']"
 """Field of a JobSet's pod with the index of its child Job."""
 SHUTDOWN_MARGIN_SECONDS = 5
-"""Seconds before the end of the grace period when a host kills the remaining training processes."""
+"""Seconds before the end of the grace period at which a host kills its remaining training processes."""
 JOIN_SECONDS = 1500
 """Seconds that hosts wait for each other. A host may need more than torchrun's 600 to pull a large image."""
 LAST_CALL_SECONDS = 10
 """Seconds that an elastic job waits for more hosts once it has the minimum. All hosts are idle during this time;
 torchrun's default is 30."""
 POD_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONUNBUFFERED=1", "HOME", "TRAINYARD_BUCKET")
-"""Variables of the image and the pod, which mpirun passes to the ranks. It only warns about unset variables."""
+"""Variables of the image and the pod. mpirun passes them to the ranks, and only warns about unset variables."""
 NEW_STORE_PER_ROUND = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 """Variable that makes hosts exchange the address of their store in every round. By default torch's rank 0 sends the
 address only in its first round. A host that joins later then waits until all hosts time out (seen in torch 2.15,
@@ -123,7 +123,7 @@ class Command:
 
     argv: tuple[str, ...]
     environment: Mapping[str, str | FieldReference]
-    """Environment variables, in order: a value may refer to an earlier one."""
+    """Environment variables, in order: a value may refer to an earlier variable."""
 
 
 def host_command(
@@ -186,7 +186,7 @@ def uses_torchrun(spec: JobSpec) -> bool:
 def restarts_in_place(spec: JobSpec) -> bool:
     """Return True if the launchers of all hosts restart failed ranks in their pods (trainer/restarts).
 
-    Elastic jobs restart through torchrun itself. A JobSet, also that of a TrainJob, recreates all pods at once and
+    Elastic jobs restart through torchrun itself. A JobSet, including a TrainJob's, recreates all pods at once and
     counts a restart. The training-operator recreates a failed pod at once and does not count a restart.
     """
     is_fixed = KINDS[spec.kind].restarts_in_place and spec.rendezvous_backend == "static"

@@ -20,7 +20,7 @@ CHECKPOINTING = "activation_checkpointing"
 """Flag for the results that a backward pass computes again."""
 GIB = 2**30
 MASTER_BYTES = 4
-"""Bytes of a weight, of its gradient and of each number of its optimizer: the trainer keeps them in 32 bits."""
+"""Bytes of a weight, its gradient and each number of its optimizer state. The trainer keeps all in 32 bits."""
 OPTIMIZER_NUMBERS = {"adamw": 2, "sgd": 1}
 """Numbers that an optimizer keeps for each weight: two averages, or the momentum."""
 
@@ -40,7 +40,7 @@ class Model:
 
     @property
     def kv_width(self) -> int:
-        """Count of the numbers in a token's keys. Its values have as many."""
+        """Numbers in a token's keys, and as many in its values."""
         return self.width // self.heads * self.kv_heads
 
     @property
@@ -128,12 +128,12 @@ class DeviceMemory:
 
     @property
     def total(self) -> float:
-        """Sum of all uses. The true peak is lower, because not all are at their highest at the same time."""
+        """Sum of all uses. The true peak is lower, because the uses do not peak at the same time."""
         return float(sum(vars(self).values()))
 
 
 def model_sizes(spec: JobSpec) -> dict[str, int]:
-    """Return the sizes of a job's model: its flags, else its preset."""
+    """Return the sizes of a job's model, from its flags or else from its preset."""
     flags = FLAGS[LANGUAGE]
     preset = value_of(LANGUAGE, spec.flags, "preset") or flags["preset"].default
     sizes = dict(flags["preset"].sizes[str(preset)])
@@ -151,7 +151,7 @@ def group_sizes(spec: JobSpec) -> dict[str, int]:
 
 
 def devices_per_process(spec: JobSpec) -> int:
-    """Return the devices that share a model in one process: all of a host on PyTorch/XLA without torchrun, else one."""
+    """Return the number of devices of one process: all of its host on PyTorch/XLA without torchrun, else one."""
     if not spec.on_xla or uses_torchrun(spec):
         return 1
     if spec.tpu:
@@ -161,7 +161,7 @@ def devices_per_process(spec: JobSpec) -> int:
 
 
 def num_devices(spec: JobSpec) -> int:
-    """Return the number of devices that groups divide: all hosts' devices, or one host's if the job is elastic."""
+    """Return the number of devices to divide into groups: all hosts' devices, or one host's if the job is elastic."""
     processes = spec.processes_per_host if spec.elastic else process_layout(spec).world_size
     return processes * devices_per_process(spec)
 
@@ -199,7 +199,7 @@ def _count(spec: JobSpec, name: str) -> int:
 
 
 def block_numbers(training: LanguageTraining) -> int:
-    """Return the numbers that a block keeps for each token until its backward pass.
+    """Return how many numbers a block keeps for each token until its backward pass.
 
     Counted as in https://arxiv.org/abs/2205.05198, section 4.1, for this block: attention without the matrix of scores
     (https://arxiv.org/abs/2205.14135), SwiGLU and no dropout. The block keeps the inputs of both norms and of the
@@ -291,14 +291,14 @@ def shard_problem(spec: JobSpec, shard: int, width: int) -> str:
     if shard > 1 and uses_torchrun(spec):
         return "is not allowed with one process for each device; write `processes_per_host: 1` on TPUs, or remove it"
     if width % shard:
-        return f"has shard={shard}, which must divide the width, {width}, on PyTorch/XLA; write a divisor of it"
+        return f"has shard={shard}, which must divide the width, {width}, on PyTorch/XLA; write a divisor of the width"
     if shard % per_host and per_host % shard:
         return f"has shard={shard}, which must divide a host's {per_host} devices or be a multiple of them; change it"
     return ""
 
 
 def settings_that_fit(spec: JobSpec, limit: int) -> str:
-    """Return flags that make a job's training fit by the estimate; empty if there are none.
+    """Return flags that make a job's training fit according to the estimate; empty if there are none.
 
     Try to shard the weights across more ranks first, then smaller parts of a batch, activation checkpointing and a
     shorter context. Try a smaller preset last, unless flags or published weights give the model's sizes.

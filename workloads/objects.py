@@ -60,8 +60,8 @@ UNAWAITED = {"pulumi.com/skipAwait": "true"}
 """Annotation of resources that become ready only when the job's pods run."""
 CREATED_IS_READY = {"pulumi.com/waitFor": "jsonpath={.metadata.uid}"}
 """Annotation that makes Pulumi wait for a job's creation, not its end. With `skipAwait` Pulumi would not wait for its
-deletion either (https://github.com/pulumi/pulumi-kubernetes/issues/3154), and the replacement of the same name would
-collide with it."""
+deletion either (https://github.com/pulumi/pulumi-kubernetes/issues/3154), and a replacement with the same name would
+collide with the old job."""
 QUEUE_PATH = f'metadata.labels["{QUEUE_LABEL}"]'
 """Path of the queue label in a resource. Kueue rejects a change of the label in a running job, so a change replaces the
 job."""
@@ -81,8 +81,10 @@ def metadata(spec: JobSpec, placement: Placement, annotations: dict[str, str]) -
 def secondary_metadata(
     spec: JobSpec, placement: Placement, name: str | None, annotations: dict[str, str]
 ) -> ObjectMetaArgs:
-    """Return the metadata of another resource of the job, without the queue label. If `name` is None, Pulumi generates
-    one."""
+    """Return the metadata of another resource of the job, without the queue label.
+
+    If `name` is None, Pulumi generates a name.
+    """
     labels = job_labels(spec.name, spec.recipe)
     return ObjectMetaArgs(name=name, namespace=placement.namespace, labels=labels, annotations=annotations or None)
 
@@ -189,7 +191,7 @@ class Placement:
     script: str | None = None
     """ConfigMap with the user's script; None if the script is in the image or in a mounted bucket."""
     script_paths: Mapping[str, str] = field(default_factory=dict)
-    """Path of each file of that ConfigMap by its key; empty if keys and paths are the same."""
+    """Path of each file of the ConfigMap by its key; empty if keys and paths are the same."""
     etcd_image: pulumi.Input[str] = PUBLIC_ETCD_IMAGE
     """Image with `etcd` 3.5 or older: torch uses its v2 API, which 3.6 removed."""
 

@@ -22,9 +22,9 @@ SUFFIXES = FLAGS[LANGUAGE]["data_dir"].suffixes
 TEXT_KEY = "text"
 """Key of a document in a line of JSON, as in trainer/data/texts.py."""
 MAX_FILES = 10_000
-"""Files of a split to look at, so that a large data set does not delay reading the settings."""
+"""Maximum number of files to check in a split, so that a large data set does not delay reading the settings."""
 MAX_LINE_BYTES = 2**20
-"""Length of a first line to read. A longer line is not checked."""
+"""Maximum length of a first line. A longer line is not checked."""
 _LAYOUT = f"allowed are train/ and test/, each with {', '.join(f'*{suffix}' for suffix in SUFFIXES.values())}"
 _REMEDY = "add such files, or write another folder (docs/data.md)"
 
@@ -32,7 +32,7 @@ _REMEDY = "add such files, or write another folder (docs/data.md)"
 def check_texts(spec: JobSpec, folder: Path) -> None:
     """Raise Invalid if recipe `language` in a builtin image cannot train on a folder of this machine.
 
-    Do not judge what this user cannot read, because pods run as another user.
+    Stop without an error at a file that this user cannot read, because pods run as another user.
     """
     if spec.recipe != LANGUAGE or spec.image_ref.builtin is None:
         return
@@ -72,9 +72,9 @@ def _check_split(folder: Path, split: str, sizes: dict[str, int]) -> None:
     if not (folder / split).is_dir():
         problem = f"has no folder {split}"
     elif texts:
-        problem = f"has only empty files of text in {split}, such as {json.dumps(texts[0])}"
+        problem = f"has only empty text files in {split}, such as {json.dumps(texts[0])}"
     else:
-        problem = f"has no file of text in {split}"
+        problem = f"has no text file in {split}"
     raise Invalid("no_text", f"{problem}; {_LAYOUT}; {_REMEDY}")
 
 
@@ -100,7 +100,7 @@ def _is_document(line: bytes) -> bool:
 
 
 def _check_tokens(spec: JobSpec, names: list[str]) -> None:
-    """Raise Invalid if the tokenizer is to be learnt, but the tokens are known already."""
+    """Raise Invalid if the trainer must learn a tokenizer, but the files contain tokens."""
     if names and value_of(LANGUAGE, spec.flags, "tokenizer") == "bpe":
         problem = f"has rows of tokens, such as {json.dumps(names[0])}, but `tokenizer: bpe` is learnt from documents"
         remedy = "write the tokenizer.json that the files were made with as `tokenizer`, or remove these files"

@@ -146,7 +146,7 @@ def _matches(flag: Flag, text: str) -> bool:
 
 
 def _group_problem(text: str) -> str:
-    """Return the problem of the first wrong group in a text, with the beginning of a remedy; empty if unknown."""
+    """Return the problem of the first invalid group in `text`, with the beginning of a remedy; empty if unknown."""
     for name, is_pair, size in (pair.partition("=") for pair in text.split(",")):
         if is_pair and name not in GROUP_NAMES:
             return f"{name} is not a group; write"

@@ -20,7 +20,7 @@ from workloads.trainer_flags import value_of
 CHECKOUT_PREFIXES = ("./", "../")
 """Prefixes of the path of a file in the checkout. Any other path is in the image or in a mounted bucket."""
 EXAMPLE_SCRIPTS = CHECKOUT / "images"
-"""Folder of the scripts that docs/recipes names. A project outside of the checkout needs no copies of them."""
+"""Folder of the scripts in docs/recipes. A project outside of the checkout needs no copies of them."""
 FOLDER_IN_POD = "/opt/script"
 MAX_SCRIPT_BYTES = 900_000
 """Maximum size of a script with its neighbours in a ConfigMap, which holds 1 MiB with its metadata:
@@ -75,7 +75,7 @@ class UserScript:
         largest = ", ".join(sorted(sizes, key=lambda name: -sizes[name])[:3])
         return Invalid(
             "folder_too_large",
-            f"has source files next to it of {sum(sizes.values()):,} bytes, but {holder} holds {limit:,}; the largest "
+            f"has {sum(sizes.values()):,} bytes of source files next to it, but {holder} holds {limit:,}; the largest "
             f"are {largest}; move files that the job does not need to another folder, or build an image",
         )
 
@@ -205,7 +205,7 @@ def _source_files(folder: Path) -> Iterator[Path]:
 
 
 def _is_left_out(folder: Path) -> bool:
-    """Return True for a folder that no job needs. Tools mark their folders by a `.gitignore` with `*`."""
+    """Return True for a folder that no job needs. Tools mark their folders with a `.gitignore` that contains `*`."""
     if folder.name.startswith(".") or folder.name == "__pycache__":
         return True
     ignored = folder / ".gitignore"
@@ -299,7 +299,7 @@ _BUCKET_PATH = re.compile(r"[^/?#*:\x00-\x20\x7f][^?#*:\x00-\x20\x7f]*")
 
 @dataclass(frozen=True, kw_only=True)
 class DataSource:
-    """Place of a job's data."""
+    """Location of a job's data."""
 
     location: str
     """Value of DATA_VARIABLE in its pods."""

@@ -242,11 +242,11 @@ ACTIONS: Mapping[str, Sequence[str]] = {
         "aws:s3/bucketVersioning:BucketVersioning": "s3:PutBucketVersioning s3:GetBucketVersioning",
     }.items()
 }
-"""Pulumi type -> actions to create, import, change and delete a resource, by the provider or by AWS for the caller.
+"""Pulumi type -> actions that the provider, or AWS for the caller, needs to create, import, change and delete it.
 
 Sources: https://docs.aws.amazon.com/service-authorization/latest/reference/reference.html, and the calls of
 hashicorp/terraform-provider-aws 6.34.0 (f769145, internal/service) for each type in `simulation/facts/__main__.py`.
-Calls for inputs that Trainyard does not set are missing.
+The table lacks calls for inputs that Trainyard does not set.
 """
 
 PUSH_ACTIONS = (
@@ -309,7 +309,7 @@ def permissions(region: str, planned: Iterable[PlannedResource]) -> dict[str, An
     pass_role, create_linked_role = "iam:PassRole", "iam:CreateServiceLinkedRole"
     change = actions - read - {pass_role, create_linked_role}
     change_roles = {action for action in change if action.startswith("iam:")}
-    # Route 53 has no regions. For an endpoint with private names, AWS calls it with the caller's permissions:
+    # Route 53 has no regions. For an endpoint with private names, AWS calls Route 53 with the caller's permissions:
     # https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonec2.html, CreateVpcEndpoint
     change_names = {action for action in change if action.startswith("route53:")}
     roles = [f"arn:aws:iam::*:role/{record.name}-*" for record in planned if record.type == "aws:iam/role:Role"]

@@ -99,7 +99,7 @@ class Network(pulumi.ComponentResource):
         return table, association
 
     def _endpoints(self, config: EksConfig, vpc: pulumi.Output[str], tables: list[pulumi.Output[str]]) -> None:
-        """Create endpoints, so that images and checkpoints do not pass the NAT, which has a price per gigabyte."""
+        """Create endpoints. Images and checkpoints would otherwise pass the NAT gateway, which costs money per GB."""
         child = pulumi.ResourceOptions(parent=self)
         services = f"com.amazonaws.{config.region}"
         ec2.VpcEndpoint(
@@ -137,7 +137,7 @@ class Network(pulumi.ComponentResource):
             )
 
     def _tags(self, *parts: str) -> dict[str, str]:
-        """Return a name tag, unique in its kind. It identifies the resource after an interrupted update."""
+        """Return a name tag, unique among resources of its kind. It identifies them after an interrupted update."""
         return {"Name": "-".join((self._cluster, *parts))}
 
 

@@ -105,7 +105,7 @@ class NodeGroup(pulumi.ComponentResource):
 def _update_config(plan: NodeGroupPlan | None) -> eks.NodeGroupUpdateConfigArgs:
     """Return the update settings for a change of the nodes' template or version.
 
-    By default EKS first starts additional nodes, for which a reservation or capacity block has no capacity. With
+    By default EKS first starts additional nodes, but a reservation or capacity block has no capacity for them. With
     MINIMAL, EKS removes a node before it starts another:
     https://docs.aws.amazon.com/eks/latest/userguide/managed-node-update-behavior.html
     """

@@ -197,7 +197,7 @@ def _zones(config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> Itera
 
 
 EFA_MINOR = 33
-"""Oldest minor version whose cluster security group allows outgoing EFA traffic, by an egress rule to itself.
+"""Oldest minor version whose cluster security group has an egress rule to itself, which allows outgoing EFA traffic.
 
 0.0.0.0/0 does not match EFA traffic: https://docs.aws.amazon.com/eks/latest/userguide/sec-group-reqs.html and
 eksctl-io/eksctl pull request 8509.

@@ -58,7 +58,7 @@ class NodePoolPlan:
     pool: GkePoolConfig
     model: ProvisioningModel
     has_fallback: bool
-    """True if the pool has alternative node pools, of which a ComputeClass chooses one."""
+    """True if a ComputeClass chooses between several node pools of the pool."""
     machine: MachineType
     gpu: str | None
     gpus: int
@@ -273,7 +273,7 @@ https://cloud.google.com/vpc/docs/rdma-network-profiles
 
 
 def machine_fabric(machine: MachineType) -> Fabric | None:
-    """Return the fabric of a machine type with all GPUs of a host, the most that its family has, or None."""
+    """Return the fabric of a machine type, or None. Only types with the most GPUs of their family have a fabric."""
     family = gce_family(machine)
     is_whole_host = machine.gpus == max(each.gpus for each in family.machines)
     return FABRICS[family.fabric] if family.fabric is not None and is_whole_host else None

@@ -1,4 +1,4 @@
-"""Hardware tables. The arithmetic of capacities: Capacity, PodGroup, Scheduling, and the nodes of one machine. Pure."""
+"""Hardware tables, and types of capacity and scheduling: Capacity, PodGroup, Scheduling. Pure."""
 
 from __future__ import annotations
 

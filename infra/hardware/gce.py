@@ -317,7 +317,7 @@ def gce_family(machine: MachineType) -> GceFamily:
 
 
 def disk_quota(disk_type: str) -> str:
-    """Return the quota of a disk type other than pd-standard, whose quota is never reached first."""
+    """Return the quota of a disk type other than pd-standard. Other quotas limit pd-standard first."""
     return "HYPERDISK_BALANCED_GB" if disk_type.startswith("hyperdisk") else "SSD_TOTAL_GB"
 
 

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from infra.local.settings import CONTROL_PLANE_ADDRESS, DNS_SERVICE_ADDRESS, ClusterSettings
 
 ANSWER_SECONDS = 10
-"""Seconds to wait for an answer of the server."""
+"""Seconds to wait for an answer from the server."""
 FIELD_MANAGER = "trainyard-local"
 APPLY, MERGE = "application/apply-patch+yaml", "application/merge-patch+json"
 STRATEGIC_MERGE = "application/strategic-merge-patch+json"
@@ -42,7 +42,7 @@ class Client:
     def request(self, method: str, path: str, body: dict[str, Any] | None = None, content: str = APPLY) -> Any:
         """Send one request and return the decoded answer.
 
-        Raise ApiUnavailable if the server does not answer or reports an error.
+        Raises ApiUnavailable if the server does not answer or reports an error.
         """
         text = json.dumps(body).encode() if body is not None else None
         headers = {"Accept": JSON} | ({"Content-Type": content} if text else {})
@@ -105,7 +105,7 @@ def apply(settings: ClusterSettings, path: str, body: dict[str, Any]) -> None:
 
 
 def annotate(settings: ClusterSettings, path: str, annotations: dict[str, str]) -> None:
-    """Annotate the object at `path`. Raise NotFound if it does not exist; an `apply` would try to create it."""
+    """Annotate the object at `path`. Raises NotFound if it does not exist; an `apply` would try to create it."""
     request(settings, "PATCH", path, {"metadata": {"annotations": annotations}}, MERGE)
 
 

@@ -190,7 +190,7 @@ def runtime_path(path: str) -> str:
     """Return PATH with the folders of the container runtime's programs.
 
     After a restart, containerd looks up the shim of a running container by name. If PATH lacks the shim, containerd
-    takes the container for dead, and the kubelet starts another one.
+    reports the container as dead, and the kubelet starts another container.
     """
     folders = dict.fromkeys(str(Path(in_node(program)).parent) for program in RUNTIME_PROGRAMS)
     return os.pathsep.join([*folders, path])

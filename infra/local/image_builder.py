@@ -26,7 +26,7 @@ LARGE_LAYER_BYTES = 50_000_000
 PRIVATE_MOUNTS = ("unshare", "--mount", "--propagation", "private")
 """Command prefix that limits buildah's mounts to the lifetime of its process."""
 LEFTOVER_SECONDS = 3600
-"""Age of a temporary file that no process writes any more."""
+"""Age in seconds after which a temporary file is a leftover of an interrupted build."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +154,7 @@ class BuildahBuilder(EngineBuilder):
 def find_builder() -> EngineBuilder:
     """Return the first of docker, podman and buildah that works here.
 
-    Raise RuntimeError, with all three names, if none works.
+    Raises RuntimeError, with all three names, if none works.
     """
     for program in ("docker", "podman"):
         if shutil.which(program) and _succeeds([program, "info"], seconds=INFO_SECONDS):
@@ -167,7 +167,7 @@ def find_builder() -> EngineBuilder:
 
 
 def _run(command: list[str]) -> None:
-    """Run a command. Raise RuntimeError with the end of its output if it fails."""
+    """Run a command. Raises RuntimeError with the end of its output if it fails."""
     result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if result.returncode != 0:
         program = next(word for word in command if word not in PRIVATE_MOUNTS)
@@ -196,7 +196,7 @@ def blob(layout: Path, digest: str) -> Path:
 
 
 def manifest_of(layout: Path, reference: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return descriptor and manifest of the image `reference`. Raise KeyError if the layout does not have it."""
+    """Return descriptor and manifest of the image `reference`. Raises KeyError if the layout does not have it."""
     index = json.loads((layout / "index.json").read_text(encoding="utf-8"))
     for descriptor in index["manifests"]:
         if descriptor.get("annotations", {}).get("org.opencontainers.image.ref.name") == reference:

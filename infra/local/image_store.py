@@ -1,7 +1,7 @@
-"""Store of the images that nodes start with, and builder of operators' images. Each node gets a clone of hard links.
+"""Store of the images that nodes start with, and builder of operators' images.
 
-The store is a containerd root folder. Set-up imports each image once. Image layers never change, so a clone needs
-directory entries but no disk space.
+The store is a containerd root folder. Set-up imports each image once. Each node gets a clone of hard links. Image
+layers never change, so a clone needs directory entries but no disk space.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ def is_program(reference: str) -> bool:
 def stored_writer(reference: str) -> Writer:
     """Return the function that writes a stored image as an archive.
 
-    Raise RuntimeError if set-up has not created this image.
+    Raises RuntimeError if set-up has not created this image.
     """
     name = reference.removeprefix(PREFIX).partition(":")[0]
     program = cache_folder() / "bin" / name / name

@@ -1,4 +1,4 @@
-"""Start, stop and health checks of a local cluster, and checks of this machine. Each can run again after a crash."""
+"""Start, stop and health checks of a local cluster, and checks of this machine. All can run again after a crash."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _launched: list[subprocess.Popen[bytes]] = []
 
 
 def programs_folder() -> Path:
-    """Return the folder of the Kubernetes programs. Raise RuntimeError if set-up has not linked all of them."""
+    """Return the folder of the Kubernetes programs. Raises RuntimeError if set-up has not linked all of them."""
     folder = built_programs() / "kubernetes"
     missing = [name for name in PROGRAMS if not (folder / name).exists()]
     if missing:
@@ -263,7 +263,7 @@ def _listen(settings: ClusterSettings) -> socket.socket:
 def listen(port: int) -> socket.socket:
     """Return a socket that listens on 127.0.0.1:`port`.
 
-    Raise RuntimeError with the key to change if the port is in use.
+    Raises RuntimeError with the key to change if the port is in use.
     """
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

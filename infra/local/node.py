@@ -60,10 +60,10 @@ def make_mounts(settings: ClusterSettings, binaries: Path, index: int) -> None:
 
 
 def hide_name_servers() -> None:
-    """Make name lookups in the node fail at once, because it cannot reach the machine's name servers.
+    """Make name lookups in the node fail at once, because the node cannot reach the machine's name servers.
 
-    Without this, a pull from a registry took 50 s to fail, because containerd repeats each lookup. The pull delayed its
-    pod's deletion.
+    Otherwise a pull from a registry takes 50 s to fail, because containerd repeats each lookup. The pull delays the
+    deletion of its pod.
     """
     configuration = Path("/etc/resolv.conf").resolve()
     if configuration.exists():
@@ -83,7 +83,7 @@ def write_configuration(settings: ClusterSettings, index: int) -> None:
 
 
 def ip(*words: str) -> None:
-    """Run one `ip` command in the current network namespace. Raise RuntimeError with its error text if it fails."""
+    """Run one `ip` command in the current network namespace. Raises RuntimeError with its error text if it fails."""
     result = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)
     if result.returncode != 0:
         raise RuntimeError(f"ip {' '.join(words)}: {result.stderr.strip()}")
@@ -142,8 +142,8 @@ def main(folder: Path, binaries: Path, index: int) -> None:
     make_mounts(settings, binaries, index)
     join_cluster(index, settings.nodes)
     write_configuration(settings, index)
-    # Remove the cgroups of containers from the node's last run. Otherwise the kubelet searches them until its watchdog
-    # stops the kubelet.
+    # Remove the cgroups of containers from the node's last run. Otherwise the kubelet scans them for so long that its
+    # watchdog stops it.
     empty_cgroups(f"{settings.cgroup}/node-{index}")
     make_cgroup(f"{settings.cgroup}/node-{index}")
     logs = NODE_ROOT / "data" / "logs"

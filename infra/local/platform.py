@@ -38,7 +38,7 @@ async def build_local(
 ) -> Platform:
     """Provision the cluster with the images of `operators`, the builtin images `images` and the jobs' `layers`.
 
-    Raise ValueError, with one problem per line, if this machine cannot run the cluster.
+    Raises ValueError, with one problem per line, if this machine cannot run the cluster.
     """
     if problems := lifecycle.check_machine(settings):
         raise ValueError("\n".join(problems))

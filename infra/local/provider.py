@@ -76,13 +76,13 @@ class LocalClusterProvider(dynamic.ResourceProvider):
         return dynamic.CreateResult(f"local/{props['name']}", self._start(props))
 
     def update(self, _id: str, _olds: Properties, news: Properties) -> dynamic.UpdateResult:
-        """Restart a cluster with dead parts, other nodes or another port. Keep its data."""
+        """Restart a cluster with dead parts or changed settings. Keep its data."""
         return dynamic.UpdateResult(self._start(news))
 
     def diff(self, _id: str, olds: Properties, news: Properties) -> dynamic.DiffResult:
         """Report changed inputs, a cluster that does not run, and a lost kubeconfig.
 
-        Raise RuntimeError for a cluster that another stack owns or that has lost its data. The engine cannot replace
+        Raises RuntimeError for a cluster that another stack owns or that has lost its data. The engine cannot replace
         such a cluster, because the engine closes the Kubernetes provider before the deletions that need this provider
         (https://github.com/pulumi/pulumi/issues/14650).
         """
@@ -113,7 +113,7 @@ class LocalClusterProvider(dynamic.ResourceProvider):
 
 
 def lost_cluster(settings: ClusterSettings, state: Properties) -> str:
-    """Return an error with a remedy if the cluster in a stack's state cannot start again, else an empty text."""
+    """Return an error with a remedy if the cluster in a stack's state cannot start again, else an empty string."""
     owner, stack = state["owner"], state["stack"]
     if (owner, stack) != (settings.owner, settings.stack):
         return (
@@ -175,7 +175,7 @@ def load_images(
 ) -> None:
     """Load each locally built image into each node that lacks it.
 
-    `job_layers` is reference of an image -> inputs of the job's layer in it.
+    `job_layers` maps the reference of an image with a job's layer to the inputs of that layer.
     """
     from infra.local.trainer_image import build_layer, ensure_stored, layer_of_inputs
 
@@ -292,7 +292,7 @@ class LocalCluster(pulumi.ComponentResource):
     ) -> None:
         """Start the cluster, and load `images` into every node.
 
-        `layers` is reference of an image with a job's layer -> inputs of that layer, from `layer_inputs`.
+        `layers` maps the reference of an image with a job's layer to the inputs of that layer, from `layer_inputs`.
         """
         super().__init__("trainyard:local:LocalCluster", name, None, opts)
         processes = _ClusterProcesses(

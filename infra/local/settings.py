@@ -78,7 +78,7 @@ def built_programs() -> Path:
 
 
 PLAIN_NAMES = {"local-processes": "the cluster's processes", "local-images": "the nodes' images"}
-"""Name of a Pulumi resource of the local cluster -> words for it in messages."""
+"""Name of a Pulumi resource of the local cluster -> its name in messages."""
 
 
 def clusters_folder() -> Path:
@@ -171,7 +171,7 @@ class ClusterSettings:
 
     @classmethod
     def load(cls, folder: Path) -> ClusterSettings:
-        """Return the settings that `save` wrote. Raise OSError without a file, or ValueError for a damaged one."""
+        """Return the settings that `save` wrote. Raises OSError without a file, or ValueError for a damaged file."""
         text = (folder / SETTINGS_FILE).read_text(encoding="utf-8")
         try:
             return cls(**json.loads(text))

@@ -101,7 +101,7 @@ TRAINER_REPOSITORY = f"{LOCAL_PREFIX}trainer"
 KEPT_TRAINER_IMAGES = 3
 """Number of trainer images that the store keeps, including the newest."""
 KEPT_BUILTIN_IMAGES = 1
-"""Number of images that the store keeps of each other builtin image. Builtin images change rarely."""
+"""Number of images of each other builtin image that the store keeps. Builtin images change rarely."""
 
 Progress = Callable[[str], None]
 BuildAndStore = Callable[[EngineBuilder, str, Progress], None]
@@ -282,7 +282,7 @@ LAYER_REPOSITORY = f"{LOCAL_PREFIX}layer"
 KEPT_IMAGES = 4
 """Number of images with a job's layer that the store keeps, including the newest."""
 KEPT_SECONDS = 86_400
-"""Seconds to keep a layer's source files after the last program that used them."""
+"""Seconds to keep a layer's source files after their last use."""
 FILES_FOLDER = "project"
 """Folder of the source files in the build context."""
 _EXPLANATION = re.compile(r"^(?:#\d+ )?(?:[\d.]+ )?(requirements: .*)$", re.MULTILINE)
@@ -313,7 +313,7 @@ def layer_reference(layer: JobLayer) -> str:
 
 
 def build_layer(layer: JobLayer, builder: EngineBuilder, reference: str, progress: Progress) -> None:
-    """Build and store the image of a layer. Raise LayerError if the packages do not fit."""
+    """Build and store the image of a layer. Raises LayerError if the packages do not fit the image."""
     if reference != layer_reference(layer):
         raise RuntimeError(f"image {reference}: the sources changed during the update; run `pulumi up` again")
     base = base_reference(layer)
@@ -344,13 +344,13 @@ def build_layer(layer: JobLayer, builder: EngineBuilder, reference: str, progres
 
 
 def explanation(output: str) -> str:
-    """Return the line of a build's output that explains a failure, or an empty text."""
+    """Return the line of a build's output that explains a failure, or an empty string."""
     lines = _EXPLANATION.findall(output)
     return _UV_PREAMBLE.sub("", str(lines[-1])) if lines else ""
 
 
 def write_context(layer: JobLayer, folder: Path) -> Path:
-    """Write the build context of a layer into a folder, which it replaces. Return the folder."""
+    """Replace a folder by the build context of a layer. Return the folder."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     for name in LAYER_FILES:
@@ -368,7 +368,7 @@ def _write_files(files: Iterable[tuple[str, str]], folder: Path) -> None:
 
 
 def layer_inputs(layer: JobLayer) -> dict[str, str]:
-    """Return a layer as inputs of a resource. Write its source files, too large for the state, to a folder."""
+    """Return a layer as inputs of a resource. Write its source files to a folder, because the state cannot hold them."""
     found = {"base": layer.base, "requirements": layer.requirements}
     if not layer.files:
         return found
@@ -390,7 +390,7 @@ def layer_inputs(layer: JobLayer) -> dict[str, str]:
 
 
 def layer_of_inputs(inputs: Mapping[str, str]) -> JobLayer:
-    """Return the layer of a resource's inputs."""
+    """Return the layer that a resource's inputs describe."""
     folder = Path(inputs["files"]) if "files" in inputs else None
     paths = sorted(path for path in folder.rglob("*") if path.is_file()) if folder else []
     files = tuple((str(path.relative_to(folder)), path.read_bytes().decode()) for path in paths if folder)

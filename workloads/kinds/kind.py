@@ -63,7 +63,7 @@ class Resource:
     suspend: tuple[str, ...] = ("suspend",)
     """Path, below its spec, of the key that suspends it."""
     intermediates: tuple[str, ...] = ()
-    """Plural names, in the same API, of the objects through which it owns its pods."""
+    """Plural names, in the same API, of the objects that it creates and that own its pods."""
 
 
 class Kind(ABC):
@@ -76,7 +76,7 @@ class Kind(ABC):
     resource: Resource | None = None
     """The custom resource that is a job; None for a Job of Kubernetes."""
     rendezvous: tuple[Rendezvous, ...] = ()
-    """Rendezvous backends of torchrun's hosts, the default first; empty if no torchrun runs."""
+    """Rendezvous backends of torchrun, the default first; empty if the kind does not run torchrun."""
     is_elastic = False
     """True if hosts may leave and join."""
     has_slices = False

@@ -1,8 +1,8 @@
 """Kind `mpi-job`: an MPIJob (kubeflow.org/v2beta1): workers that run sshd, and a launcher that runs mpirun on them.
 
 The operator creates the launcher when every worker answers, because Kubernetes publishes a worker's name only then. An
-MPIJob cannot set the failure policy of its launcher, a Job. Each failure counts as a restart, also evictions and final
-exit codes. The operator recreates a worker that is deleted, or evicted through the API. A worker that its node evicts
+MPIJob cannot set the failure policy of its launcher, a Job. Each failure counts as a restart, even an eviction or final
+exit code. The operator recreates a worker that is deleted, or evicted through the API. A worker that its node evicts
 for lack of resources ends the job. The operator deletes the workers when the job ends, because sshd does not end.
 
 The operator mounts the same key in all pods at SSH_FOLDER. It gives the launcher a host file with the workers' DNS
@@ -160,7 +160,7 @@ def _replica(count: int, template: PodTemplateSpecArgs) -> MPIReplica:
 
 
 def slots_per_worker(spec: JobSpec, layout: ProcessLayout) -> int:
-    """Return the processes that mpirun starts on each worker: torchrun alone, or every training process."""
+    """Return the number of processes that mpirun starts on each worker: one torchrun, or every training process."""
     from workloads.command import uses_torchrun
 
     return 1 if uses_torchrun(spec) else layout.processes_per_host

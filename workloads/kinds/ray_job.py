@@ -203,7 +203,7 @@ class RayJob(Kind):
 
     def problems(self, spec: JobSpec) -> Iterator[Problem]:
         if parse_memory(spec.shared_memory) < MIN_SHARED_MEMORY_BYTES:
-            message = "holds Ray's object store in a ray-job; write 160Mi or more"
+            message = "is too small for the object store of a ray-job; write 160Mi or more"
             yield Problem("job.shared_memory.of_ray_job", ("shared_memory",), message, spec.shared_memory)
         if spec.resources.capacity.millicores < INIT_REQUEST.millicores:
             message = "a host of a ray-job starts with a container that needs 200m; write 200m or more"

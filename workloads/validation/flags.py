@@ -273,7 +273,7 @@ def _units(spec: JobSpec) -> str:
 
 
 def _adapters(spec: JobSpec, sizes: dict[str, int]) -> Iterator[Problem]:
-    """Yield a problem for LoRA adapters without weights or too large for the model, or for an alpha without them."""
+    """Yield a problem for LoRA adapters without weights or too large for the model, or for an alpha without adapters."""
     rank = int(str(_value(spec, "lora_rank") or 0))
     if not rank:
         if _value(spec, "lora_alpha") is not None:
@@ -290,7 +290,7 @@ def _adapters(spec: JobSpec, sizes: dict[str, int]) -> Iterator[Problem]:
 
 
 def _float8(spec: JobSpec) -> Iterator[Problem]:
-    """Yield a problem for float8 on hardware without it, or next to flags that exclude it."""
+    """Yield a problem for float8 on hardware without float8, or with flags that exclude it."""
     if _value(spec, "float8") in (None, "none"):
         return
     gpu = GPUS.get(spec.accelerator or "")
@@ -352,14 +352,14 @@ def _parallelism(spec: JobSpec, sizes: dict[str, int]) -> Iterator[Problem]:
     tensor, shard = (groups.get(name, 1) or max(1, ranks // product) for name in ("tensor", "shard"))
     if spec.on_xla:
         if tensor > 1:
-            message = f"has tensor={tensor}, which PyTorch/XLA does not support here; write data and shard alone"
+            message = f"has tensor={tensor}, which PyTorch/XLA does not support here; write only data and shard"
             yield Problem("job.parallelism.tensor_on_xla", path, message, text)
         elif message := shard_problem(spec, shard, sizes["width"]):
             yield Problem("job.parallelism.shard_on_xla", path, message, text)
         return
     for name in _DIVIDED:
         if tensor and sizes[name] % tensor:
-            message = f"has tensor={tensor}, which must divide {name}, {sizes[name]}; write a divisor of it"
+            message = f"has tensor={tensor}, which must divide {name}, {sizes[name]}; write a divisor of {sizes[name]}"
             yield Problem("job.parallelism.tensor", path, message, text)
             return
 

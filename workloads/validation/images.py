@@ -87,7 +87,7 @@ class ImageSources:
 
 
 def image_conflicts(spec: JobSpec, sources: ImageSources) -> Iterator[Problem]:
-    """Yield a problem if a job's image is not available or lacks software, else for each file that it lacks."""
+    """Yield a problem if a job's image is not available or lacks software, else for each file that the image lacks."""
     if spec.image == TRAINER and TRAINER in sources.builds:
         yield Problem("job.image.is_default", ("image",), "is the default; remove it", spec.image)
         return
