@@ -1,4 +1,4 @@
-"""BuiltinImage: image that Trainyard builds. JobLayer: a job's layer on such an image. ImageRef: a job's image. Pure."""
+"""BuiltinImage: image that Trainyard builds. JobLayer: a job's layer on such an image. ImageRef: a job's image."""
 
 from __future__ import annotations
 
@@ -138,5 +138,5 @@ class ImageRef:
 
 
 def built_in_clouds(images: frozenset[str]) -> frozenset[str]:
-    """Return those of `images` that the cloud platforms also build."""
+    """Return the members of `images` that the cloud platforms also build."""
     return frozenset(name for name in images if name == TRAINER or BUILTIN_IMAGES[name].is_built_in_clouds)

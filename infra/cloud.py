@@ -47,7 +47,7 @@ QuotaNeeds = Counter[tuple[str, str, str]]
 
 
 def quotas(needs: QuotaNeeds, region: str) -> tuple[Quota, ...]:
-    """Return the quotas of a region and the global ones, sorted by name."""
+    """Return the quotas of a region and the global quotas, sorted by name."""
     return tuple(
         Quota(name=name, location=scope or region, amount=amount, source=source)
         for (name, scope, source), amount in sorted(needs.items())
@@ -55,7 +55,7 @@ def quotas(needs: QuotaNeeds, region: str) -> tuple[Quota, ...]:
 
 
 class Cloud(ABC):
-    """Platform of a stack, built from its settings. The defaults are those of a cluster without a cloud."""
+    """Platform of a stack, built from its settings. The defaults apply to a cluster without a cloud."""
 
     scheme = ""
     """Scheme of the bucket's URL; empty if the bucket is a volume in the cluster."""
@@ -194,7 +194,7 @@ class ProvisionedCloud(Cloud):
 
     @abstractmethod
     def declare(self) -> None:
-        """Declare the platform's cloud resources, without those inside its cluster."""
+        """Declare the platform's cloud resources, without the objects inside its cluster."""
 
 
 def pool_problem(code: str, pool: Section, key: str, message: str) -> Problem:

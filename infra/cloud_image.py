@@ -69,7 +69,7 @@ class TrainerImage(pulumi.ComponentResource):
 
 
 class LayerImage(pulumi.ComponentResource):
-    """Image with a job's layer, referenced by the image's digest. The tag contains the digests of the layer's content."""
+    """Image with a job's layer, referenced by the image's digest. The tag has the digests of the layer's content."""
 
     reference: pulumi.Output[str]
     """Name, tag and digest, known after the push."""

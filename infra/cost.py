@@ -92,22 +92,22 @@ EKS = Source("https://aws.amazon.com/eks/pricing/", READING_DATE)
 Row = tuple[str, str, float | None, float | None, Source]
 """Item, region, on-demand price, spot price, source."""
 
-_MONTH = 730
+_HOURS_PER_MONTH = 730
 """Hours a month, as both clouds count them."""
 _A2_GPU = 3.673385 - 12 * 0.031611 - 85 * 0.004237
 """Price of an A100: a2-highgpu-1g without its vCPUs and memory."""
-_A2_ULTRA_GPU = 5.0688 - 12 * 0.031611 - 170 * 0.004237 - 375 * 0.08 / _MONTH
+_A2_ULTRA_GPU = 5.0688 - 12 * 0.031611 - 170 * 0.004237 - 375 * 0.08 / _HOURS_PER_MONTH
 """Price of an A100 of 80 GB: a2-ultragpu-1g without its vCPUs, memory and disk."""
 
 GCP_ROWS: tuple[Row, ...] = (
     ("GKE control plane", "global", 0.10, None, GKE),
     ("Cloud NAT per VM", "global", 0.0014, None, CLOUD_NAT),
     ("external address", "global", 0.005, None, CLOUD_NAT),
-    ("disk pd-standard GB", "us-central1", 0.04 / _MONTH, None, AUTOSCALER),
-    ("disk pd-balanced GB", "us-central1", 0.10 / _MONTH, None, AUTOSCALER),
-    ("disk pd-ssd GB", "us-central1", 0.17 / _MONTH, None, AUTOSCALER),
-    ("disk hyperdisk-balanced GB", "us-central1", 0.08 / _MONTH, None, HYPERDISK),
-    ("local SSD 375 GB", "us-central1", 375 * 0.08 / _MONTH, 375 * 0.048 / _MONTH, AUTOSCALER),
+    ("disk pd-standard GB", "us-central1", 0.04 / _HOURS_PER_MONTH, None, AUTOSCALER),
+    ("disk pd-balanced GB", "us-central1", 0.10 / _HOURS_PER_MONTH, None, AUTOSCALER),
+    ("disk pd-ssd GB", "us-central1", 0.17 / _HOURS_PER_MONTH, None, AUTOSCALER),
+    ("disk hyperdisk-balanced GB", "us-central1", 0.08 / _HOURS_PER_MONTH, None, HYPERDISK),
+    ("local SSD 375 GB", "us-central1", 375 * 0.08 / _HOURS_PER_MONTH, 375 * 0.048 / _HOURS_PER_MONTH, AUTOSCALER),
     # TPU chips, including their host
     ("TPU v4 chip", "us-central2", 12.88 / 4, 3.686 / 4, CATALOG),
     ("TPU v5e chip", "us-central1", 1.2, 0.24493, CATALOG),
@@ -223,8 +223,8 @@ _EC2_GPUS: Mapping[str, float] = {
 AWS_ROWS: tuple[Row, ...] = (
     ("EKS control plane", "global", 0.10, None, EKS),
     ("NAT gateway", "us-east-1", 0.045, None, NAT_GATEWAY),
-    ("disk gp3 GB", "us-east-1", 0.08 / _MONTH, None, EBS),
-    ("disk io2 GB", "us-east-1", 0.125 / _MONTH, None, EBS),
+    ("disk gp3 GB", "us-east-1", 0.08 / _HOURS_PER_MONTH, None, EBS),
+    ("disk io2 GB", "us-east-1", 0.125 / _HOURS_PER_MONTH, None, EBS),
     ("g6.2xlarge", "us-west-2", 0.9776, None, AWS_CATALOG),
     ("g6.2xlarge", "us-east-1", 0.9776, 0.4416, AWS_CATALOG),
     ("g6.24xlarge", "us-west-2", 6.6752, 2.1984, AWS_CATALOG),
@@ -257,7 +257,7 @@ def _cpu_instances() -> Iterator[Row]:
 PRICES: tuple[Price, ...] = tuple(_prices())
 """All known prices."""
 
-SAME_REGION, OTHER_REGION = 0.05, 0.35
+SAME_REGION_ERROR, OTHER_REGION_ERROR = 0.05, 0.35
 """Relative error of a price in its own region and in another region.
 
 The values are estimates from prices of one machine in many regions. For example, a2-highgpu-1g costs 28 % more in Tokyo
@@ -287,7 +287,7 @@ class Money:
         return f"${self.amount:,.2f} (${self.low:,.2f} to ${self.high:,.2f})"
 
 
-NOTHING = Money(amount=0, low=0, high=0)
+NO_COST = Money(amount=0, low=0, high=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -317,7 +317,7 @@ class Line:
         price = self.spot_price if spot else self.on_demand_price
         if price is None:
             return None
-        error = SAME_REGION if price.region in (self.region, "global") else OTHER_REGION
+        error = SAME_REGION_ERROR if price.region in (self.region, "global") else OTHER_REGION_ERROR
         if price.item.spot:
             error = max(error, SPOT_ERROR)
         amount = price.usd * self.quantity
@@ -333,14 +333,14 @@ class CostEstimate:
     @property
     def total(self) -> Money:
         """Total of the priced items, with the provisioning models in the settings."""
-        return sum((line.cost(spot=line.spot) or NOTHING for line in self.lines), NOTHING)
+        return sum((line.cost(spot=line.spot) or NO_COST for line in self.lines), NO_COST)
 
     def by_part(self, *, spot: bool | None = None) -> Mapping[str, Money]:
         """Return the total of each part's priced items. `spot` None uses the provisioning models in the settings."""
         totals: dict[str, Money] = {}
         for line in self.lines:
-            cost = line.cost(spot=_is_spot(line, spot)) or NOTHING
-            totals[line.part] = totals.get(line.part, NOTHING) + cost
+            cost = line.cost(spot=_is_spot(line, spot)) or NO_COST
+            totals[line.part] = totals.get(line.part, NO_COST) + cost
         return totals
 
     def incomplete(self, *, spot: bool | None = None) -> frozenset[str]:

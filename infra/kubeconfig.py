@@ -28,7 +28,7 @@ def one_context(name: str, cluster: dict[str, Any], user: dict[str, Any]) -> dic
 
 
 def kubeconfig_files(path: str | None) -> list[Path]:
-    """Return the files that kubectl reads: `path` if given, else those of `$KUBECONFIG`, else `~/.kube/config`.
+    """Return the files that kubectl reads: `path` if given, else the files in `$KUBECONFIG`, else `~/.kube/config`.
 
     Rule: https://kubernetes.io/docs/concepts/configuration/organize-cluster-access-kubeconfig/
     """

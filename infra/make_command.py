@@ -38,7 +38,7 @@ def make_command(target: str, **variables: str) -> str:
 
 
 def secret_command(key: str) -> str:
-    """Return the command that stores an encrypted setting of $STACK. Without `trainyard`, name the shell to run it in."""
+    """Return the command that stores an encrypted setting of $STACK. With make, it must run in `make shell`."""
     if os.environ.get(COMMAND_VARIABLE):
         return f"{make_command('config').rstrip('`')} set --secret {key}`"
     return f"`pulumi config set --secret {key}` in {make_command('shell')}"

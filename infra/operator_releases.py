@@ -76,7 +76,7 @@ class Release:
     """Operators that must start first if they are installed, because this operator looks for their kinds."""
 
 
-FORMAT = 1
+FORMAT_VERSION = 1
 """Version of the format of objects files. Increase it when set-up writes different objects for an unchanged release."""
 
 
@@ -94,7 +94,7 @@ class OperatorObjects:
 
 def objects_file(release: Release) -> Path:
     """Return the path of a release's objects. The path contains a hash of the release and the file format."""
-    content = json.dumps([FORMAT, asdict(release)], default=sorted)
+    content = json.dumps([FORMAT_VERSION, asdict(release)], default=sorted)
     digest = hashlib.sha256(content.encode()).hexdigest()[:12]
     return cache_folder() / "operators" / release.name / release.version / f"{digest}.json"
 
@@ -268,7 +268,7 @@ QUEUED_KINDS = {
     "trainjobs": "trainer.kubeflow.org/trainjob",
 }
 """Resource that Kueue queues -> its name in Kueue. Kueue ignores kinds until they are installed."""
-WITHOUT_FEATURES = (
+DISABLED_FEATURES = (
     "ElasticJobsViaWorkloadSlices",
     "KueueDRAIntegration",
     "KueueDRAIntegrationExtendedResource",
@@ -304,7 +304,7 @@ manageJobsWithoutQueueName: false
 # Kueue would evict a job whose pods are not all ready after 30 minutes. Images, large models and nodes take longer.
 waitForPodsReady: {{timeout: 8760h, recoveryTimeout: 0s}}
 integrations: {{frameworks: {json.dumps(sorted(QUEUED_KINDS.values()))}}}
-featureGates: {json.dumps(dict.fromkeys(WITHOUT_FEATURES, False))}
+featureGates: {json.dumps(dict.fromkeys(DISABLED_FEATURES, False))}
 """
 KUEUE = Release(
     name="kueue",
@@ -359,14 +359,14 @@ RELEASES = {
     release.name: release
     for release in (TRAINING_OPERATOR, TRAINING_OPERATOR_MXJOB, MPI_OPERATOR, JOBSET, TRAINER, KUBERAY_OPERATOR, KUEUE)
 }
-"""Operators by name, each after those that it requires or follows."""
+"""Operators by name, each after the operators that it requires or follows."""
 
 TOTAL_REQUEST = Capacity(millicores=len(RELEASES) * REQUEST.millicores, memory=len(RELEASES) * REQUEST.memory)
 """Resource requests of all operators together, which can run on one node."""
 
 
 def needed_releases(names: Iterable[str]) -> list[Release]:
-    """Return the operators `names` and those that they require, each after its requirements.
+    """Return the operators `names` and the operators that they require, each after its requirements.
 
     Raises ValueError for an unknown name.
     """

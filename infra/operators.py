@@ -152,8 +152,8 @@ WAIT_FOR_CERTIFICATE = {"pulumi.com/waitFor": "jsonpath={.webhooks[0].clientConf
 """Annotation that makes Pulumi wait until the operator has written its certificate authority into the configuration."""
 WAIT_FOR_ESTABLISHED = {"pulumi.com/waitFor": "condition=Established"}
 """Annotation that makes Pulumi wait until the API server serves the kind."""
-UNAWAITED = {"pulumi.com/skipAwait": "true"}
-"""Annotation of the Service. Pulumi need not wait for it, because Pulumi waits for the Deployment."""
+SKIP_AWAIT = {"pulumi.com/skipAwait": "true"}
+"""Annotation of the Service. Pulumi need not wait for the Service, because it waits for the Deployment."""
 MIN_READY_SECONDS = 2
 """Seconds that a pod must be ready. In this time every API server and proxy learns the pod's address."""
 
@@ -277,7 +277,7 @@ class Operator(pulumi.ComponentResource):
         secret = Secret(f"{self._name}-certificate", metadata=self._metadata(webhooks.secret), opts=self._child)
         service = Service(
             f"{self._name}-webhooks",
-            metadata=self._metadata(webhooks.service, UNAWAITED),
+            metadata=self._metadata(webhooks.service, SKIP_AWAIT),
             spec=ServiceSpecArgs(
                 selector=self._selector,
                 ports=[ServicePortArgs(name="webhooks", port=443, target_port=WEBHOOK_PORT)],
@@ -327,7 +327,7 @@ class OperatorsArgs:
     """Arguments of the operators."""
 
     needed: frozenset[str]
-    """Names of the operators that the jobs require. The component adds those that these operators require."""
+    """Names of the operators that the jobs require. The component adds the operators that these require."""
     images: Mapping[str, str] = field(default_factory=dict)
     """Operator -> image; by default the image that the project publishes."""
     after: Sequence[pulumi.Resource] = ()

@@ -354,7 +354,7 @@ def _range(field: FieldInfo | None) -> str:
 
 
 def _constraints(field: FieldInfo | None) -> Iterator[object]:
-    """Yield the constraints of a field, including those inside an optional type."""
+    """Yield the constraints of a field, including constraints inside an optional type."""
     if field is not None:
         yield from field.metadata
         for member in get_args(field.annotation):

@@ -189,7 +189,7 @@ def changed_value_problem(typed: TypedValue) -> Problem | None:
     if typed.tag == "bool":
         if typed.text.lower() in BOOLEANS:
             return None
-        error = f"{typed.text} is {str(typed.value).lower()} for some YAML parsers and a text for others"
+        error = f"{typed.text} is {str(typed.value).lower()} for some YAML parsers and text for others"
         return Problem("yaml.value.bool", typed.path, f"{error}; write true or false, or put it in quotes")
     is_date = typed.tag == "timestamp"
     if typed.value is None:
@@ -203,7 +203,7 @@ def changed_value_problem(typed: TypedValue) -> Problem | None:
     changed = f"{typed.text} is read as {'a date' if is_date else typed.value}"
     message = "YAML changes its value" if typed.is_secret else changed
     quoted = "put it in quotes" if typed.is_secret else f"put it in quotes: {entry}"
-    decimal = "" if is_text or is_date else "write a number in decimal, without a leading 0; if it is a text, "
+    decimal = "" if is_text or is_date else "write a number in decimal, without a leading 0; if it is text, "
     return Problem("yaml.value.changed", typed.path, f"{message}; {decimal}{quoted}")
 
 

@@ -194,7 +194,7 @@ def restarts_in_place(spec: JobSpec) -> bool:
 
 
 def _rendezvous(spec: JobSpec, layout: ProcessLayout) -> Environment:
-    """Return torchrun's rendezvous settings, without those that the kind's operator sets."""
+    """Return torchrun's rendezvous settings, without the variables that the kind's operator sets."""
     kind = KINDS[spec.kind]
     is_static = spec.rendezvous_backend == "static"
     environment: Environment = {

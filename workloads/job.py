@@ -30,7 +30,7 @@ from workloads.kinds.kind import COORDINATOR
 from workloads.objects import (
     CONTAINER_SECURITY,
     POD_SECURITY,
-    UNAWAITED,
+    SKIP_AWAIT,
     Placement,
     fixed_resources,
     lost_node_tolerations,
@@ -109,7 +109,7 @@ def _render_etcd(name: str, spec: JobSpec, placement: Placement, opts: pulumi.Re
     # Without the job label, `make up` and `make status` do not treat the pod as a host of the job.
     labels = {key: value for key, value in job_labels(spec.name, spec.recipe).items() if key != JOB_LABEL}
     selector = {"app.kubernetes.io/instance": spec.name, COMPONENT_LABEL: "rendezvous"}
-    meta = ObjectMetaArgs(name=etcd_name(spec), namespace=placement.namespace, labels=labels, annotations=UNAWAITED)
+    meta = ObjectMetaArgs(name=etcd_name(spec), namespace=placement.namespace, labels=labels, annotations=SKIP_AWAIT)
     ports = [ServicePortArgs(name="client", port=ETCD_PORT)]
     Service(f"{name}-etcd-address", metadata=meta, spec=ServiceSpecArgs(selector=selector, ports=ports), opts=opts)
     Deployment(

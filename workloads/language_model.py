@@ -103,7 +103,7 @@ class LanguageTraining:
 
     @property
     def flops_per_token(self) -> float:
-        """Operations of a training step for each token, without those of LoRA's adapters."""
+        """Operations of a training step for each token, without the operations of LoRA's adapters."""
         # Fixed weights have no gradients, which saves a third of their operations.
         fixed = self.model.matrix_weights if self.is_adapted else 0
         return self.model.flops_per_token(self.context) - 2.0 * fixed
@@ -319,7 +319,7 @@ def settings_that_fit(spec: JobSpec, limit: int) -> str:
 
 
 def _candidates(spec: JobSpec, training: LanguageTraining) -> Iterator[LanguageTraining]:
-    """Yield trainings that need less memory, those with the fewest changes first."""
+    """Yield trainings that need less memory, with the fewest changes first."""
     ranks = num_devices(spec)
     shards = [size for size in range(training.shard, ranks + 1) if ranks % (size * training.tensor) == 0]
     if spec.on_xla:

@@ -56,9 +56,9 @@ LOST_EXIT_CODES = (PREEMPTED_EXIT_CODE, 128, 134, 135, 137, 139, 143, 255)
 """Exit codes of a launcher that did not end the job itself. 75: preempted; 128: not started; 128 plus a signal's
 number: killed (abort, bus error, kill, segmentation fault, termination); 255: its containerd shim died."""
 
-UNAWAITED = {"pulumi.com/skipAwait": "true"}
+SKIP_AWAIT = {"pulumi.com/skipAwait": "true"}
 """Annotation of resources that become ready only when the job's pods run."""
-CREATED_IS_READY = {"pulumi.com/waitFor": "jsonpath={.metadata.uid}"}
+WAIT_FOR_CREATION = {"pulumi.com/waitFor": "jsonpath={.metadata.uid}"}
 """Annotation that makes Pulumi wait for a job's creation, not its end. With `skipAwait` Pulumi would not wait for its
 deletion either (https://github.com/pulumi/pulumi-kubernetes/issues/3154), and a replacement with the same name would
 collide with the old job."""

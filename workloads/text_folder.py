@@ -1,4 +1,4 @@
-"""Validation of a folder of texts for recipe `language`, by names, sizes and first lines of its files. Pure."""
+"""Validation of a folder of text files for recipe `language`, by names, sizes and first lines of the files. Pure."""
 
 from __future__ import annotations
 
@@ -102,6 +102,6 @@ def _is_document(line: bytes) -> bool:
 def _check_tokens(spec: JobSpec, names: list[str]) -> None:
     """Raise Invalid if the trainer must learn a tokenizer, but the files contain tokens."""
     if names and value_of(LANGUAGE, spec.flags, "tokenizer") == "bpe":
-        problem = f"has rows of tokens, such as {json.dumps(names[0])}, but `tokenizer: bpe` is learnt from documents"
+        problem = f"has rows of tokens, such as {json.dumps(names[0])}, but `tokenizer: bpe` learns from documents"
         remedy = "write the tokenizer.json that the files were made with as `tokenizer`, or remove these files"
         raise Invalid("learnt_tokens", f"{problem}; {remedy}")

@@ -100,8 +100,7 @@ LISTINGS = (
     ),
     _aws("secret", "secretsmanager list-secrets", "SecretList", "Name", "secretsmanager/secret:Secret", labels="Tags"),
 )
-"""Resource kinds, from https://docs.aws.amazon.com/cli/latest/reference/, without those that AWS deletes with their
-owner."""
+"""Resource kinds, without kinds that AWS deletes with their owner: https://docs.aws.amazon.com/cli/latest/reference/"""
 DEPENDENT_LISTINGS = (
     _aws(
         "route table association",

@@ -64,7 +64,7 @@ class EksComponents:
 
 
 def build_components(config: EksConfig) -> EksComponents:
-    """Provision all cloud components. Return those that the rest of the platform uses."""
+    """Provision all cloud components. Return the components that the rest of the platform uses."""
     aws = pulumi_aws.Provider(
         "aws",
         region=config.region,

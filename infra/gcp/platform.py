@@ -1,4 +1,4 @@
-"""Platform `gke`: its components in the cloud, and those inside its cluster, such as compute classes."""
+"""Platform `gke`: components in the cloud, then components inside the cluster, such as compute classes."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class GkeComponents:
 
 
 def build_components(config: GkeConfig) -> GkeComponents:
-    """Provision all cloud components. Return those that the rest of the platform uses."""
+    """Provision all cloud components. Return the components that the rest of the platform uses."""
     project = ProjectServices("services", project=config.project).project
     plans = node_pools(config)
     account = NodeIdentity("nodes", project=project, cluster=config.name).email

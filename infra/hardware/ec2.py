@@ -38,7 +38,7 @@ https://docs.aws.amazon.com/global-infrastructure/latest/regions/aws-regions.htm
 https://docs.aws.amazon.com/global-infrastructure/latest/regions/aws-availability-zones.html
 """
 AWS_ZONES_BY_ACCOUNT = ("us-west-1",)
-"""Regions where each account has only some of the zones. The sources are those of `AWS_ZONES`."""
+"""Regions where each account has only some of the zones, from the sources of `AWS_ZONES`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,8 +132,8 @@ _CPU_SIZES: Mapping[str, tuple[int, int, int]] = {
 # Sources of `missing_memory`. m6i, c6i and r6i: Karpenter's table. r7i: 1212 MiB of 32 GiB, 4311 MiB of 128 GiB
 # (2i2c-org/infrastructure 63cd17e, node-capacity-info.json). g6: 3626 MiB of 64 GiB, at most 5.3 % (pytorch/ci-infra
 # pull requests 1082, 910). p4de: 1146004920Ki allocatable with 21122Mi of huge pages, like r5.24xlarge. p5: capacity
-# 2097112716Ki (aws-do-eks). No figures were found for g6e, g7e, p5en, p6-b200 and p6-b300. g6e and g7e use the figures
-# of g6, the others those of the newest CPU family.
+# 2097112716Ki (aws-do-eks). No figures were found for g6e, g7e, p5en, p6-b200 and p6-b300. g6e and g7e have the figures
+# of g6. The others have the figures of the newest CPU family.
 _NEWEST_CPU = (150, 34.5)
 """Memory that nodes of the newest CPU families do not report."""
 

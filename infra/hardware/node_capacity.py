@@ -51,7 +51,7 @@ def interface_pods(machine: Ec2Machine) -> int:
 def reserved_addresses(machine: Ec2Machine) -> int:
     """Return the number of subnet addresses that a node with few pods reserves.
 
-    aws-node keeps one complete network interface in reserve (WARM_ENI_TARGET=1), in addition to that of the pods:
+    aws-node keeps one complete network interface in reserve (WARM_ENI_TARGET=1), in addition to the pods' interface:
     aws/amazon-vpc-cni-k8s 0f77b52, docs/eni-and-ip-target.md. The count includes the primary address of each interface.
     EFA-only interfaces have no addresses.
     """
@@ -93,7 +93,7 @@ def eks_allocatable(machine: Ec2Machine, *, fabric: bool = False) -> Capacity:
 def gke_capacity(machine: MachineType) -> Capacity:
     """Return a lower bound of the CPUs and memory that a node with Container-Optimized OS reports.
 
-    The constants are those of kubernetes/autoscaler, cluster-autoscaler/cloudprovider/gce/gce_reserved.go,
+    The constants are from kubernetes/autoscaler, cluster-autoscaler/cloudprovider/gce/gce_reserved.go,
     CalculateKernelReserved. Google's autoscaler must know a node's memory before the node exists.
     """
     memory = machine.capacity.memory

@@ -108,7 +108,7 @@ DEFAULT_EKS_VERSION = "1.36"
 """Newest version in standard support.
 
 AWS has node images for it: awslabs/amazon-eks-ami 81fec2e, CHANGELOG.md:59-80 (AL2023 standard and NVIDIA, v20260714).
-EKS chooses the versions of its add-ons. Only `aws eks describe-addon-versions` lists those for 1.36.
+EKS chooses the versions of its add-ons. Only `aws eks describe-addon-versions` lists the add-on versions for 1.36.
 """
 
 EKS_STANDARD_PRICE, EKS_EXTENDED_PRICE = 0.10, 0.60

@@ -21,7 +21,7 @@ from infra.local.settings import (
     node_address,
 )
 
-LIFETIME = datetime.timedelta(days=365)
+CERTIFICATE_LIFETIME = datetime.timedelta(days=365)
 
 
 class Authority:
@@ -105,7 +105,7 @@ def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicK
         .public_key(key)
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(minutes=5))
-        .not_valid_after(now + LIFETIME)
+        .not_valid_after(now + CERTIFICATE_LIFETIME)
     )
 
 

@@ -109,7 +109,7 @@ class BuildahBuilder(EngineBuilder):
         images = cache_folder() / "images"
         self.layout = images / "layout"
         storage = ["--root", str(images / "buildah"), "--runroot", str(images / "buildah-run")]
-        # buildah writes layers of several GB here. Its default, /var/tmp, would keep those of an interrupted build.
+        # buildah writes layers of several GB here. Its default, /var/tmp, would keep layers of an interrupted build.
         self.temporary = images / "buildah-tmp"
         environment = ["env", f"TMPDIR={self.temporary}"]
         super().__init__(*PRIVATE_MOUNTS, *environment, "buildah", "--storage-driver", "overlay", *storage)

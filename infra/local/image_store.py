@@ -172,7 +172,7 @@ def main(store: str, changes: str) -> None:
 
 
 MODULES = CHECKOUT / "setup" / "go"
-PREFIX = "trainyard.local/operator-"
+OPERATOR_PREFIX = "trainyard.local/operator-"
 USER = 65532
 """User id of the program."""
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -184,12 +184,12 @@ def program_reference(name: str) -> str:
     digest = hashlib.sha256()
     for path in sorted((MODULES / name).glob("*")):
         digest.update(path.name.encode() + path.read_bytes())
-    return f"{PREFIX}{name}:{digest.hexdigest()[:16]}"
+    return f"{OPERATOR_PREFIX}{name}:{digest.hexdigest()[:16]}"
 
 
 def is_program(reference: str) -> bool:
     """Return True if this module creates the image."""
-    return reference.startswith(PREFIX)
+    return reference.startswith(OPERATOR_PREFIX)
 
 
 def stored_writer(reference: str) -> Writer:
@@ -197,7 +197,7 @@ def stored_writer(reference: str) -> Writer:
 
     Raises RuntimeError if set-up has not created this image.
     """
-    name = reference.removeprefix(PREFIX).partition(":")[0]
+    name = reference.removeprefix(OPERATOR_PREFIX).partition(":")[0]
     program = cache_folder() / "bin" / name / name
     if reference != program_reference(name) or not is_stored(name) or not program.is_file():
         raise RuntimeError(
@@ -216,7 +216,7 @@ def store_program(name: str, program: Path) -> None:
     reference = program_reference(name)
     with (cache_folder() / "images" / "lock").open("w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        prefix = f"{PREFIX}{name}:"
+        prefix = f"{OPERATOR_PREFIX}{name}:"
         stale = [stored for stored in stored_references() if stored.startswith(prefix) and stored != reference]
         change_store(reference, lambda target: write_archive(reference, program, target), remove=stale)
 

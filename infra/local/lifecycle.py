@@ -106,7 +106,7 @@ def saved_settings(folder: Path) -> ClusterSettings | None:
 
 
 def changed_keys(settings: ClusterSettings) -> str:
-    """Return the settings that differ from those of the running cluster; empty if it does not run."""
+    """Return the settings in which the running cluster differs; empty if the cluster does not run."""
     before = saved_settings(settings.folder)
     if before is None or not leftovers.processes(settings.folder):
         return ""

@@ -1,4 +1,4 @@
-"""Supervisor of programs. It starts them in order, restarts those that die, and reaps orphans as process 1."""
+"""Supervisor that starts programs in order, restarts programs that end, and reaps orphans as process 1."""
 
 from __future__ import annotations
 

@@ -279,9 +279,9 @@ def build_mounts() -> dict[Path, str]:
 
 LAYER_SOURCES = CHECKOUT / LAYER_FOLDER
 LAYER_REPOSITORY = f"{LOCAL_PREFIX}layer"
-KEPT_IMAGES = 4
+KEPT_LAYER_IMAGES = 4
 """Number of images with a job's layer that the store keeps, including the newest."""
-KEPT_SECONDS = 86_400
+KEPT_LAYER_SECONDS = 86_400
 """Seconds to keep a layer's source files after their last use."""
 FILES_FOLDER = "project"
 """Folder of the source files in the build context."""
@@ -340,7 +340,7 @@ def build_layer(layer: JobLayer, builder: EngineBuilder, reference: str, progres
         raise
     finally:
         shutil.rmtree(context)
-    store_built(builder, reference, progress, kept=KEPT_IMAGES)
+    store_built(builder, reference, progress, kept=KEPT_LAYER_IMAGES)
 
 
 def explanation(output: str) -> str:
@@ -368,7 +368,7 @@ def _write_files(files: Iterable[tuple[str, str]], folder: Path) -> None:
 
 
 def layer_inputs(layer: JobLayer) -> dict[str, str]:
-    """Return a layer as inputs of a resource. Write its source files to a folder, because the state cannot hold them."""
+    """Return a layer as inputs of a resource. Write its source files to a folder: they are too large for the state."""
     found = {"base": layer.base, "requirements": layer.requirements}
     if not layer.files:
         return found
@@ -384,7 +384,7 @@ def layer_inputs(layer: JobLayer) -> dict[str, str]:
     for other in folder.parent.iterdir():
         # Another program may remove this folder at the same time.
         with suppress(FileNotFoundError):
-            if other.stat().st_mtime < time.time() - KEPT_SECONDS:
+            if other.stat().st_mtime < time.time() - KEPT_LAYER_SECONDS:
                 shutil.rmtree(other, ignore_errors=True)
     return {**found, "files": str(folder)}
 

@@ -165,7 +165,7 @@ def test_script_with_too_large_neighbours_names_the_largest(tmp_path: Path, monk
     assert read_script("./train.py", tmp_path).num_bytes == 1001
     monkeypatch.setattr(user_files, "MAX_LAYER_BYTES", 1000)
     with pytest.raises(
-        ValueError, match=r"has source files next to it of 1,001 bytes.*largest are big\.json, small\.py"
+        ValueError, match=r"has 1,001 bytes of source files next to it.*largest are big\.json, small\.py"
     ):
         read_script("./train.py", tmp_path)
 

@@ -36,12 +36,12 @@ WRONG: dict[str, tuple[dict[str, str], str]] = {
     "files without splits": ({"a.txt": "text"}, "has no folder train;"),
     "a file named train": ({"train": "text", "test/a.txt": "text"}, "has no folder train;"),
     "no test": ({"train/a.txt": "text"}, "has no folder test;"),
-    "other suffixes": ({"train/a.md": "text", "train/b.TXT": "text"}, "has no file of text in train;"),
+    "other suffixes": ({"train/a.md": "text", "train/b.TXT": "text"}, "has no text file in train;"),
     "empty files": (
         {"train/a.txt": "", "train/b.jsonl": "", "test/a.txt": "text"},
-        'has only empty files of text in train, such as "train/a.txt"; allowed are train/',
+        'has only empty text files in train, such as "train/a.txt"; allowed are train/',
     ),
-    "empty test": ({"train/a.txt": "text", "test/a.txt": ""}, "has only empty files of text in test, such as"),
+    "empty test": ({"train/a.txt": "text", "test/a.txt": ""}, "has only empty text files in test, such as"),
     "lines that are not JSON": (
         {"train/a.jsonl": "text", "test/a.txt": "text"},
         '"train/a.jsonl", line 1 is not a document; allowed is {"text": "..."} in each line; create the file again',
@@ -138,7 +138,7 @@ def test_links_are_followed_and_pipes_are_skipped(tmp_path: Path) -> None:
     (folder / "train").mkdir()
     os.mkfifo(folder / "train" / "b.jsonl")
     (folder / "train" / "c.txt").symlink_to("absent.txt")
-    with pytest.raises(Invalid, match="no file of text in train"):
+    with pytest.raises(Invalid, match="no text file in train"):
         check_texts(spec(), folder)
     (folder / "train" / "more").symlink_to(folder / "other")
     check_texts(spec(), folder)

@@ -27,7 +27,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
 
 
 def operators_of(jobs: Iterable[JobSpec]) -> frozenset[str]:
-    """Return the names of all operators that the jobs need: those of their kinds, and Kueue for a queue."""
+    """Return the names of all operators that the jobs need: the operators of their kinds, and Kueue for queues."""
     return frozenset().union(*(KINDS[job.kind].operators | ({KUEUE} if job.queue else set()) for job in jobs))
 
 

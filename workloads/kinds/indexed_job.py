@@ -48,9 +48,9 @@ class IndexedJob(Kind):
         from workloads.command import RENDEZVOUS_PORT, host_command, process_layout, restarts_in_place
         from workloads.objects import (
             CONTAINER,
-            CREATED_IS_READY,
             QUEUE_PATH,
-            UNAWAITED,
+            SKIP_AWAIT,
+            WAIT_FOR_CREATION,
             Pod,
             failure_policy,
             metadata,
@@ -60,7 +60,7 @@ class IndexedJob(Kind):
 
         Service(
             f"{name}-hosts",
-            metadata=secondary_metadata(spec, placement, spec.name, UNAWAITED),
+            metadata=secondary_metadata(spec, placement, spec.name, SKIP_AWAIT),
             spec=ServiceSpecArgs(
                 cluster_ip="None",
                 publish_not_ready_addresses=True,
@@ -76,7 +76,7 @@ class IndexedJob(Kind):
             success = SuccessPolicyArgs(rules=[SuccessPolicyRuleArgs(succeeded_count=spec.elastic.min_hosts)])
         job = Job(
             f"{name}-job",
-            metadata=metadata(spec, placement, CREATED_IS_READY),
+            metadata=metadata(spec, placement, WAIT_FOR_CREATION),
             spec=JobSpecArgs(
                 completion_mode="Indexed",
                 completions=spec.hosts,

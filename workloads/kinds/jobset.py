@@ -26,7 +26,7 @@ SLICES = "worker"
 """Name of the set's one replicated job: a child Job for each slice."""
 FINAL_FAILURES = ("PodFailurePolicy", "DeadlineExceeded")
 """Reasons of a failed Job that fail the set too: a final exit code, or the deadline, counted from the last restart."""
-EXCLUSIVE = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gke-nodepool"}
+EXCLUSIVE_POOL_ANNOTATION = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gke-nodepool"}
 """Annotation that gives each slice a node pool of its own. Slices never share a pool, even in different jobs."""
 
 
@@ -119,15 +119,15 @@ class JobSet(Kind):
     def render(self, name: str, spec: JobSpec, placement: Placement, opts: ResourceOptions) -> Output[str]:
         """Create the JobSet."""
         from workloads.command import host_command, process_layout
-        from workloads.objects import CREATED_IS_READY, Pod, custom_job, metadata
+        from workloads.objects import WAIT_FOR_CREATION, Pod, custom_job, metadata
 
         layout = process_layout(spec)
         pod = Pod(command=host_command(spec, layout, placement.scheduling.nccl_environment))
-        exclusive = EXCLUSIVE if layout.slices > 1 else {}
+        exclusive = EXCLUSIVE_POOL_ANNOTATION if layout.slices > 1 else {}
         return custom_job(
             f"{name}-job",
             RESOURCE,
-            metadata(spec, placement, {**CREATED_IS_READY, **exclusive}),
+            metadata(spec, placement, {**WAIT_FOR_CREATION, **exclusive}),
             job_set(spec, layout, SLICES, job_template(spec, layout, placement, pod), suspend=spec.suspend or None),
             opts,
         )

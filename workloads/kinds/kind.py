@@ -67,7 +67,7 @@ class Resource:
 
 
 class Kind(ABC):
-    """A job kind. The defaults are those of a kind whose operator starts one pod per host and sets no variables."""
+    """Job kind. The defaults apply to a kind whose operator starts one pod per host and sets no variables."""
 
     name: str
     """Value of `kind` in a job's settings."""
@@ -156,7 +156,7 @@ class Kind(ABC):
         return max(suffixes, key=len)
 
     def problems(self, spec: JobSpec) -> Iterator[Problem]:
-        """Yield the conflicts between a job's settings that only this kind can have."""
+        """Yield the conflicts between a job's settings that only a job of this kind can have."""
         del spec
         yield from ()
 

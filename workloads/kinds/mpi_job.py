@@ -125,7 +125,7 @@ class MPIJob(Kind):
     def render(self, name: str, spec: JobSpec, placement: Placement, opts: ResourceOptions) -> Output[str]:
         """Create the MPIJob."""
         from workloads.command import host_command, process_layout
-        from workloads.objects import CREATED_IS_READY, Pod, custom_job, metadata, pod_template
+        from workloads.objects import WAIT_FOR_CREATION, Pod, custom_job, metadata, pod_template
 
         layout = process_layout(spec)
         host = host_command(spec, layout)
@@ -139,7 +139,7 @@ class MPIJob(Kind):
         return custom_job(
             f"{name}-job",
             RESOURCE,
-            metadata(spec, placement, CREATED_IS_READY),
+            metadata(spec, placement, WAIT_FOR_CREATION),
             MPIJobSpec(
                 launcher_creation_policy="WaitForWorkersReady",
                 mpi_implementation="OpenMPI",

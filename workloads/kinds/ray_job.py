@@ -53,9 +53,9 @@ GROUP = "hosts"
 INDEX_LABEL = "ray.io/worker-group-replica-index"
 OWN_COMMAND = {"ray.io/overwrite-container-cmd": "true"}
 """Annotation that makes the operator keep the command of a pod."""
-START = 'eval exec "$KUBERAY_GEN_RAY_START_CMD"'
+START_RAY = 'eval exec "$KUBERAY_GEN_RAY_START_CMD"'
 """Command that starts Ray in a pod. The operator sets the variable."""
-SUBMIT = (
+SUBMIT_DRIVER = (
     'export RAY_API_SERVER_ADDRESS="http://$RAY_DASHBOARD_ADDRESS"; '
     'until ray job submit --submission-id "$RAY_JOB_SUBMISSION_ID" --no-wait -- "$@" '
     '|| ray job status "$RAY_JOB_SUBMISSION_ID"; do sleep 2; done; '
@@ -217,7 +217,7 @@ class RayJob(Kind):
         from pulumi import ResourceOptions
 
         from workloads.command import JOIN_SECONDS, SHUTDOWN_MARGIN_SECONDS, host_command, process_layout
-        from workloads.objects import CREATED_IS_READY, Pod, custom_job, metadata, pod_template
+        from workloads.objects import WAIT_FOR_CREATION, Pod, custom_job, metadata, pod_template
 
         host = host_command(spec, process_layout(spec))
         seconds = {
@@ -233,7 +233,7 @@ class RayJob(Kind):
         return custom_job(
             f"{name}-job",
             RESOURCE,
-            metadata(spec, placement, {**CREATED_IS_READY, **OWN_COMMAND}),
+            metadata(spec, placement, {**WAIT_FOR_CREATION, **OWN_COMMAND}),
             RayJobSpec(
                 active_deadline_seconds=spec.deadline_seconds,
                 backoff_limit=0 if spec.interactive else spec.restarts,
@@ -251,7 +251,7 @@ class RayJob(Kind):
 def _submit(spec: JobSpec) -> tuple[str, ...]:
     from workloads.command import program
 
-    return ("sh", "-c", SUBMIT, "sh", *program(spec))
+    return ("sh", "-c", SUBMIT_DRIVER, "sh", *program(spec))
 
 
 def _cluster(spec: JobSpec, placement: Placement, host: Command) -> RayClusterSpec:
@@ -259,7 +259,7 @@ def _cluster(spec: JobSpec, placement: Placement, host: Command) -> RayClusterSp
     from workloads.command import with_nccl_environment
     from workloads.objects import Pod, pod_template
 
-    start = ("sh", "-c", START)
+    start = ("sh", "-c", START_RAY)
     # Without a restart policy, Kubernetes restarts Ray in the pod. The operator would recreate a failed pod at once.
     worker_start = with_nccl_environment(placement.scheduling.nccl_environment, start)
     head = Pod(command=replace(host, argv=start), role="head", capacity=HEAD, restart_policy=None)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 NODES = "node"
 """Name that Trainer v2 requires for the replicated job and the container that train."""
 RUNTIME = "TrainingRuntime"
-ANCESTOR = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
+ANCESTOR_LABEL = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
 """Label of the Job in which the operator sets the number of hosts and torchrun's environment."""
 RESOURCE = Resource(
     api_version="trainer.kubeflow.org/v1alpha1",
@@ -116,8 +116,8 @@ class TrainJob(Kind):
 
         from workloads.command import host_command, process_layout, uses_torchrun
         from workloads.objects import (
-            CREATED_IS_READY,
-            UNAWAITED,
+            SKIP_AWAIT,
+            WAIT_FOR_CREATION,
             Pod,
             custom_job,
             metadata,
@@ -127,13 +127,13 @@ class TrainJob(Kind):
 
         layout = process_layout(spec)
         pod = Pod(command=host_command(spec, layout, placement.scheduling.nccl_environment), container=NODES)
-        jobs = job_set(spec, layout, NODES, job_template(spec, layout, placement, pod, ANCESTOR))
+        jobs = job_set(spec, layout, NODES, job_template(spec, layout, placement, pod, ANCESTOR_LABEL))
         torch = TorchPolicy() if uses_torchrun(spec) else None
         runtime = CustomResource(
             f"{name}-runtime",
             api_version=RESOURCE.api_version,
             kind=RUNTIME,
-            metadata=secondary_metadata(spec, placement, None, UNAWAITED),
+            metadata=secondary_metadata(spec, placement, None, SKIP_AWAIT),
             spec=TrainingRuntimeSpec(
                 ml_policy=MLPolicy(num_nodes=layout.hosts, torch=torch), template=JobSetTemplate(spec=jobs)
             ).plain(),
@@ -143,7 +143,7 @@ class TrainJob(Kind):
         return custom_job(
             f"{name}-job",
             RESOURCE,
-            metadata(spec, placement, CREATED_IS_READY),
+            metadata(spec, placement, WAIT_FOR_CREATION),
             TrainJobSpec(
                 runtime_ref=reference,
                 suspend=spec.suspend or None,

@@ -157,7 +157,7 @@ class PyTorchJob(Kind):
     def render(self, name: str, spec: JobSpec, placement: Placement, opts: ResourceOptions) -> Output[str]:
         """Create the PyTorchJob."""
         from workloads.command import host_command, process_layout
-        from workloads.objects import CREATED_IS_READY, Pod, custom_job, metadata, pod_template
+        from workloads.objects import WAIT_FOR_CREATION, Pod, custom_job, metadata, pod_template
 
         layout = process_layout(spec)
         pod = Pod(
@@ -170,7 +170,7 @@ class PyTorchJob(Kind):
         return custom_job(
             f"{name}-job",
             PYTORCH_JOB,
-            metadata(spec, placement, CREATED_IS_READY),
+            metadata(spec, placement, WAIT_FOR_CREATION),
             PyTorchJobSpec(
                 elastic_policy=_elastic_policy(spec),
                 nproc_per_node=str(layout.processes_per_host),
@@ -266,7 +266,7 @@ class MXJob(Kind):
     def render(self, name: str, spec: JobSpec, placement: Placement, opts: ResourceOptions) -> Output[str]:
         """Create the MXJob."""
         from workloads.command import host_command, process_layout
-        from workloads.objects import CREATED_IS_READY, Pod, custom_job, metadata, pod_template
+        from workloads.objects import WAIT_FOR_CREATION, Pod, custom_job, metadata, pod_template
 
         command = host_command(spec, process_layout(spec))
         counts = {"scheduler": SCHEDULERS, "server": spec.parameter_servers, "worker": spec.hosts}
@@ -276,7 +276,7 @@ class MXJob(Kind):
         return custom_job(
             f"{name}-job",
             MX_JOB,
-            metadata(spec, placement, CREATED_IS_READY),
+            metadata(spec, placement, WAIT_FOR_CREATION),
             MXJobSpec(
                 job_mode="MXTrain",
                 mx_replica_specs={

@@ -239,7 +239,7 @@ def _unused_image_flags(spec: JobSpec) -> Iterator[Problem]:
         yield _problem("job.cache_dir.with_stream", spec, "cache_dir", message)
 
 
-_DIVIDED = ("heads", "kv_heads", "hidden", "context", "vocabulary")
+_DIVIDED_SIZES = ("heads", "kv_heads", "hidden", "context", "vocabulary")
 """Sizes that a tensor group divides among its ranks."""
 FLOAT8_MULTIPLE = 16
 """Divisor of the sizes of a float8 product, as in trainer/rules.py."""
@@ -273,7 +273,7 @@ def _units(spec: JobSpec) -> str:
 
 
 def _adapters(spec: JobSpec, sizes: dict[str, int]) -> Iterator[Problem]:
-    """Yield a problem for LoRA adapters without weights or too large for the model, or for an alpha without adapters."""
+    """Yield a problem for LoRA adapters without weights or above the model's size, or for an alpha without adapters."""
     rank = int(str(_value(spec, "lora_rank") or 0))
     if not rank:
         if _value(spec, "lora_alpha") is not None:
@@ -357,7 +357,7 @@ def _parallelism(spec: JobSpec, sizes: dict[str, int]) -> Iterator[Problem]:
         elif message := shard_problem(spec, shard, sizes["width"]):
             yield Problem("job.parallelism.shard_on_xla", path, message, text)
         return
-    for name in _DIVIDED:
+    for name in _DIVIDED_SIZES:
         if tensor and sizes[name] % tensor:
             message = f"has tensor={tensor}, which must divide {name}, {sizes[name]}; write a divisor of {sizes[name]}"
             yield Problem("job.parallelism.tensor", path, message, text)

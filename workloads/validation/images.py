@@ -39,7 +39,7 @@ def absolute_path(path: str) -> str:
 
 @functools.cache
 def python_files(image: str) -> frozenset[str]:
-    """Return the paths of the Python files in an image, without those of packages."""
+    """Return the paths of the Python files in an image, without files of packages."""
     paths = set()
     for source, target in BUILTIN_IMAGES.get(image, TRAINER_IMAGE).sources.items():
         source_path = CHECKOUT / source
