@@ -147,8 +147,8 @@ class JobSpec(Section):
     """Data of the job. On `local`, a folder of this machine, which pods see read-only as /data; elsewhere `gs://...`,
     `s3://...` or a path in the stack's bucket. A script finds it in `TRAINYARD_DATA`, a recipe as `data_dir`."""
     torchrun: bool = True
-    """Starts the script under torchrun. `false` starts it directly, once per host, for work other than training; the
-    image then needs no torch."""
+    """Start the script under torchrun; `false` starts it directly, once per host, for work other than training, and
+    the image then needs no torch."""
     accelerator: Accelerator | None = Field(default=None, examples=["nvidia-l4"])
     """GPU or TPU of each host: a GPU by GKE's name, such as `nvidia-tesla-v100`; a TPU by its accelerator type, such as
     `v4-32`, or by its generation (`v5e`) with `topology`. By default the job runs on CPUs."""
@@ -162,7 +162,7 @@ class JobSpec(Section):
     accelerators_per_host: Annotated[int, Field(ge=1, le=16)] | None = None
     """Number of GPUs of each host; by default 1 if `accelerator` is a GPU."""
     elastic: ElasticSpec | None = Field(default=None, examples=["{min_hosts: 1, max_hosts: 3}"])
-    """Lets hosts leave and join during training (`indexed-job`, `pytorch-job`); by default the number of hosts is
+    """Let hosts leave and join during training (`indexed-job`, `pytorch-job`); by default the number of hosts is
     fixed."""
     hosts: Annotated[int, Field(ge=1, le=10_000)] = Field(
         default_factory=default_hosts, json_schema_extra={"default": 1}
@@ -211,11 +211,11 @@ class JobSpec(Section):
     """Kubernetes PriorityClass of the hosts, which must exist in the cluster (`kubectl create priorityclass`); by
     default the cluster's default."""
     suspend: bool = False
-    """Creates the job without starting it, or stops its hosts; `false` starts it again, from its last checkpoint."""
+    """Create the job without starting it, or stop its hosts; `false` starts it again, from its last checkpoint."""
     interactive: bool = False
-    """Starts the hosts idle, for training by hand. Addresses, ranks and counts are in their environment."""
+    """Start the hosts idle, for training by hand. Addresses, ranks and counts are in their environment."""
     deadline_seconds: Annotated[int, Field(ge=1, le=31_536_000)] | None = Field(default=None, examples=[86400])
-    """Seconds after which the job is stopped, restarts included; a `jobset`, a `train-job` and a `ray-job` count again
+    """Maximum duration of the job in seconds, restarts included; a `jobset`, a `train-job` and a `ray-job` count again
     from each restart. By default there is no limit."""
     grace_seconds: Annotated[int, Field(ge=0, le=3600)] = 30
     """Seconds from the request to stop until a host is killed. Its training processes have 5 s less for their last
@@ -278,7 +278,7 @@ class JobSpec(Section):
 
     @property
     def bucket_folder(self) -> str:
-        """Name of its folders in the bucket: the flag `job`, else its own name."""
+        """Name of its folders in the bucket: the flag `job`, else the job's name."""
         return str(self.flags.get("job", self.name))
 
     @property

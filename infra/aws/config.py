@@ -84,7 +84,7 @@ class EksNetworkConfig(Section):
 
 
 class EksSystemPoolConfig(Section):
-    """Nodes for pods other than jobs, such as operators, DNS and metrics."""
+    """Nodes for system pods, such as operators, DNS and metrics."""
 
     machine_type: str = "m7i.large"
     """EC2 instance type."""
@@ -104,8 +104,7 @@ class EksPoolConfig(Section):
     capacity: EksCapacity = "on-demand"
     """Provisioning model: `on-demand`, `spot`, `reservation:cr-ID` or `capacity-block:cr-ID`."""
     zones: Annotated[tuple[EksZone, ...], ONE_OR_MANY] = ()
-    """Zones of the nodes; by default one zone for nodes that must be close together, and all of the platform's zones
-    for others."""
+    """Zones of the nodes; by default one zone for nodes that must be close together, else all zones of the platform."""
     efa: bool | None = None
     """Attach Elastic Fabric Adapters; by default true for two or more nodes of a type with EFA."""
     placement_group: bool | None = None
@@ -168,8 +167,8 @@ class EksConfig(Section):
     kubernetes_version: Annotated[
         str, match_pattern("eks_version", _VERSION, "must be a minor version in quotes, such as '1.36'")
     ] = DEFAULT_EKS_VERSION
-    """Minor version of Kubernetes of the control plane and all nodes; an existing cluster upgrades one minor version
-    at a time."""
+    """Kubernetes minor version of the control plane and all nodes; an existing cluster upgrades one minor version at a
+    time."""
     check_availability: bool = True
     """Reject versions, zones and instance types that are not in Trainyard's tables of 2026-11."""
     network: EksNetworkConfig = EksNetworkConfig()
@@ -193,7 +192,7 @@ class EksConfig(Section):
     deletion_protection: bool = False
     """Enable deletion protection in AWS; `make down` then fails until it is off."""
     system_pool: EksSystemPoolConfig = EksSystemPoolConfig()
-    """Nodes for pods other than jobs."""
+    """Nodes for system pods."""
     pools: tuple[EksPoolConfig, ...] = (EksPoolConfig(name="gpus"),)
     """Node groups for jobs."""
     bucket: EksBucketConfig = EksBucketConfig()

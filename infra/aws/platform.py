@@ -55,7 +55,7 @@ class EksComponents:
 
     cluster: EksCluster
     system: NodeGroup
-    """Nodes for pods other than jobs. Resources in the cluster wait for these nodes."""
+    """Nodes for system pods. Resources in the cluster wait for these nodes."""
     groups: list[NodeGroupPlan]
     identity: WorkloadIdentity
     bucket: CheckpointBucket

@@ -101,9 +101,11 @@ def _ranges(config: EksConfig) -> Iterator[Problem]:
     if 16 <= vpc.prefixlen <= 18:
         yield from _too_small_vpc(config, vpc)
     else:
-        yield Problem("eks.network.vpc_size", (*path, "vpc"), "must be a /16, /17 or /18", str(vpc))
+        yield Problem("eks.network.vpc_size", (*path, "vpc"), "must be a /16, /17 or /18; change the prefix", str(vpc))
     if not 12 <= services.prefixlen <= 24:
-        yield Problem("eks.network.services_size", (*path, "services"), "must be a /12 to /24", str(services))
+        yield Problem(
+            "eks.network.services_size", (*path, "services"), "must be a /12 to /24; change the prefix", str(services)
+        )
     for key, network, ranges in (("vpc", vpc, VPC_RANGES), ("services", services, SERVICE_RANGES)):
         if not any(network.subnet_of(range_) for range_ in ranges):
             message = f"is not a private range; write a range in {', '.join(map(str, ranges))}"
@@ -149,7 +151,7 @@ def _too_small_vpc(config: EksConfig, vpc: IPv4Network) -> Iterator[Problem]:
 def _zones_of_platform(config: EksConfig) -> Iterator[Problem]:
     zones = config.all_zones
     if len(set(zones)) != len(zones) or len(zones) not in (2, 3):
-        message = "must be two or three different zones"
+        message = "must be two or three different zones; add or remove zones"
         yield Problem("eks.zones.count", ("platform", "zones"), message, list(zones))
     region_zones = AWS_ZONES[config.region]
     for zone in zones:

@@ -106,7 +106,7 @@ class GkeNetworkConfig(Section):
 
 
 class SystemPoolConfig(Section):
-    """Nodes for pods other than jobs, such as operators, DNS and metrics."""
+    """Nodes for system pods, such as operators, DNS and metrics."""
 
     machine_type: str | None = None
     """Machine type; by default e2-standard-4, or n1-standard-8 in zones without E2."""
@@ -256,7 +256,7 @@ class GkeConfig(Section):
     """Protection by Pulumi's provider against deletion and replacement of the cluster; `make down` fails until it is
     off. gcloud and the console can still delete the cluster."""
     system_pool: SystemPoolConfig = SystemPoolConfig()
-    """Nodes for pods other than jobs."""
+    """Nodes for system pods."""
     pools: tuple[GkePoolConfig, ...] = (GkePoolConfig(name="gpus"),)
     """Node pools for jobs."""
     bucket: GkeBucketConfig = GkeBucketConfig()

@@ -134,7 +134,7 @@ def kubelet() -> container.NodePoolNodeConfigKubeletConfigArgs:
 
 
 class SystemNodePool(pulumi.ComponentResource):
-    """On-demand nodes in one zone, for pods other than jobs."""
+    """On-demand nodes in one zone, for system pods."""
 
     ready: pulumi.Output[str]
     """Id of the pool, known when it has its nodes."""

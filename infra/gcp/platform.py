@@ -70,7 +70,7 @@ class GkeComponents:
 
     cluster: GkeCluster
     system: SystemNodePool
-    """Nodes for pods other than jobs. Resources in the cluster wait for these nodes."""
+    """Nodes for system pods. Resources in the cluster wait for these nodes."""
     plans: list[NodePoolPlan]
     pools: Mapping[str, AcceleratorNodePool]
     """The pools for jobs by their names in GKE."""

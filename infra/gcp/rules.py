@@ -137,7 +137,7 @@ def _gpu(_config: GkeConfig, pool: GkePoolConfig, _plans: list[NodePoolPlan]) ->
 
 
 def _zones(config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> Iterator[Problem]:
-    """Require zones in the cluster's region that have the accelerator; sources in infra/hardware/gpus.py."""
+    """Check that zones are in the cluster's region and have the accelerator; infra/hardware/gpus.py has the sources."""
     plan = plans[0]
     zones = pool.zones or (config.zone,)
     if len(set(zones)) != len(zones):
@@ -159,7 +159,10 @@ def _zones(config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) ->
     uses_flex_start = any(model.is_flexible and not model.is_queued for model in pool.models)
     if flex_start_zones and uses_flex_start and (zone := next((z for z in zones if z not in flex_start_zones), None)):
         offered = ", ".join(sorted(flex_start_zones))
-        message = f"flex-start offers {name} only in {offered}, not in {zone}; `check_zones: false` skips this check"
+        message = (
+            f"flex-start offers {name} only in {offered}, not in {zone}; change `zones`, or write another capacity; "
+            "`check_zones: false` skips this check"
+        )
         yield pool_problem("gke.pool.flex_start_zone", pool, "capacity", message)
 
 
@@ -220,7 +223,7 @@ def _capacity(config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan])
         yield pool_problem("gke.pool.flex_start_tpu", pool, "capacity", message)
     min_minor = 33 if plan.tpu else 32
     if config.kubernetes_version and minor_of(config.kubernetes_version) < min_minor:
-        message = f"{dynamic[0]} requires platform.kubernetes_version 1.{min_minor} or newer"
+        message = f"{dynamic[0]} requires platform.kubernetes_version 1.{min_minor} or newer; raise that version"
         yield pool_problem("gke.pool.capacity_of_version", pool, "capacity", message)
     if pool.min_nodes:
         message = f"a pool with {dynamic[0]} must scale from 0; write 0 or remove it"
@@ -374,7 +377,7 @@ def _range_problems(config: GkeConfig) -> Iterator[Problem]:
             yield Problem("gke.network.public", ("platform", "network", key), message, str(network))
     for key, length in (("control_plane", 28), ("accelerators", 16)):
         if ranges[key].prefixlen != length:
-            message = f"must be a /{length}"
+            message = f"must be a /{length}; change the prefix"
             yield Problem("gke.network.fixed_size", ("platform", "network", key), message, str(ranges[key]))
     yield from _reserved_ranges(ranges)
     yield from _too_small_ranges(config, ranges)
@@ -392,7 +395,7 @@ def _reserved_ranges(ranges: dict[str, IPv4Network]) -> Iterator[Problem]:
             yield Problem("gke.network.docker_bridge", ("platform", "network", key), message, str(network))
     for key, (shortest, longest) in {"services": (16, 27), "pods": (9, 24)}.items():
         if not shortest <= ranges[key].prefixlen <= longest:
-            message = f"must be a /{shortest} to /{longest}"
+            message = f"must be a /{shortest} to /{longest}; change the prefix"
             yield Problem("gke.network.size", ("platform", "network", key), message, str(ranges[key]))
 
 
