@@ -72,7 +72,7 @@ class PoolNodes:
 
 
 Assignment = int | Problem | None
-"""Index of a pod group's pool, the problem if it fits in none, or None if several pools run it."""
+"""Index of a pod group's pool, the problem if no pool fits, or None if several pools run the group."""
 
 
 def unschedulable(pools: Sequence[PoolNodes], groups: Sequence[PodGroup]) -> list[Problem]:
@@ -194,7 +194,7 @@ def _spread(group: PodGroup, pools: Sequence[PoolNodes], free: list[Nodes]) -> t
 
 
 def _best_pool(group: PodGroup, pools: Sequence[PoolNodes], free: Sequence[Nodes]) -> int | Problem:
-    """Return the index of the most suitable pool for a job, or the problem if it fits in none."""
+    """Return the index of the most suitable pool for a job, or the problem if no pool fits."""
     matching = [index for index, pool in enumerate(pools) if _has_accelerators(pool, group)]
     if not matching:
         return _problem("capacity.job.accelerator_not_in_pools", group, "accelerator", _no_pool_message(group, pools))

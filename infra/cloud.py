@@ -39,7 +39,7 @@ class Quota:
     amount: int
     """Maximum amount that the platform needs."""
     source: str
-    """Page where the cloud documents it."""
+    """Page of the cloud that documents the quota."""
 
 
 QuotaNeeds = Counter[tuple[str, str, str]]
@@ -151,7 +151,7 @@ class Cloud(ABC):
     ) -> Platform:
         """Provision the platform for jobs that need `operators`, `images` and the jobs' `layers`.
 
-        Raises ValueError, with one problem per line, if this machine cannot run it.
+        Raises ValueError, with one problem per line, if this machine cannot run the platform.
         """
 
 

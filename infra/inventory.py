@@ -38,7 +38,7 @@ class Listing:
     name: str = "name"
     """Key of the name in a row. A row that is a string is the name."""
     id: str = ""
-    """Key of the provider's id, if it is not the name."""
+    """Key of the provider's id, if the id is not the name."""
     labels: str = "labels"
     """Key of the labels or tags."""
     tags: tuple[str, ...] = ()

@@ -9,7 +9,7 @@ _CPU = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>m?)")
 _MEMORY = re.compile(r"(?P<number>\d+)(?P<unit>Mi|Gi|Ti|M|G|T)")
 _BYTES = {"Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "M": 10**6, "G": 10**9, "T": 10**12}
 _MAX_QUANTITY = 2**50
-"""Limit of a quantity, in bytes or millicores. No host has more."""
+"""Maximum quantity, in bytes or millicores. No host has more."""
 LABEL_LIMIT = 63
 """Maximum length of a DNS label (RFC 1035 section 2.3.4). Kubernetes applies it to host names, Services and labels."""
 

@@ -34,7 +34,7 @@ _KEY_NAME = re.compile(r"(.*_)?(KEY|TOKEN)|WANDB")
 """Names of secrets and of other values, such as SORT_KEY and PAD_TOKEN. Only a random value counts as a secret
 under these names."""
 _RANDOM_TEXT = re.compile(r"(?=.*\d)(?=.*[A-Za-z])(?=.*[A-Za-z0-9+]{16})[\w+/=-]{20,}")
-"""Generated keys: long texts of letters and digits. Paths and labels, which consist of short words, do not match."""
+"""Generated keys: long strings of letters and digits. Paths and labels, which consist of short words, do not match."""
 _NOT_SECRET = re.compile(
     r"/[\w./-]+|[\w./-]+\.(json|pem|key|crt|txt|ya?ml)|true|false|none|null|<[^>]*>|\[\w{1,16}\]|\$[({].*|\d{1,3}|",
     re.IGNORECASE,
@@ -88,7 +88,7 @@ def may_be_secret(value: object, name: str = "") -> bool:
 
 
 def _flatten(value: object) -> str:
-    """Return a value's keys and values as one text."""
+    """Return a value's keys and values as one string."""
     if isinstance(value, Mapping):
         return " ".join(f"{key}: {_flatten(item)}" for key, item in value.items())
     if isinstance(value, Sequence) and not isinstance(value, str):

@@ -111,7 +111,7 @@ SKIP_CHECK_HINT = "; `check_availability: false` of the platform skips this chec
 """Ending of each message that depends on a table of a cloud's machine types, zones or regions."""
 
 SECRETS = "secrets"
-"""Settings key. Messages never show its values."""
+"""Settings key whose values messages never show."""
 
 CODE_NAMES = {
     "extra_forbidden": "unknown_key",

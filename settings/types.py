@@ -193,4 +193,4 @@ Text = Annotated[str, PlainValidator(_text)]
 NamespaceName = Annotated[DnsLabel, AfterValidator(_namespace)]
 """Namespace that a stack can create, change and delete."""
 ExistingClusterNamespace = Annotated[DnsLabel, AfterValidator(_existing_cluster_namespace)]
-"""Namespace of jobs in an existing cluster. The stack creates it, or it exists."""
+"""Namespace of jobs in an existing cluster. The namespace may exist already."""

@@ -73,7 +73,7 @@ def is_below(path: str, *folders: str) -> bool:
 LAUNCHER = ("python", "-m", "trainer.launch")
 """torchrun of the trainer's image. It exits with the code of the process that failed first."""
 TORCHRUN = ("python", "-m", "torch.distributed.run")
-"""torchrun of any image with torch. It exits with 1 for every exit code of its processes."""
+"""torchrun of any image with torch. It exits with 1 for every nonzero exit code of its processes."""
 IDLE = (
     "python",
     "-c",
@@ -85,7 +85,7 @@ RENDEZVOUS_PORT = 29500
 """torchrun's default port."""
 ETCD_PORT = 2379
 COMPLETION_INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
-"""Field of an Indexed Job's pod with its host's index. Kubernetes has it as a label only since 1.28."""
+"""Field of an Indexed Job's pod with its host's index. A label has the index only since Kubernetes 1.28."""
 CONTROLLER_UID = "metadata.labels['batch.kubernetes.io/controller-uid']"
 """Field of a Job's pod with the Job's uid. A later Job of the same name has another uid."""
 SLICE_INDEX = "metadata.annotations['jobset.sigs.k8s.io/job-index']"

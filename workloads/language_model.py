@@ -40,7 +40,7 @@ class Model:
 
     @property
     def kv_width(self) -> int:
-        """Numbers in a token's keys, and as many in its values."""
+        """Width of a token's keys, and of its values."""
         return self.width // self.heads * self.kv_heads
 
     @property

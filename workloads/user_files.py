@@ -290,7 +290,7 @@ DATA_PATH = "/data"
 BUCKET_REFERENCE = "$(TRAINYARD_BUCKET)"
 """Reference to the variable with the URL of the stack's bucket. Kubernetes expands it in a pod."""
 HIDDEN_FOLDERS = ("/dev", "/proc", "/run", "/sys", "/var/lib", "/var/log")
-"""Folders of this machine that nodes do not see as they are (infra/local/node.py)."""
+"""Folders of this machine that nodes hide or replace (infra/local/node.py)."""
 USER = 1000
 """User and group of the pods (workloads/objects.py)."""
 _URL = re.compile(r"(gs|s3)://[a-z0-9][-._a-z0-9]{1,220}(/[^?#*\x00-\x20\x7f]*)?")
@@ -357,7 +357,7 @@ def folder_source(data: str, project: Path) -> DataSource:
 
 
 def _is_readable(folder: Path) -> bool:
-    """Return True if the user of pods can list a folder and open its files. Pods mount it without the folders above."""
+    """Return True if the user of pods can list a folder and open its files. Its parent folders do not matter."""
     found = folder.stat()
     shift = 6 if found.st_uid == USER else 3 if found.st_gid == USER else 0
     return (found.st_mode >> shift) & 0o5 == 0o5

@@ -241,7 +241,7 @@ ACTIONS: Mapping[str, Sequence[str]] = {
         "aws:s3/bucketVersioning:BucketVersioning": "s3:PutBucketVersioning s3:GetBucketVersioning",
     }.items()
 }
-"""Pulumi type -> actions that the provider, or AWS for the caller, needs to create, import, change and delete it.
+"""Pulumi type -> actions to create, import, change and delete its resources, by the provider or by AWS itself.
 
 Sources: https://docs.aws.amazon.com/service-authorization/latest/reference/reference.html, and the calls of
 hashicorp/terraform-provider-aws 6.34.0 (f769145, internal/service) for each type in `simulation/facts/__main__.py`.

@@ -16,7 +16,7 @@ from infra.kubeconfig import one_context
 from infra.naming import cloud_labels, fit_name
 
 TIMEOUTS = pulumi.CustomTimeouts(create="60m", update="120m", delete="60m")
-"""Timeouts of the control plane. A regional one takes up to half an hour. An upgrade waits for its nodes."""
+"""Timeouts of the control plane. A regional control plane takes up to half an hour. An upgrade waits for the nodes."""
 WINDOW_ORIGIN = "2026-01-01"
 """Start date of the maintenance windows, in the past."""
 ACCOUNT_LIMIT = 30

@@ -23,7 +23,7 @@ from infra.naming import COMPUTE_CLASS_LABEL, QUEUED_LABEL
 
 CLOUD = "gcp"
 SYSTEM_MACHINES = ("e2-standard-4", "n1-standard-8")
-"""Default machine types of system nodes. A zone gets the first that it has."""
+"""Default machine types of system nodes. A zone uses the first type that it offers."""
 SYSTEM_DISK_GB = 100
 """Boot disk size of system nodes."""
 MAX_RUN_HOURS = 168
@@ -51,14 +51,14 @@ NAT_VMS = 32
 
 @dataclass(frozen=True, kw_only=True)
 class NodePoolPlan:
-    """Plan of a GKE node pool. A pool in the settings can need several."""
+    """Plan of a GKE node pool. A pool in the settings can need several plans."""
 
     name: str
     """Name in GKE."""
     pool: GkePoolConfig
     model: ProvisioningModel
     has_fallback: bool
-    """True if a ComputeClass chooses between several node pools of the pool."""
+    """True if the pool has several node pools, from which a ComputeClass chooses."""
     machine: MachineType
     gpu: str | None
     gpus: int

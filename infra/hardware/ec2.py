@@ -53,8 +53,8 @@ class Ec2Machine(MachineType):
     interfaces: int
     """Network interfaces of the first card.
 
-    awslabs/amazon-eks-ami 81fec2e, nodeadm/internal/kubelet/instance-info.jsonl. That file lacks P3, for which nodeadm
-    asks EC2: aws/amazon-vpc-cni-k8s pkg/vpc/vpc_ip_resource_limit.go.
+    awslabs/amazon-eks-ami 81fec2e, nodeadm/internal/kubelet/instance-info.jsonl. The file lacks P3, so nodeadm asks
+    EC2: aws/amazon-vpc-cni-k8s pkg/vpc/vpc_ip_resource_limit.go.
     """
     addresses: int
     """Addresses of each network interface, from the same source."""
@@ -84,7 +84,7 @@ class Ec2Family:
     machines: tuple[Ec2Machine, ...]
     """Instance types, smallest first."""
     quotas: tuple[Ec2Quota, Ec2Quota]
-    """Quotas of on-demand and reserved instances, and of spot instances."""
+    """Quota of on-demand and reserved instances, then quota of spot instances."""
     regions: frozenset[str] | None
     """Regions with the family. None if they are too many to list, which skips the check.
 

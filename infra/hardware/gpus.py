@@ -290,12 +290,12 @@ GCP_ZONES = frozenset[str]().union(
     *TPU_ZONES.values(),
     *GPU_ZONES.values(),
 )
-"""All zones, including those with accelerators only: https://cloud.google.com/compute/docs/regions-zones"""
+"""All zones, including zones with accelerators only: https://cloud.google.com/compute/docs/regions-zones"""
 GCP_REGIONS = frozenset(zone.rpartition("-")[0] for zone in GCP_ZONES)
 """All regions, from the same sources."""
 
 MISSING_FAMILIES: Mapping[str, frozenset[str]] = {"us-central2-b": frozenset({"e2"})}
-"""TPU zone -> machine families that it does not have: https://github.com/keras-team/kinetic/issues/305"""
+"""TPU zone -> machine families that the zone lacks: https://github.com/keras-team/kinetic/issues/305"""
 
 
 BRANDS = frozenset({"nvidia", "tesla"})

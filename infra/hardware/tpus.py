@@ -66,7 +66,7 @@ class TpuGeneration:
     flex_start_zones: frozenset[str]
     """Zones with flex-start, from the source of `flex_start`. Empty if the source lists none."""
     workload_policy: bool
-    """True if a workload policy has the topology of a slice. Otherwise the node pool's placement policy has it.
+    """True if a workload policy sets the topology of a slice. Otherwise the node pool's placement policy sets it.
 
     https://cloud.google.com/kubernetes-engine/docs/how-to/tpus, https://github.com/AI-Hypercomputer/xpk/pull/825
     """

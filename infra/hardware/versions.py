@@ -28,9 +28,9 @@ GKE_STANDARD_ENDS: Mapping[int, date] = {
 """Estimated end date of GKE's standard support of each minor version.
 
 https://cloud.google.com/kubernetes-engine/docs/release-schedule, as read in endoflife-date/endoflife.date,
-products/google-kubernetes-engine.md at commit 00fa52a3d91f (February 2026). GKE's page could not be read.
+products/google-kubernetes-engine.md at commit 00fa52a3d91f (February 2026). GKE's page was unavailable.
 
-The file has no dates of 1.36 and 1.37. GKE supports a version for 14 months after its release to the Regular channel
+The file has no dates for 1.36 and 1.37. GKE supports a version for 14 months after its release to the Regular channel
 (https://cloud.google.com/kubernetes-engine/versioning).
 """
 

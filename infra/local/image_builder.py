@@ -19,7 +19,7 @@ from typing import IO, Any
 from infra.local.settings import cache_folder
 
 INFO_SECONDS = 10
-"""Seconds to wait for the answer of an engine's daemon."""
+"""Seconds to wait for an answer from an engine's daemon."""
 PULL_SECONDS = 600
 LARGE_LAYER_BYTES = 50_000_000
 """Size above which `empty_large_layers` removes a layer that the image store has unpacked."""
@@ -232,9 +232,9 @@ def unpacked_layers(layout: Path) -> list[str]:
 def empty_large_layers(layout: Path, reference: str) -> list[str]:
     """Remove the image's large layers, which all nodes must have unpacked. Return the newly removed digests.
 
-    An empty sparse file replaces each layer. Its name is the digest of the layer's uncompressed content. The tool that
-    writes the layout (containers/image, `TryReusingBlob`) first looks for that name. If the file exists, the tool uses
-    that name in the next image and does not write the layer again.
+    An empty sparse file replaces each layer. The file's name is the digest of the layer's uncompressed content. The
+    tool that writes the layout (containers/image, `TryReusingBlob`) first looks for that name. If the file exists, the
+    tool uses that name in the next image and does not write the layer again.
     """
     unpacked = unpacked_layers(layout)
     large = {

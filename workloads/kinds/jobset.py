@@ -65,14 +65,14 @@ class FailurePolicy(Schema):
 
 @dataclass(frozen=True, kw_only=True)
 class SuccessPolicy(Schema):
-    """Condition for the set to be complete."""
+    """Condition under which the set is complete."""
 
     operator: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Network(Schema):
-    """Names of the hosts."""
+    """DNS names of the hosts."""
 
     publish_not_ready_addresses: bool
 

@@ -45,7 +45,7 @@ def listed_conditions(status: Object) -> list[Object]:
 
 @dataclass(frozen=True, kw_only=True)
 class Resource:
-    """The custom resource that is a job, and how to read its state."""
+    """Custom resource that is a job, and functions that read its state."""
 
     api_version: str
     """Group and version of its API."""
@@ -55,13 +55,13 @@ class Resource:
     complete: str = "Succeeded"
     """Type of the condition of a complete job."""
     is_running: Callable[[Object], bool]
-    """Function of its status: True if one of its hosts runs."""
+    """Function that returns True for a status with a running host."""
     hosts: Callable[[Object], int]
-    """Function of its spec: the number of its hosts."""
+    """Function that returns the number of hosts in a spec."""
     conditions: Callable[[Object], list[Object]] = listed_conditions
-    """Function of its status: its conditions."""
+    """Function that returns the conditions in a status."""
     suspend: tuple[str, ...] = ("suspend",)
-    """Path, below its spec, of the key that suspends it."""
+    """Path of the key in its spec that suspends it."""
     intermediates: tuple[str, ...] = ()
     """Plural names, in the same API, of the objects that it creates and that own its pods."""
 
@@ -74,7 +74,7 @@ class Kind(ABC):
     operators: frozenset[str] = frozenset()
     """Operators that its jobs need, named as in infra/operator_releases.py."""
     resource: Resource | None = None
-    """The custom resource that is a job; None for a Job of Kubernetes."""
+    """Custom resource that is a job; None for a Job of Kubernetes."""
     rendezvous: tuple[Rendezvous, ...] = ()
     """Rendezvous backends of torchrun, the default first; empty if the kind does not run torchrun."""
     is_elastic = False
@@ -109,7 +109,7 @@ class Kind(ABC):
     """Number that launchers add to exit codes that mean "run it again". The operator retries only codes from
     this number on."""
     operator_variables: tuple[str, ...] = ()
-    """Environment variables that its operator sets, or replaces by others."""
+    """Environment variables that its operator sets or replaces."""
     elastic_variables: tuple[str, ...] = ()
     """Further variables that its operator sets in elastic jobs."""
     reserved_variables: Mapping[str, str] = MappingProxyType({})
@@ -171,19 +171,19 @@ def numbered(role: str, count: int) -> Iterator[str]:
 
 
 def condition_is_true(condition: str) -> Callable[[Object], bool]:
-    """Return a function of a status: True if it has that condition."""
+    """Return a function that returns True for a status with that condition."""
     return lambda status: any(
         each["type"] == condition and each.get("status") == "True" for each in listed_conditions(status)
     )
 
 
 def any_job_runs(key: str) -> Callable[[Object], bool]:
-    """Return a function of a status that lists Jobs: True if one of them has running pods."""
+    """Return a function that returns True for a status with a Job that has running pods."""
     return lambda status: any(each.get("ready") or each.get("active") for each in status.get(key) or [])
 
 
 def replicas(key: str, *roles: str) -> Callable[[Object], int]:
-    """Return a function of a spec: the number of its pods of some roles."""
+    """Return a function that counts the pods of some roles in a spec."""
     return lambda spec: sum(spec[key][role].get("replicas", 1) for role in roles if role in spec[key])
 
 
