@@ -376,7 +376,7 @@ def disk_problems(needed: int) -> list[str]:
     if free >= needed:
         return []
     return [
-        f"disk: {free / 1e9:.1f} GB are free in {folder}, {math.ceil(needed / 1e9)} GB are needed; free space, "
+        f"disk: {free / 1e9:.1f} GB are free in {folder}, {math.ceil(needed / 1e9)} GB are needed; delete files, "
         "or set XDG_CACHE_HOME to a folder on a larger disk"
     ]
 

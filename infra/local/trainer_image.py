@@ -216,7 +216,7 @@ def build_from_base(builder: EngineBuilder, reference: str, progress: Progress) 
     sources = _sources(BUILTIN_IMAGES[name] if name else TRAINER_IMAGE)
     dockerfile = CHECKOUT / BUILTIN_IMAGES[name].dockerfile if name else TRAINER_FOLDER / "Dockerfile"
     if reference != _reference(repository, sources):
-        raise RuntimeError(f"image {reference}: the sources changed during the update; run `pulumi up` again")
+        raise RuntimeError(f"image {reference}: the sources changed during the update; run {make_command('up')} again")
     base = base_image(builder, progress)
     progress(f"building {reference}")
     context = _context(sources)
@@ -315,7 +315,7 @@ def layer_reference(layer: JobLayer) -> str:
 def build_layer(layer: JobLayer, builder: EngineBuilder, reference: str, progress: Progress) -> None:
     """Build and store the image of a layer. Raises LayerError if the packages do not fit the image."""
     if reference != layer_reference(layer):
-        raise RuntimeError(f"image {reference}: the sources changed during the update; run `pulumi up` again")
+        raise RuntimeError(f"image {reference}: the sources changed during the update; run {make_command('up')} again")
     base = base_reference(layer)
     if not builder.has(base):
         build_from_base(builder, base, progress)

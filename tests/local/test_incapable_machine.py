@@ -21,7 +21,7 @@ SMALL_DISK = (
     '"$@" && exit; ls -A /mnt; exit 1'
 )
 WITH_SMALL_DISK = ["unshare", "--mount", "sh", "-c", SMALL_DISK, "sh"]
-FULL_DISK = "disk: 0.0 GB are free in /mnt, 40 GB are needed; free space, or set XDG_CACHE_HOME"
+FULL_DISK = "disk: 0.0 GB are free in /mnt, 40 GB are needed; delete files, or set XDG_CACHE_HOME"
 
 
 @pytest.mark.parametrize(

@@ -245,6 +245,6 @@ def test_missing_weights_have_message_with_the_platforms_bucket(path: str) -> No
     assert (
         "copy it into the folder that `pulumi stack output bucket_url` names, and write its path below /bucket" in line
     )
-    assert line.endswith("; nothing is downloaded from Hugging Face's Hub")
+    assert line.endswith("; the trainer downloads nothing from Hugging Face's Hub")
     (line,) = error_lines(on(GKE, **LANGUAGE, flags={"init_from": path}))
     assert "copy it into a bucket and write its URL (s3:// or gs://)" in line

@@ -38,7 +38,7 @@ def folder_conflicts(spec: JobSpec) -> Iterator[Problem]:
     bucket = str(_value(spec, "bucket") or "")
     if bucket.startswith("file:///"):
         folder = posixpath.normpath(bucket.removeprefix("file://"))
-        remedy = "remove it, and the job uses the platform's bucket"
+        remedy = "remove it to use the platform's bucket"
         if is_below(folder, *HOST_FOLDERS):
             if spec.hosts > 1:
                 message = f"the {spec.hosts} hosts do not share this folder, but they write one checkpoint"
@@ -338,7 +338,7 @@ def _parallelism(spec: JobSpec, sizes: dict[str, int]) -> Iterator[Problem]:
     is_exact = AUTO not in groups.values() and "data" in groups
     if spec.elastic and text and (is_exact or ranks % product):
         message = (
-            f"must allow any number of hosts with {ranks} processes each: write sizes whose product divides {ranks}, "
+            f"must allow any number of hosts with {ranks} processes each; write sizes whose product divides {ranks}, "
             "without data or with data=auto"
         )
         yield Problem("job.parallelism.elastic", path, message, text)

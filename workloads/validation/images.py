@@ -183,7 +183,7 @@ def _missing_files(spec: JobSpec, name: str, *, pulls: bool) -> Iterator[Problem
                 f"{BUCKET_PATH}, or write `image:` with an image that has it"
             )
         if flag != "data_dir":
-            remedy += "; nothing is downloaded from Hugging Face's Hub"
+            remedy += "; the trainer downloads nothing from Hugging Face's Hub"
         message = f"is not in {_description(name)}; {remedy}"
         yield Problem(f"job.{flag}.not_in_image", ("flags", settings_key(spec, flag)), message, path)
 
