@@ -17,13 +17,13 @@ from tests.local.conftest import CHECKOUT, Kubectl, kubectl_of, port_above
 
 SETTINGS = ClusterSettings(name="follow", nodes=2, port=port_above(16500), owner=f"{CHECKOUT}/tests/commands")
 HOST_FOLDERS = ("usr", "lib", "lib64")
-"""Folders with this machine's programs, mounted into the pause image, so that pods can print without another image."""
+"""Folders of this machine that pods mount, because the pause image has no shell."""
 
 Apply = Callable[[dict[str, Any]], None]
 
 
 def job(name: str, script: str = "", **changes: Any) -> dict[str, Any]:
-    """Return an Indexed Job of one host whose container runs a shell script. Without a script it only waits."""
+    """Return an Indexed Job of one host that runs a shell script. Without a script, the host only waits."""
     container: dict[str, Any] = {
         "name": "trainer",
         "image": changes.pop("image", PAUSE_IMAGE),

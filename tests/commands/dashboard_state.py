@@ -19,7 +19,7 @@ NOW = START_TIME + 900
 
 
 def stamp(seconds: float) -> str:
-    """Return an API time some seconds after the start."""
+    """Return the time after these seconds, in the API's format."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(START_TIME + seconds))
 
 

@@ -1,4 +1,4 @@
-"""Calls of Google's provider for each type in a GKE stack, the permissions of each call, and roles with them."""
+"""API calls of Google's provider by resource type of a GKE stack, their permissions, and roles that grant these."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Calls:
-    """Calls for one type of resource. An import reads."""
+    """Calls for one type of resource. An import makes the calls in `read`."""
 
     source: str
-    """Source of its creation, below google-beta/services of terraform-provider-google-beta 93c65b2d."""
+    """Source file of the creation, below google-beta/services of terraform-provider-google-beta 93c65b2d."""
     api: str
     """API and version."""
     create: Sequence[str]
@@ -20,7 +20,7 @@ class Calls:
     """Calls of an update; empty if every change is a replacement."""
     delete: Sequence[str]
     more: Sequence[str] = ()
-    """Permissions for its side effects: it acts as the nodes' account, or calls another API."""
+    """Permissions for side effects, such as acting as the nodes' account or calling another API."""
 
     @property
     def methods(self) -> set[str]:
@@ -30,7 +30,7 @@ class Calls:
 
 
 def compute_calls(source: str, resource: str, operations: str = "regionOperations") -> Calls:
-    """Return the usual calls for a resource of Compute Engine. Each change is an operation."""
+    """Return the usual calls for a resource of Compute Engine. Each change starts an operation."""
     insert, patch, delete = ((f"{resource}.{each}", f"{operations}.get") for each in ("insert", "patch", "delete"))
     read = (f"{resource}.get",)
     return Calls(source=source, api="compute.beta", create=insert, read=read, update=patch, delete=delete)
@@ -247,8 +247,8 @@ PERMISSIONS: Mapping[str, Sequence[str]] = {
 """Method -> permissions that it needs according to Google's reference: gcp/map.json of iann0036/iam-dataset 2073fa52a
 (2026-08).
 
-An operation of Artifact Registry needs none. Reading and updating a bucket also need those of its policy, because of
-the access lists.
+An operation of Artifact Registry needs no permission. Reading or updating a bucket also needs the permissions of the
+bucket's policy, because the provider sets access lists.
 """
 
 
@@ -301,4 +301,4 @@ ROLES: Mapping[str, Sequence[str]] = {
         "serviceusage", operations="get", services="disable enable list"
     ),
 }
-"""Role -> those of these permissions that it contains: gcp/roles of the same data set."""
+"""Role -> the permissions above that the role contains: gcp/roles of the same data set."""

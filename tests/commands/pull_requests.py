@@ -52,7 +52,7 @@ def report(
 ) -> Report:
     """Return the report of a change of the stack or of other settings, with the running jobs of each pool.
 
-    `program` has inputs, by resource name, that a change of the program sets.
+    `program` maps a resource's name to the inputs that a change of the program sets.
     """
     config = parse(after)
     graph = [

@@ -48,7 +48,7 @@ class ScriptedPlugin(provider_pb2_grpc.ResourceProviderServicer):
         return provider_pb2.CreateResponse(properties=request.properties)
 
     def Diff(self, request: provider_pb2.DiffRequest, context: grpc.ServicerContext) -> provider_pb2.DiffResponse:
-        """Replace a resource for the inputs in the file, crash at an unknown one, otherwise update.
+        """Plan a replacement if an input in the file changes, otherwise an update. Crash at an unknown input in the file.
 
         Paths under `compute` change in every plan, like values that only the cloud knows and the state lacks.
         """

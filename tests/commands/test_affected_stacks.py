@@ -1,4 +1,4 @@
-"""Selection of the stacks that the changed files affect, and of those that they remove."""
+"""Stacks that changed files affect, and stacks that they remove."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ truncate -s -$FREE_BYTES "$0/filler"
 """
 """Script that runs a command with the project on a disk with FREE_BYTES left."""
 SECRET_SIGNATURE = "1b47061264138c4ac30d75fd1eb44270"
-"""Value of `SECRET_KEY` in a secret value."""
+"""Value by which Pulumi marks an object as a secret."""
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ def test_down_on_a_full_disk_names_a_file_and_says_to_free_space(project: Projec
     *_, last = done.stderr.splitlines()
     assert last.startswith(f"make down: {project.state.parents[2]}/")
     assert last.endswith(": No space left on device; free some disk space, then run the command again")
-    assert "Resources:" not in done.stdout, "Pulumi's table has no reason"
+    assert "Resources:" not in done.stdout, "Pulumi's table must be hidden, because it shows no reason"
 
 
 @pytest.mark.parametrize(

@@ -251,7 +251,7 @@ def test_copy_follows_links_to_folders(bucket: Bucket, tmp_path: Path) -> None:
 def test_copy_from_a_cloud_that_fails_leaves_no_file(
     url: str, program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # gcloud creates the copied folder inside the last argument; aws writes its files there.
+    # gcloud creates the copied folder inside the last argument; aws writes the folder's files directly into it.
     folder = "$last/step-000000020" if program == "gcloud" else "$last"
     body = f'for last; do :; done; mkdir -p "{folder}"; touch "{folder}/checkpoint.json"'
     set_program(tmp_path, monkeypatch, program, f"{body}; echo 'No space left on device' >&2; exit 1")
@@ -266,7 +266,7 @@ def test_copy_from_a_cloud_that_fails_leaves_no_file(
 @pytest.mark.parametrize("to", ["bucket", "bucket/export", "link", "."])
 def test_copy_results_into_the_bucket_is_rejected(bucket: Bucket, tmp_path: Path, to: str) -> None:
     (tmp_path / "link").symlink_to("bucket")
-    if to == ".":  # The copies would be in the bucket, but not their folder.
+    if to == ".":  # Here the folder contains the bucket, and the copies would still be in the bucket.
         tmp_path.joinpath("bucket").rename(tmp_path / "checkpoints")
         bucket = Bucket(url=f"file://{tmp_path}/checkpoints", is_cluster_local=True)
     before = files_of(tmp_path)

@@ -18,9 +18,9 @@ from commands.monitor.pod_state import PodState
 from commands.status import Snapshot
 
 AWS_KEY = "AKIA" + "Q" * 16
-# These texts are concatenated, so that detect-secrets does not find them.
+# These texts are concatenated to hide them from detect-secrets.
 WEB_TOKEN = ".".join(("ey" + "JhbGciOiJSUzI1NiJ9", "ey" + "Jpc3MiOiJrdWJlIn0", "c2lnbmF0dXJl"))
-MARK = "RSA PRIVATE " + "KEY-----"
+KEY_LABEL = "RSA PRIVATE " + "KEY-----"
 PASSWORD = "correct-horse-7"
 
 
@@ -37,7 +37,7 @@ PASSWORD = "correct-horse-7"
         (f"DB_PASSWORD='two {PASSWORD}", PASSWORD),
         (f"get https://example.com/x?page=1&api_key={PASSWORD}", PASSWORD),
         (f"Authorization: Basic {PASSWORD}", PASSWORD),
-        (f"-----BEGIN {MARK}\nMIIabc\n-----END {MARK}", "MIIabc"),
+        (f"-----BEGIN {KEY_LABEL}\nMIIabc\n-----END {KEY_LABEL}", "MIIabc"),
         ("https://me:" + "hunter22@example.com/x", "hunter22"),
     ],
 )
@@ -164,7 +164,7 @@ def test_bundle_of_an_unknown_stack_writes_no_archive(monkeypatch: pytest.Monkey
     with pytest.raises(UnknownStack, match=r"Pulumi\.nosuch\.yaml: no such file; .* has: dev; name one"):
         doctor.bundle(tmp_path / "b.tar.gz")
     assert not (tmp_path / "b.tar.gz").exists()
-    # A stack can outlive its settings file. This one has no nodes.
+    # A stack can outlive its settings file.
     snapshot = Snapshot(nodes=[], unseen="", advice="", jobs=[], rows=[])
     monkeypatch.setattr("commands.status.take_snapshot", lambda *_words: snapshot)
     cluster = SimpleNamespace(events=lambda: [], pods=lambda _jobs: [])

@@ -112,7 +112,7 @@ def test_watcher_with_newer_outputs_shows_added_and_removed_jobs(cluster: FakeCl
         names.append([job["name"] for job in found["jobs"]])
         assert bool(found["jobs"][0]["charts"]) == ("digits" in jobs)
     assert names == [["digits"], ["digits", "nightly"], ["nightly"]]
-    # The second observation reads only the newest lines of the log: it kept the curves of `digits`.
+    # The watcher kept the curves of `digits`, so later observations read only the newest lines of the log.
     assert cluster.requests[0] is None
     assert None not in cluster.requests[1:]
 
@@ -196,7 +196,7 @@ def job_started(seconds: float, **changes: Any) -> JobState:
 
 
 def shares(feed: JobFeed) -> dict[str, Any]:
-    """Return the numbers of a time line 100 seconds after the last event."""
+    """Return the run's times 100 seconds after the last event."""
     now = job_of(document(observed(metrics={"digits": feed.metrics()}, time=START_TIME + 600)))
     return {key: now[key] for key in ("seconds", "since", "uncertain_gaps")}
 
@@ -207,7 +207,7 @@ def write_lines(path: Path, events: list[dict[str, Any]]) -> None:
         opened.write("".join(f"{json.dumps(each)}\n" for each in events))
 
 
-def test_feed_that_begins_after_a_resume_has_the_times_of_one_that_saw_the_first_start(tmp_path: Path) -> None:
+def test_feed_that_begins_after_a_resume_has_the_times_of_an_earlier_feed(tmp_path: Path) -> None:
     early, late, file = JobFeed(tmp_path), JobFeed(tmp_path), tmp_path / "rank-0.jsonl"
     write_lines(file, [event("start", 40), *(train(step, 50 + step) for step in range(100))])
     early.submit(job_started(0), [])

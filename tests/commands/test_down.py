@@ -18,7 +18,7 @@ from infra.local.settings import stack_cluster
 STACK_URN = "urn:pulumi:mine::trainyard::pulumi:pulumi:Stack::trainyard-mine"
 JOB_URN = "urn:pulumi:mine::trainyard::trainyard:workloads:TrainingJob::digits"
 BUCKET_URN = "urn:pulumi:mine::trainyard::gcp:storage/bucket:Bucket::bucket"
-KEPT = "kept"
+KEEP_FILE = "kept"
 """File in the test's folder that makes the stack keep its bucket."""
 CLUSTER_URN = "urn:pulumi:mine::trainyard::trainyard:local:LocalCluster$pulumi-python:dynamic:Resource::local-processes"
 
@@ -36,7 +36,7 @@ def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str,
     resources: list[dict[str, Any]] = [{"urn": urn} for urn in (STACK_URN, JOB_URN)]
 
     def read_deployment(_stack: str) -> dict[str, Any]:
-        keeps = (tmp_path / KEPT).exists()
+        keeps = (tmp_path / KEEP_FILE).exists()
         return {"resources": [*resources, {"urn": BUCKET_URN, "retainOnDelete": keeps}]}
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -66,7 +66,7 @@ def test_down_ends_jobs_first_and_prints_kept_bucket(
     if platform:
         write_settings(tmp_path, platform)
     if keep:
-        (tmp_path / KEPT).touch()
+        (tmp_path / KEEP_FILE).touch()
     assert down.destroy("mine")
     jobs, rest = [words for words in commands if words[0] == "destroy"]
     assert JOBS_TARGET in jobs

@@ -61,13 +61,15 @@ def test_pod_of_a_job_without_running_pods_says_what_to_do(
     assert str(raised.value) == message.replace(": ", ": no pod of this rank is running: ", 1)
 
 
-LOST = 'E1127 01:51:12.000000   42 websocket.go:296] "Unknown stream" err="websocket: close 1006 (abnormal closure)"'
+LOST_CONNECTION = (
+    'E1127 01:51:12.000000   42 websocket.go:296] "Unknown stream" err="websocket: close 1006 (abnormal closure)"'
+)
 
 
 @pytest.mark.parametrize(
     ("script", "expected"),
     [
-        (f"echo '{LOST}' >&2; exit 1", (1, True)),
+        (f"echo '{LOST_CONNECTION}' >&2; exit 1", (1, True)),
         ("echo websocket: close >&2; exit 1", (1, False)),
         ("true", (0, False)),
     ],
@@ -83,7 +85,7 @@ def test_exec_with_a_lost_connection_names_the_reason_and_make_status(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     kubectl = tmp_path / "kubectl"
-    kubectl.write_text(f"#!/bin/sh\necho '{LOST}' >&2\nexit 1\n", encoding="utf-8")
+    kubectl.write_text(f"#!/bin/sh\necho '{LOST_CONNECTION}' >&2\nexit 1\n", encoding="utf-8")
     kubectl.chmod(0o755)
     monkeypatch.setattr(jobs, "stack_environment", lambda: {"PATH": f"{tmp_path}:/usr/bin:/bin"})
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")

@@ -1,4 +1,4 @@
-"""Record of a run: source state, price, digest of the plan, and writing it to the bucket."""
+"""Run record: its source state, price and plan digest, and the bucket that it is written to."""
 
 from __future__ import annotations
 

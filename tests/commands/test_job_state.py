@@ -24,7 +24,7 @@ EXAMPLES = {
 """Job kind -> golden example."""
 HOSTS = {"pytorch-job": 2, "mpi-job": 2, "mx-job": 4, "jobset": 8, "train-job": 2, "ray-job": 4}
 RAY_STATES = {"Succeeded": "Complete", "Restarting": "Retrying"}
-"""Condition -> the deployment status of a RayJob with the same meaning, if the names differ."""
+"""Condition -> deployment status of a RayJob, if the names differ."""
 
 
 def job(kind: str, *conditions: tuple[str, str], **status: Any) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def job(kind: str, *conditions: tuple[str, str], **status: Any) -> dict[str, Any
 
 
 def ray_status(*conditions: tuple[str, str]) -> dict[str, Any]:
-    """Return the status of a RayJob for the last condition that is true. RayJobs have no conditions."""
+    """Return the status of a RayJob that corresponds to the last true condition. RayJobs have no conditions."""
     true = [name for name, value in conditions if value == "True"]
     if not true:
         return {"jobDeploymentStatus": "Initializing"}

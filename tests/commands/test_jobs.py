@@ -1,4 +1,4 @@
-"""Stop, resume and rerun of jobs: once on a real cluster; requests, errors, questions and messages without one."""
+"""Stop, resume and rerun of jobs: once on a real cluster; requests, errors, questions and messages without a cluster."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_set_suspended_of_a_queued_job_without_a_workload_is_an_error() -> None:
 
 @pytest.fixture
 def stack(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """Return the stack of all commands, with one job. A test sets its state as `current`."""
+    """Return the stack of all commands, with one job. Tests set the job's state as `current`."""
     made = SimpleNamespace(name="local", job="digits", outputs={"bucket_url": "file:///bucket", "run_records": {}})
     made.state = lambda: made.current
     made.command = lambda target, **variables: make_command(target, JOB="digits", **variables)
@@ -283,7 +283,7 @@ def test_rerun_without_fresh_keeps_the_checkpoints(
 
 
 def write_curves(folder: Path) -> list[str]:
-    """Write what a job's runs write into its folder, next to that of another job. Return the paths."""
+    """Write files as runs of two jobs leave them. Return the paths."""
     paths = ["digits/metrics/rank-0.jsonl", "digits/tensorboard/events", "digits/run-record.json", "other/metrics/r"]
     for path in paths:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)

@@ -29,7 +29,7 @@ def test_resources_in_reads_the_output_of_gcloud_and_aws() -> None:
 
 
 class Account:
-    """Fake of a cloud's command, with an answer for each beginning of a command line."""
+    """Fake of a cloud's command, with an answer for each command-line prefix."""
 
     def __init__(self, answers: dict[str, Any]) -> None:
         self.answers, self.commands = answers, list[str]()

@@ -17,13 +17,13 @@ from commands.environment import StackBusy
 from commands.monitor.cluster import ClusterRemoved, Forbidden, Unreachable
 from commands.stack_files import explain_locks, free_locks, only_command, owners_in
 
-MARK = "/checkout:dev"
-SINCE = "2026-11-24T10:00:00Z"
+STACK_MARK = "/checkout:dev"
+LOCK_TIME = "2026-11-24T10:00:00Z"
 LOCK_FOLDER = ".pulumi/locks/organization/trainyard/dev"
 LOCKED_ERROR = f"""error: the stack is currently locked by 2 lock(s). Either wait for the other process(es) to end or \
 delete the lock file with `pulumi cancel`.
-  s3://bucket/{LOCK_FOLDER}/a.json: created by ann@elsewhere (pid 7) at {SINCE}
-  file:///a%20b/{LOCK_FOLDER}/b.json: created by bob@{socket.gethostname()} (pid 1) at {SINCE}
+  s3://bucket/{LOCK_FOLDER}/a.json: created by ann@elsewhere (pid 7) at {LOCK_TIME}
+  file:///a%20b/{LOCK_FOLDER}/b.json: created by bob@{socket.gethostname()} (pid 1) at {LOCK_TIME}
 """
 
 
@@ -55,7 +55,7 @@ def engine(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 def lock(lock_folder: Path, pid: int, host: str = "") -> Path:
     """Write a lock of this machine or of another host. Return its file."""
     path = lock_folder / f"{pid}.json"
-    owner = {"pid": pid, "username": "ann", "hostname": host or socket.gethostname(), "timestamp": SINCE}
+    owner = {"pid": pid, "username": "ann", "hostname": host or socket.gethostname(), "timestamp": LOCK_TIME}
     path.write_text(json.dumps(owner), encoding="utf-8")
     Path(f"{path}.attrs").write_text("{}", encoding="utf-8")
     return path
@@ -63,13 +63,13 @@ def lock(lock_folder: Path, pid: int, host: str = "") -> Path:
 
 def free_all(folder: Path, *, is_shared: bool = False) -> list[str]:
     """Free the locks of stack `dev`. Return the messages."""
-    return free_locks(folder, "trainyard", "dev", MARK, is_shared=is_shared)
+    return free_locks(folder, "trainyard", "dev", STACK_MARK, is_shared=is_shared)
 
 
 def test_free_locks_of_a_dead_owner_removes_the_lock(tmp_path: Path, lock_folder: Path, dead_pid: int) -> None:
     lock(lock_folder, dead_pid)
     (message,) = free_all(tmp_path)
-    assert f"removed the lock of a `pulumi` (pid {dead_pid}, since {SINCE}) that is dead" in message
+    assert f"removed the lock of a `pulumi` (pid {dead_pid}, since {LOCK_TIME}) that is dead" in message
     assert list(lock_folder.iterdir()) == []
 
 
@@ -111,20 +111,20 @@ def test_free_locks_removes_a_damaged_lock_except_on_a_shared_backend(
 
 def test_free_locks_keeps_the_locks_of_other_projects(tmp_path: Path, lock_folder: Path, dead_pid: int) -> None:
     path = lock(lock_folder, dead_pid)
-    assert free_locks(tmp_path, "other", "dev", MARK, is_shared=False) == []
+    assert free_locks(tmp_path, "other", "dev", STACK_MARK, is_shared=False) == []
     assert path.exists()
 
 
 def test_owners_in_a_pulumi_error_returns_every_owner() -> None:
     first, second = owners_in(LOCKED_ERROR)
-    assert (first.user, first.host, first.pid, first.since) == ("ann", "elsewhere", 7, SINCE)
+    assert (first.user, first.host, first.pid, first.since) == ("ann", "elsewhere", 7, LOCK_TIME)
     assert (first.is_here, second.is_here) == (False, True)
     assert owners_in("error: no stack named 'dev' found") == []
 
 
 def test_explain_of_a_dead_owner_on_a_shared_backend_names_the_command() -> None:
     _, dead = owners_in(LOCKED_ERROR)
-    assert "it is dead; remove its lock with `make shell STACK=dev`" in explain_locks("dev", [dead], MARK)
+    assert "it is dead; remove its lock with `make shell STACK=dev`" in explain_locks("dev", [dead], STACK_MARK)
 
 
 HOLDER_PROGRAM = """
@@ -177,11 +177,11 @@ def test_only_command_writes_its_pid_and_clears_it_afterwards(tmp_path: Path) ->
     assert file.read_text(encoding="utf-8") == ""
 
 
-REFUSED = "the API server does not answer: [Errno 111] Connection refused"
-PARTLY_DOWN = "the stack is partly down: its cluster was removed; `make up` starts it again"
+CONNECTION_REFUSED = "the API server does not answer: [Errno 111] Connection refused"
+CLUSTER_REMOVED = "the stack is partly down: its cluster was removed; `make up` starts it again"
 
 
-@pytest.mark.parametrize("error", [Unreachable(REFUSED), ClusterRemoved(PARTLY_DOWN)])
+@pytest.mark.parametrize("error", [Unreachable(CONNECTION_REFUSED), ClusterRemoved(CLUSTER_REMOVED)])
 def test_report_of_an_unreachable_cluster_while_down_runs_names_down(
     error: Unreachable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,7 +197,7 @@ def test_report_of_an_unreachable_cluster_while_down_runs_names_down(
 
 
 def test_report_of_an_unreachable_cluster_says_how_to_start_it() -> None:
-    assert Unreachable(REFUSED).report() == (
-        f"the cluster is not running: {REFUSED}; `make up` starts it again, `make down` removes the stack"
+    assert Unreachable(CONNECTION_REFUSED).report() == (
+        f"the cluster is not running: {CONNECTION_REFUSED}; `make up` starts it again, `make down` removes the stack"
     )
     assert Forbidden("the API server answers 403").report() == "the API server answers 403"

@@ -1,4 +1,4 @@
-"""Permissions of the workflows' identities: enough for every kind in a stack, only existing actions, and no more."""
+"""Permissions of the workflows' identities: they cover every kind in a stack, exist, and are all needed."""
 
 from __future__ import annotations
 

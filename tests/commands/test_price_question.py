@@ -32,7 +32,7 @@ def preview(*steps: tuple[str, str]) -> str:
 
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return the list of a user's answers. If it is empty, there is no terminal."""
+    """Return the list of a user's answers. An empty list means that there is no terminal."""
     answers: list[str] = []
     monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: bool(answers)))
     monkeypatch.setattr("builtins.input", lambda _question: answers.pop(0))
@@ -101,7 +101,7 @@ def test_missing_quota_with_exactly_enough_is_empty() -> None:
 
 
 def set_history(monkeypatch: pytest.MonkeyPatch, values: Mapping[str, Any], result: str) -> None:
-    """Make the plan enlarge one pool. Make the stack's last update one with these settings and this result."""
+    """Make the plan enlarge one pool. Set the settings and the result of the stack's last update."""
     config = {f"trainyard:{key}": {"value": json.dumps(value), "objectValue": value} for key, value in values.items()}
     history = json.dumps([{"kind": "update", "result": result, "config": config}])
     plan = preview(("same", "gcp:compute/network:Network"), ("update", POOL))

@@ -83,12 +83,12 @@ def test_rank_that_the_job_does_not_have_is_an_error_with_its_ranks(tmp_path: Pa
         read_trace(bucket(tmp_path), "profiles/digits", "digits", 9, ranks=2)
     with pytest.raises(ProfileError, match="add `profile_steps: 10-15`"):
         read_trace(bucket(tmp_path), "profiles/digits", "digits", 1, ranks=2)
-    # The trace of a run with more ranks.
+    # The trace is of a run with more ranks.
     source = bucket(tmp_path, "steps-5-9.json.gz")
     assert read_trace(source, "profiles/digits", "digits", 0, ranks=0)[1]
 
 
-def test_traces_of_xla_are_for_tensorboard(tmp_path: Path) -> None:
+def test_read_trace_of_xla_names_make_tensorboard(tmp_path: Path) -> None:
     (tmp_path / "profiles" / "digits" / "proc_0").mkdir(parents=True)
     with pytest.raises(ProfileError, match="make tensorboard JOB=digits"):
         read_trace(bucket(tmp_path), "profiles/digits", "digits", 0)

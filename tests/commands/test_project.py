@@ -200,7 +200,7 @@ def test_init_writes_a_valid_stack_for_each_pool(key: tuple[str, str], tmp_path:
     assert config.cloud.cost_estimate().unpriced == ()
 
 
-def test_init_with_answers_from_questions_writes_and_names_the_next_command(
+def test_init_writes_the_stack_and_names_the_next_command(
     project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(project, {"train.py": "print(1)\n", "helper.py": ""})

@@ -44,7 +44,7 @@ Show = Callable[..., list[str]]
 
 @pytest.fixture
 def show(tmp_path: Path) -> Show:
-    """Return a function that returns the lines about events, without the first line and the two last."""
+    """Return a function that returns the lines about events, without the first line and the last two."""
 
     def lines(*events: dict[str, Any], status: int = 0, log: str = "") -> list[str]:
         out = io.StringIO()

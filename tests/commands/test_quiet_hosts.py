@@ -1,4 +1,4 @@
-"""Follower of a simulated cluster and clock: quiet hosts, jobs without pods, stopped jobs, results, unknown names."""
+"""Follower with a simulated cluster and clock: quiet hosts, jobs without pods, stopped jobs, results, unknown names."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ def test_rank_that_no_host_has_is_rejected_with_the_ranks() -> None:
         (9, "RANK=9: no host has this rank; the ranks are 0 to 1"),
     ],
 )
-def test_rank_whose_pod_was_deleted_is_told_from_a_rank_that_never_was(rank: int, message: str) -> None:
+def test_check_rank_of_a_deleted_pod_differs_from_a_rank_that_never_existed(rank: int, message: str) -> None:
     with pytest.raises(StackNotFound, match=message):
         follow_module.check_rank(rank, HOSTS[1:], {"ok": replace(JOB, state="failed")})
 

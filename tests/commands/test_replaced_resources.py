@@ -1,6 +1,6 @@
 """Action of each resource after a change of settings: update, recycling of nodes, or replacement.
 
-The expected actions are those of the real providers, from runs of Google's provider and from the source of AWS's.
+The expected actions come from runs of Google's provider and from the source of AWS's provider.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def case_id(case: Case) -> str:
 
 
 def _section(value: Any) -> dict[str, Any]:
-    """Return a section or the first pool of a list; nothing for other values."""
+    """Return a section, the first pool of a list, or an empty section for other values."""
     first = value[0] if isinstance(value, list) else value
     return first if isinstance(first, dict) else {}
 

@@ -40,7 +40,7 @@ def report(before: dict[str, Any], after: dict[str, Any], running: dict[str, lis
 def test_report_renamed_pool_with_running_job_fails_and_lists_deletion_first() -> None:
     found = report(values(), values(pool={"name": "other"}), running={"cpus": ["digits"]})
     text = markdown(found, TODAY)
-    assert "**DELETE** 1: 1 NodePool\n- `cpus-nodes`" in text, "the component does not count"
+    assert "**DELETE** 1: 1 NodePool\n- `cpus-nodes`" in text, "a component must not be counted"
     assert text.index("**DELETE") < text.index("Create")
     assert "would delete pool cpus, on which digits runs" in text
     assert "fails" in text.splitlines()[0]

@@ -188,7 +188,7 @@ def test_report_of_metrics_counts_all_restarts_and_resumes_of_a_stopped_job() ->
 
 
 def log_of(found: PodState) -> list[tuple[str, str]]:
-    """Return the log of a pod with a restart, and with a line that only looks like one."""
+    """Return the log of a pod with a restart, and with a line that only resembles a restart."""
     lines = ["start rank=0/2", "restart number=1 failed_rank=1 exit_code=-9", "restart number=x"]
     return [(f"2026-11-26T10:00:0{second}Z", f"{line} pod={found.uid}") for second, line in enumerate(lines)]
 
@@ -294,7 +294,7 @@ def test_report_after_rerun_fresh_has_only_the_fresh_run_and_its_time(
     before, _ = report.collect("dev", "digits")
     assert (before.curve("train", "loss")[-1][0], before.fresh_start) == (199.0, "")
     bucket.put_curves_aside("digits")
-    # The first fresh attempt ends before its first checkpoint, so its restart counts as one.
+    # The first fresh attempt ends before its first checkpoint, and its restart still counts.
     write([event("start", 1003), *(event("train", 1003 + step, loss=1.0, global_step=step) for step in range(1, 50))])
     write([event("start", 1100), *(event("train", 1100 + step, loss=1.0, global_step=step) for step in range(1, 11))])
     found, _ = report.collect("dev", "digits")

@@ -35,7 +35,7 @@ LOCAL = parse({"platform": {"kind": "local"}, "jobs": [{"name": "digits", "recip
 
 @pytest.fixture(autouse=True)
 def _make(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Name the commands of make for the default stack."""
+    """Make messages name make commands for the default stack."""
     monkeypatch.delenv(COMMAND_VARIABLE, raising=False)
     monkeypatch.delenv("STACK", raising=False)
 
@@ -77,7 +77,7 @@ def test_box_with_a_long_path_and_reason_breaks_lines_at_blanks(width: int, monk
     failed = replace(COMPLETE, state="failed", reason=reason.strip())
     lines = box(Terminal(), replace(END, job=failed, checkpoint=path))
     assert max(map(len, lines)) < width
-    assert f"│ {path}" in lines, "a path stays in one piece"
+    assert f"│ {path}" in lines, "a path must stay on one line"
     words = " ".join(line.removeprefix("│ ") for line in lines).split()
     assert [word for word in reason.split() if word not in words] == []
     assert lines[lines.index(f"│ {path}") - 1] == "│ checkpoint"

@@ -70,7 +70,7 @@ def test_time_from_a_restart_of_the_ranks_to_the_next_start_is_lost() -> None:
 
 def test_restart_of_a_script_without_a_start_line_is_lost_until_its_next_line() -> None:
     found = times_of([*steps(1, 21, 10), event("restart", 35, number=1), *steps(11, 21, 50)])
-    # Step 11, which took the time from 19 to 20, is repeated, too.
+    # Step 11, which took the second from 19 to 20, is also repeated.
     assert found.seconds_by_cause() == {"training": 19, "lost": 31}
 
 
@@ -110,7 +110,7 @@ def test_recreated_job_waits_only_since_its_creation() -> None:
 def test_evaluation_and_slow_save_are_not_training() -> None:
     test = [*steps(1, 21, 10), event("test", 34), event("checkpoint", 36, step=21, seconds=5.0)]
     found = times_of([event("start", 0), *test, *steps(22, 32, 38)])
-    # Between steps 21 and 22 are 8 s: one step of 1 s, 4 s until the test's event, and 3 s that the save delayed.
+    # Steps 21 and 22 are 8 s apart: 1 s of training, 4 s until the test's event, and 3 s of delay by the save.
     assert found.seconds_by_cause() == {"set-up": 10, "training": 31, "evaluating": 4, "saving": 3}
 
 

@@ -174,7 +174,7 @@ def test_pulumi_locked_by_another_machine_names_owner(project: Path) -> None:
         stack.pulumi("refresh", "--yes", "--stack", "one")
 
 
-def test_config_set_refuses_an_invalid_value_only_of_valid_settings(
+def test_config_set_rejects_an_invalid_value_unless_the_settings_were_invalid(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(stack_settings, "PROJECT", project)

@@ -13,8 +13,8 @@ from trainyard.launcher import launch
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = "import sys; from commands.cli import main; sys.exit(main(sys.argv[1:]))"
-FULL = "the output cannot be written: No space left on device\n"
-CLOSED = "the output cannot be written: it is closed\n"
+FULL_MESSAGE = "the output cannot be written: No space left on device\n"
+CLOSED_MESSAGE = "the output cannot be written: it is closed\n"
 COMMANDS = {"trainyard": "--help", "trainyard config": "config --stack dev", "trainyard doctor": "doctor --json"}
 """Name of a command in its errors -> its command line."""
 
@@ -28,16 +28,16 @@ def run(words: str, redirection: str, **environment: str) -> subprocess.Complete
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("name", COMMANDS)
-def test_full_output_is_one_sentence(name: str, unbuffered: str) -> None:
+def test_full_output_prints_one_sentence(name: str, unbuffered: str) -> None:
     done = run(COMMANDS[name], "> /dev/full", PYTHONUNBUFFERED=unbuffered)
     # Click, not `run_command`, runs `doctor`.
-    assert (done.returncode, done.stderr) == (1, f"{name.removesuffix(' doctor')}: {FULL}")
+    assert (done.returncode, done.stderr) == (1, f"{name.removesuffix(' doctor')}: {FULL_MESSAGE}")
 
 
 @pytest.mark.parametrize("words", COMMANDS.values())
-def test_closed_output_is_one_sentence(words: str) -> None:
+def test_closed_output_prints_one_sentence(words: str) -> None:
     done = run(words, ">&-")
-    assert (done.returncode, done.stderr) == (1, f"trainyard: {CLOSED}")
+    assert (done.returncode, done.stderr) == (1, f"trainyard: {CLOSED_MESSAGE}")
 
 
 def test_closed_pipe_prints_nothing() -> None:

@@ -15,7 +15,7 @@ from commands.environment import PROJECT
 from infra.local import lifecycle
 from infra.local.settings import ClusterSettings
 
-WAITING = """
+WAITING_TEST = """
 import pathlib, time
 def test_waits(tmp_path):
     print(tmp_path, flush=True)
@@ -38,7 +38,7 @@ def test_run_stops_shared_clusters_only_if_interrupted(
 
 
 def test_interrupted_run_ends_with_summary_and_removes_its_files(tmp_path: Path) -> None:
-    (tmp_path / "test_waiting.py").write_text(WAITING, encoding="utf-8")
+    (tmp_path / "test_waiting.py").write_text(WAITING_TEST, encoding="utf-8")
     words = [sys.executable, "-m", "commands.test", "-s", str(tmp_path / "test_waiting.py")]
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}  # without the clusters of other tests
     with subprocess.Popen(
