@@ -48,7 +48,7 @@ class ScriptedPlugin(provider_pb2_grpc.ResourceProviderServicer):
         return provider_pb2.CreateResponse(properties=request.properties)
 
     def Diff(self, request: provider_pb2.DiffRequest, context: grpc.ServicerContext) -> provider_pb2.DiffResponse:
-        """Plan a replacement if an input in the file changes, otherwise an update. Crash at an unknown input in the file.
+        """Replace a resource if an input of the file changes, else update it. Crash if the file's input is unknown.
 
         Paths under `compute` change in every plan, like values that only the cloud knows and the state lacks.
         """

@@ -70,7 +70,7 @@ def test_custom_kinds_all_have_an_example() -> None:
 
 
 def test_job_state_of_a_resource_of_another_api_group_is_that_of_a_job() -> None:
-    """Kinds of the API are unique only in their group: Volcano has a Job too."""
+    # Kinds of the API are unique only in their group: Volcano has a Job too.
     other = {**job("pytorch-job", ("Succeeded", "True")), "apiVersion": "example.com/v1"}
     assert job_state(other).kind == "job"
 

@@ -1,4 +1,4 @@
-"""Stop, resume and rerun of jobs: once on a real cluster; requests, errors, questions and messages without a cluster."""
+"""Stop, resume and rerun of jobs: once on a real cluster; requests, errors and questions without a cluster."""
 
 from __future__ import annotations
 

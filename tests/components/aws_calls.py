@@ -1,7 +1,7 @@
 """Calls to AWS with which the provider creates each resource of a recorded EKS stack, for botocore.
 
 The calls of a type follow its create function in hashicorp/terraform-provider-aws internal/service. Calls refer to
-other resources by their ids in the recording. `make_calls.py` replaces these by the real ids.
+other resources by their ids in the recording. `make_calls.py` replaces these with the real ids.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ def test_gke_nodes_have_own_service_account(engine: RecordingEngine) -> None:
     for record in engine.of_type("nodePool:NodePool"):
         assert record.inputs["nodeConfig"]["serviceAccount"] == nodes
         assert record.inputs["nodeConfig"]["workloadMetadataConfig"] == {"mode": "GKE_METADATA"}
-    # Including the pool that GKE creates with the cluster and that is removed at once.
+    # GKE creates this default pool with the cluster and then removes it.
     assert cluster()["nodeConfig"]["serviceAccount"] == nodes
     assert cluster()["removeDefaultNodePool"] is True
 
@@ -352,7 +352,7 @@ def test_gke_job_on_v100_runs_prebuilt_image() -> None:
     assert exported["run_records"]["a"]["image"] == prebuilt
 
 
-def test_gke_job_with_own_image_builds_none() -> None:
+def test_gke_job_with_own_image_builds_no_image() -> None:
     engine, exported = graph(gke({"name": "gpus"}), [{"name": "a", "script": "/a.py", "image": "example.com/a:1"}])
     assert engine.of_type("index:Image") == []
     assert exported["image"] == ""

@@ -89,7 +89,7 @@ def test_operator_pods_satisfy_restricted_standard(name: str) -> None:
 
 
 def test_training_operators_share_one_certificate() -> None:
-    """Both operators write their certificate authority into the same webhook configuration."""
+    # Both operators write their certificate authority into the same webhook configuration.
     engine = operator_graph("training-operator-mxjob")
     (secret,) = engine.of_type(":Secret")
     (service,) = engine.of_type(":Service")
@@ -129,7 +129,7 @@ def test_operator_role_keeps_resource_names() -> None:
 
 
 def test_operator_kueue_definitions_have_conversion_webhook() -> None:
-    """Kueue starts only when the conversion webhook of each of its CRDs has its certificate."""
+    # Kueue starts only when the conversion webhook of each of its CRDs has its certificate.
     engine = operator_graph("kueue", "jobset")
     found = {each.name: each.inputs["spec"] for each in engine.of_type(":CustomResourceDefinition")}
     assert "conversion" not in found["operators-jobset-jobsets"]

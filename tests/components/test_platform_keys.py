@@ -21,7 +21,7 @@ A3 = {"name": "gpus", "machine_type": "a3-highgpu-8g"}
 V5E = {"name": "gpus", "accelerator": "v5e", "topology": "2x2", "check_zones": False}
 
 # Key -> settings that are valid with one value and with another.
-BOTH: dict[str, list[dict[str, Any]]] = {
+KEYS_OF_BOTH_CLOUDS: dict[str, list[dict[str, Any]]] = {
     "name": [{}, {"name": "other"}],
     "namespace": [{}, {"namespace": "other"}],
     "authorized_networks": [{}, {"authorized_networks": ["198.51.100.0/24"]}],
@@ -38,7 +38,7 @@ BOTH: dict[str, list[dict[str, Any]]] = {
     "image.prebuilt": [{}, {"image": {"prebuilt": IMAGE}}],
 }
 GKE: dict[str, list[dict[str, Any]]] = {
-    **BOTH,
+    **KEYS_OF_BOTH_CLOUDS,
     "project": [{}, {"project": "other-project"}],
     "zone": [{}, {"zone": "us-central1-b"}],
     "regional": [{}, {"regional": True}],
@@ -88,7 +88,7 @@ G5 = {"name": "gpus", "machine_type": "g5.8xlarge"}
 ZONED = {**G5, "zones": ["us-west-2a"], "efa": True}
 
 EKS: dict[str, list[dict[str, Any]]] = {
-    **BOTH,
+    **KEYS_OF_BOTH_CLOUDS,
     "account": [{}, {"account": "123456789012"}],
     "region": [{}, {"region": "us-east-1"}],
     "zones": [{}, {"zones": ["us-west-2a", "us-west-2d"]}],

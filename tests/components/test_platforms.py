@@ -20,7 +20,7 @@ EKS = {"kind": "eks"}
 
 
 def container(engine: RecordingEngine) -> dict[str, Any]:
-    """Return the container of the only job, without its image and bucket, which belong to the platform."""
+    """Return the container of the only job, without its image and bucket, which depend on the platform."""
     (found,) = engine.job_pod()["containers"]
     kept = {key: value for key, value in found.items() if key not in ("image", "volumeMounts", "env")}
     return {**kept, "env": [each for each in found["env"] if each["name"] != "TRAINYARD_BUCKET"]}

@@ -89,7 +89,7 @@ def test_interactive_job_has_no_launcher() -> None:
 
 
 def test_interactive_job_is_replaced_when_it_is_suspended() -> None:
-    """The operator does not suspend a job while its hosts wait for a user."""
+    # The operator does not suspend a job while its hosts wait for a user.
     idle, busy = (
         engine(spec(ONE, interactive=interactive, suspend=True), ON_CLAIM).requests["resnet-job"]
         for interactive in (True, False)
@@ -99,7 +99,7 @@ def test_interactive_job_is_replaced_when_it_is_suspended() -> None:
 
 
 def test_interactive_job_ends_at_its_deadline() -> None:
-    """The operator checks only this deadline while the hosts wait for a user."""
+    # The operator checks only this deadline while the hosts wait for a user.
     idle, busy = (job(interactive=interactive, deadline_seconds=600)["spec"] for interactive in (True, False))
     assert idle["preRunningDeadlineSeconds"] == 600
     assert busy["activeDeadlineSeconds"] == 600

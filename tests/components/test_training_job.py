@@ -244,7 +244,7 @@ def test_interactive_job_differs_in_arguments_only(kind: JobKind) -> None:
 
 
 def test_mpi_launcher_of_queued_job_waits_for_workers() -> None:
-    """Kueue resumes launcher and workers together. Without a queue, the operator waits for the workers first."""
+    # Kueue resumes launcher and workers together. Without a queue, the operator starts the launcher after the workers.
 
     def launcher(**changes: Any) -> list[str]:
         replica = main_object(SCRIPT, ON_CLAIM, kind="mpi-job", **changes)["spec"]["mpiReplicaSpecs"]["Launcher"]

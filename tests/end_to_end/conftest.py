@@ -108,7 +108,7 @@ class Checkout:
         )
 
     def up_with_fault(self, *words: str, epoch: int, fault: Callable[[], object]) -> tuple[str, str]:
-        """Run `make up` and call `fault` when a rank trains in the epoch. Return the output before and after it.
+        """Run `make up` and call `fault` when a rank trains in the epoch. Return the output before and after the fault.
 
         The command must succeed.
         """

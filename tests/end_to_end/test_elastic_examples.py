@@ -23,15 +23,15 @@ host, port = os.environ["PET_RDZV_ENDPOINT"].split(":")
 client, key = etcd.Client(host, int(port)), f"/torchelastic/p2p/run_{os.environ['PET_RDZV_ID']}/rdzv/active_version"
 client.write(key, json.dumps({**json.loads(client.get(key).value), "status": "closed"}))
 """
-"""Program that closes the rendezvous, as a host does that gives up."""
+"""Program that closes the rendezvous, like a host that gives up."""
 
 
 def up_with_a_killed_host(
     checkout: Checkout, job: str, host: int, epoch: int, *words: str, closed: bool = False
 ) -> tuple[str, str]:
-    """Run `make up` and kill `host` during the epoch. Return the output before and after that. The job must complete.
+    """Run `make up` and kill `host` during the epoch. Return the output before and after the kill.
 
-    With `closed`, that host closes the rendezvous before it is killed.
+    The job must complete. With `closed`, that host closes the rendezvous before it is killed.
     """
     selector = f"trainyard.dev/job={job},batch.kubernetes.io/job-completion-index={host}"
 

@@ -26,7 +26,7 @@ from tests.end_to_end.conftest import Checkout, is_pulumi_in, processes
 LIMIT_SECONDS = 300.0
 """Longest time of a command, in seconds."""
 WAYS = ("key", "command", "make", "twice", "kill")
-"""In this order: Ctrl-C in the terminal, SIGINT to the command, SIGTERM to make, Ctrl-C twice, SIGKILL to Pulumi."""
+"""Ctrl-C in the terminal, SIGINT to the command, SIGTERM to make, Ctrl-C twice, SIGKILL to Pulumi."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +119,7 @@ TRIES = 50 if SOAK else 5
 START_TEXTS = {"up": "stack local: updating", "down": "stack local: destroying"}
 """Text that a command prints before Pulumi starts."""
 MAX_DELAY_SECONDS = {"": 5.0, START_TEXTS["up"]: 15.0, START_TEXTS["down"]: 4.0}
-"""Longest time from such a text, or from the start of the command, to the signal, in seconds."""
+"""Text of `START_TEXTS`, or empty for the command's start -> longest time from there to the signal, in seconds."""
 COMPLETE_CYCLE_EVERY = 5
 """Number of interrupted commands after which a complete `up` and `down` must work."""
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(3600)]

@@ -13,7 +13,7 @@ from tests.end_to_end.conftest import Checkout
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(2400)]
 
 NAME = "digits-ray"
-FAILING = "import ray\n\nray.init()\nraise SystemExit(78)\n"
+FAILING_DRIVER = "import ray\n\nray.init()\nraise SystemExit(78)\n"
 """Driver that fails with an exit code after which jobs of most other kinds do not restart."""
 
 
@@ -48,7 +48,7 @@ def test_digits_ray_with_a_lost_pod_trains_to_the_end(checkout: Checkout, lost: 
 
 def test_driver_that_fails_runs_again_and_then_fails_the_job(checkout: Checkout) -> None:
     job = {"name": "failing", "kind": "ray-job", "image": "ray", "script": "./failing.py", "restarts": 1}
-    (checkout.folder / "failing.py").write_text(FAILING, encoding="utf-8")
+    (checkout.folder / "failing.py").write_text(FAILING_DRIVER, encoding="utf-8")
     try:
         with checkout.changed_jobs({**job, "resources": {"cpu": "400m", "memory": "2Gi"}}):
             text = checkout.run("make", "up", status=1, seconds=1200)

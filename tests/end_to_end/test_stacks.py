@@ -31,7 +31,7 @@ SEQUENCES = 100 if SOAK else 1
 STEPS = 8
 LIMIT_SECONDS = 240.0
 """Longest time of a command, in seconds."""
-MOMENTS = st.floats(min_value=0.0, max_value=15.0)
+DELAYS = st.floats(min_value=0.0, max_value=15.0)
 """Seconds after which a command is interrupted. An `up` takes about 15 s."""
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(SEQUENCES * 1200)]
 
@@ -56,7 +56,7 @@ class Stack:
 
     @property
     def checkpoint(self) -> Path:
-        """File in the bucket, in place of a checkpoint."""
+        """File in the bucket that stands in for a checkpoint."""
         return self.cluster.bucket / "checkpoint"
 
     def write_settings(self, nodes: int) -> None:
@@ -131,7 +131,7 @@ class Stacks(RuleBasedStateMachine):
         assert "nothing is left" in printed or "nothing to do" in printed
         stack.is_down, stack.has_checkpoint, stack.init = True, False, None
 
-    @rule(index=st.integers(0, 2), moment=MOMENTS, command=st.sampled_from(["up", "down"]), hard=st.booleans())
+    @rule(index=st.integers(0, 2), moment=DELAYS, command=st.sampled_from(["up", "down"]), hard=st.booleans())
     def interrupt(self, index: int, moment: float, command: str, hard: bool) -> None:
         """Press Ctrl-C, or kill Pulumi, during an `up` or `down`."""
         stack = self.stacks[index]

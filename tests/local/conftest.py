@@ -1,4 +1,4 @@
-"""Local cluster of the tests, with another port in each checkout, and kubectl for it."""
+"""Local cluster of the tests, whose port depends on the checkout, and kubectl for the cluster."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Kubectl = Callable[..., str]
 
 @pytest.fixture(scope="package")
 def settings() -> Iterator[ClusterSettings]:
-    """Yield the settings of a stopped cluster. Stop it after the folder's tests, and check that nothing is left."""
+    """Yield the settings of a stopped cluster. Afterwards, stop the cluster and check that nothing is left."""
     lifecycle.stop(SETTINGS)
     yield SETTINGS
     lifecycle.stop(SETTINGS)
@@ -70,7 +70,7 @@ def run_kubectl(
 
 
 def kubectl_of(cluster: ClusterSettings) -> Kubectl:
-    """Return a function that runs kubectl on a cluster, which must succeed, and returns its output."""
+    """Return a function that runs kubectl on a cluster, asserts its success, and returns the output."""
 
     def run(*words: str, document: dict[str, Any] | None = None) -> str:
         done = run_kubectl(cluster.kubeconfig, *words, document=document)

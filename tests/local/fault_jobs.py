@@ -103,10 +103,10 @@ def victim(kind: JobKind, cause: Cause, name: str) -> str:
 
 
 PREEMPTION_EXIT_CODES: dict[JobKind, str] = {"pytorch-job": "203", "mx-job": "143"}
-"""Exit code of a preempted program, if it is not 75: `trainer.launch` adds 128 for the training-operator, and a program
-without the launcher is ended by SIGTERM (128 + 15)."""
+"""Exit code of a preempted program, if it is not 75. `trainer.launch` adds 128 for the training-operator. SIGTERM
+(128 + 15) ends a program without the launcher."""
 PODS: dict[JobKind, int] = {"mpi-job": 3, "mx-job": 4}
-"""Number of pods of a job of a kind, if it is not two."""
+"""Job kind -> number of pods, if it is not two."""
 
 
 def job_name(kind: JobKind, cause: Cause) -> str:
@@ -115,9 +115,9 @@ def job_name(kind: JobKind, cause: Cause) -> str:
 
 
 def objects(kind: JobKind, cause: Cause, placement: Placement) -> list[dict[str, Any]]:
-    """Return the objects of that job of two hosts.
+    """Return the objects of the job of one kind with one cause, on two hosts.
 
-    The job has one restart. It has more if mpirun may start again before its new worker runs.
+    The job has one restart, or more if mpirun may start again before its new worker runs.
     """
     name = job_name(kind, cause)
     restarts = 4 if kind == "mpi-job" and cause not in LAUNCHER_CAUSES else 1

@@ -157,7 +157,7 @@ def test_queue_runs_one_of_two_jobs_at_a_time(stack: Stack) -> None:
     batch = stack.batch()
 
     def states() -> dict[str, tuple[bool, int]]:
-        """Return for each job: True if it is suspended, and the number of its ready pods."""
+        """Return, for each job, True if it is suspended, and its number of ready pods."""
         found = batch.list_namespaced_job("kinds").items
         return {each.metadata.name: (bool(each.spec.suspend), each.status.ready or 0) for each in found}
 
@@ -189,7 +189,7 @@ def test_queue_runs_one_of_two_jobs_at_a_time(stack: Stack) -> None:
 
 
 def test_queue_runs_every_queueable_kind(stack: Stack) -> None:
-    """The jobs together request more than the queue has. Without a queue, all of them would run at once."""
+    # The jobs together exceed the queue's capacity. Without a queue, all jobs would run at once.
     stack.up(jobs="queued")
     kinds = {kind: condition for kind, condition in SUCCESS_CONDITIONS.items() if kind != "MXJob"} | {"Job": "Complete"}
     for kind, condition in kinds.items():
@@ -202,7 +202,7 @@ def test_queue_runs_every_queueable_kind(stack: Stack) -> None:
 
 
 def test_operator_logs_have_no_forbidden_request(stack: Stack) -> None:
-    """The tests above have run a job of each kind, with and without a queue."""
+    # The tests above have run a job of each kind, with and without a queue.
     for name in RELEASES:
         log = kubectl(stack, "-n", OPERATORS_NAMESPACE, "logs", f"deployment/{name}", "--tail=-1").stdout
         assert log, name
@@ -211,7 +211,7 @@ def test_operator_logs_have_no_forbidden_request(stack: Stack) -> None:
 
 
 def test_operator_destroy_leaves_nothing(stack: Stack) -> None:
-    """Destroy the stack while one job still waits in its queue."""
+    # One job still waits in its queue.
     stack.run("destroy", "--yes", "--skip-preview")
     assert names(stack, "customresourcedefinitions") == []
     assert names(stack, "validatingwebhookconfigurations,mutatingwebhookconfigurations") == []

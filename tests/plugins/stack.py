@@ -45,7 +45,7 @@ class Stack:
     namespace: str
 
     def write(self, text: str) -> None:
-        """Set the program: the text after a provider and some names that all programs share."""
+        """Write the program: the preamble that all programs share, and this text."""
         runtime = {"name": "python", "options": {"virtualenv": str(ROOT / ".venv")}}
         (self.folder / "Pulumi.yaml").write_text(json.dumps({"name": "plugins", "runtime": runtime}))
         (self.folder / "__main__.py").write_text(PREAMBLE + text)

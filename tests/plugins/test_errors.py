@@ -94,7 +94,7 @@ k8s.batch.v1.Job("job", metadata=meta("job", annotations={"pulumi.com/skipAwait"
 
 @pytest.mark.long
 def test_unknown_kind_is_named_after_a_minute(new_stack: NewStack) -> None:
-    """The provider waits, because another resource of the program may define the kind."""
+    # The provider waits, because another resource of the program may define the kind.
     stack = new_stack("""
 k8s.apiextensions.CustomResource("job", api_version="kubeflow.org/v1", kind="PyTorchJob", metadata=meta("j"), opts=on)
 """)

@@ -1,4 +1,4 @@
-"""`make up` on an existing cluster: it stops before any change if the cluster has objects of the stack's names."""
+"""`make up` on an existing cluster: it stops before any change if the cluster has objects with the stack's names."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def is_replaced(plugin: Plugin, kind: tuple[str, str], path: str) -> bool:
     group = kind[0] if "/" in kind[0] else f"core/{kind[0]}"
     record = Record(f"kubernetes:{group}:{kind[1]}", "x", after, outputs={"id": "one"})
     found = plugin.diff(record, {"__inputs": before, **before}, before, after)
-    assert found.changes == found.DIFF_SOME, f"no change of {path} is seen"
+    assert found.changes == found.DIFF_SOME, f"the plugin sees no change of {path}"
     return bool(found.replaces)
 
 

@@ -14,7 +14,7 @@ from setup.stand_ins.host import ROOT, InterpreterMissing, program_environment, 
 
 @pytest.fixture(scope="module")
 def host() -> Iterator[language_pb2_grpc.LanguageRuntimeStub]:
-    """Yield the executable that Pulumi starts, running."""
+    """Yield the running language host, started as Pulumi starts it."""
     command = [str(ROOT / "setup/stand_ins/bin/language/pulumi-language-python"), "127.0.0.1:1"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

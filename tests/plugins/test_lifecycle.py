@@ -86,7 +86,7 @@ def test_provider_writes_its_files_to_the_mapped_folder(new_stack: NewStack) -> 
 
 
 def test_existing_object_is_taken_over_and_deleted_with_the_stack(new_stack: NewStack) -> None:
-    """This is the reason for the check in commands/existing_objects.py."""
+    # commands/existing_objects.py prevents this.
     stack = new_stack(SETTINGS.replace('"cluster_ip": "None", ', ""))
     theirs = {"metadata": {"name": "digits"}, "spec": {"ports": [{"port": 80}]}}
     made = stack.core().create_namespaced_service(stack.namespace, theirs)
@@ -112,7 +112,7 @@ k8s.core.v1.ConfigMap("settings", metadata=meta("made-by-hand"), data={"lr": "0.
 
 @contextmanager
 def pods_reach(stack: Stack, **status: object) -> Iterator[None]:
-    """Simulate the kubelet: set this status of each pending pod."""
+    """Simulate the kubelet: give each pending pod this status."""
     stop = threading.Event()
 
     def set_status() -> None:

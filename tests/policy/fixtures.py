@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-SAFE = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}, "runAsNonRoot": True}
+SAFE_CONTEXT = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}, "runAsNonRoot": True}
 CONTAINER = {
     "name": "worker",
     "image": f"example.com/trainer@sha256:{'0' * 64}",
     "resources": {"limits": {"cpu": "1", "memory": "1Gi"}},
-    "securityContext": SAFE,
+    "securityContext": SAFE_CONTEXT,
 }
 
 
@@ -31,7 +31,7 @@ def policy(action: str, resource: str) -> dict[str, Any]:
 
 
 def at(path: str, good: Any, bad: Any = None) -> tuple[dict[str, Any], dict[str, Any], str]:
-    """Return inputs with only a good and with only a bad value at a path, and the path. None is no value."""
+    """Return inputs with a good value at a path, inputs with a bad value there, and the path. None means no value."""
     first, _, rest = path.partition(".")
     if rest:
         good, bad, _ = at(rest, good, bad)
@@ -49,7 +49,7 @@ EKS = "aws:eks/cluster:Cluster"
 TEMPLATE = "aws:ec2/launchTemplate:LaunchTemplate"
 JOB = "kubernetes:batch/v1:Job"
 NETWORKS = ("203.0.113.0/24", "0.0.0.0/0")
-FIRST = "spec.template.spec.containers[0]"
+FIRST_CONTAINER = "spec.template.spec.containers[0]"
 
 FIXTURES: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
     "private-nodes": (GKE, *at("privateClusterConfig.enablePrivateNodes", True)),
@@ -101,25 +101,25 @@ FIXTURES: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
     ),
     "deletion-protection": (GKE, *at("deletionProtection", True, False)),
     "labels-for-cost": (GKE, {"resourceLabels": {"stack": "dev"}}, {}, ""),
-    "images-by-digest": (JOB, job(), job(image="example.com/trainer:latest"), f"{FIRST}.image"),
-    "limits-set": (JOB, job(), job(resources={"limits": {"cpu": "1"}}), f"{FIRST}.resources.limits"),
+    "images-by-digest": (JOB, job(), job(image="example.com/trainer:latest"), f"{FIRST_CONTAINER}.image"),
+    "limits-set": (JOB, job(), job(resources={"limits": {"cpu": "1"}}), f"{FIRST_CONTAINER}.resources.limits"),
     "services-bounded": (
         "kubernetes:apps/v1:Deployment",
         job(resources={"limits": {"memory": "1Gi"}, "requests": {"cpu": "100m"}}),
         job(resources={"requests": {"cpu": "100m"}}),
-        f"{FIRST}.resources",
+        f"{FIRST_CONTAINER}.resources",
     ),
     "non-root": (
         JOB,
         job(),
-        job(securityContext={**SAFE, "runAsNonRoot": False}),
-        f"{FIRST}.securityContext.runAsNonRoot",
+        job(securityContext={**SAFE_CONTEXT, "runAsNonRoot": False}),
+        f"{FIRST_CONTAINER}.securityContext.runAsNonRoot",
     ),
     "no-privileges": (
         JOB,
         job(),
-        job(securityContext={**SAFE, "allowPrivilegeEscalation": True}),
-        f"{FIRST}.securityContext",
+        job(securityContext={**SAFE_CONTEXT, "allowPrivilegeEscalation": True}),
+        f"{FIRST_CONTAINER}.securityContext",
     ),
     "no-host-access": (
         JOB,

@@ -1,4 +1,4 @@
-"""Fixture that creates stacks on simulated clouds."""
+"""Fixture that creates a stack on simulated clouds."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -143,4 +143,4 @@ GOOGLE_BASE: dict[str, dict[str, Any]] = {
     },
     POLICY: {"project": PROJECT, "region": "us-central1", "name": "close"},
 }
-"""Resource type -> valid inputs to change, of types that good_inputs.py lacks."""
+"""Resource type that good_inputs.py lacks -> valid inputs to change."""

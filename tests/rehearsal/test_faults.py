@@ -52,7 +52,7 @@ def test_a_second_destroy_empties_the_clouds(new_stack: Callable[[str], Simulate
 
 
 def test_up_after_a_crash_creates_a_missing_resource(new_stack: Callable[[str], SimulatedStack]) -> None:
-    """An id that follows from the name does not prove that the resource exists in the cloud."""
+    # An id that follows from the name does not prove that the resource exists in the cloud.
     stack = new_stack(PROGRAM)
     stack.up(fault="crash:network", fails=True)
     with edit_state(stack.folder / "clouds") as state:

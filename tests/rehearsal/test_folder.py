@@ -50,7 +50,7 @@ def test_rehearsal_lock_rejects_a_name_in_use(tmp_path: Path) -> None:
         pass
 
 
-def test_rehearsal_lock_that_another_process_waits_for_stays_the_only_one(tmp_path: Path) -> None:
+def test_rehearsal_lock_that_another_process_waits_for_stays_exclusive(tmp_path: Path) -> None:
     folder = tmp_path / "rehearsal"
     with rehearsal_lock(folder):
         waiting = folder.with_name("rehearsal.lock").open("w", encoding="ascii")
@@ -60,7 +60,7 @@ def test_rehearsal_lock_that_another_process_waits_for_stays_the_only_one(tmp_pa
 
 
 def test_write_settings_quotes_texts_that_look_like_numbers(tmp_path: Path) -> None:
-    """PyYAML would write them without quotes, and Pulumi would read 1000 and 8."""
+    # PyYAML would write these texts without quotes, and Pulumi would read 1000 and 8.
     file, copy = tmp_path / "Pulumi.test.yaml", tmp_path / "Pulumi.copy.yaml"
     job = "{name: a, recipe: digits, resources: {cpu: 1m, memory: 1Gi}, environment: {A: '1e3', B: '08', C: ä}}"
     text = f"config: {{trainyard:platform: {{kind: local}}, trainyard:jobs: [{job}], secrets:a: {{secure: v1:b}}}}"

@@ -68,7 +68,7 @@ KILLS = [
 
 
 def recover(stack: SimulatedStack, case: Case) -> list[str]:
-    """Recover as `make up` and `make down` do first. Return the resources that the user must look for."""
+    """Recover as `make up` and `make down` do at their start. Return the resources that the user must look for."""
     find = find_in_cloud(cloud(platform_of(case.settings)), simulated(stack.folder / "clouds"))
     return adopt(stack.repaired_state(), stack.succeeds, find)
 

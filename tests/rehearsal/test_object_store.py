@@ -70,7 +70,7 @@ def test_delete_bucket_with_objects_is_rejected(buckets: Buckets) -> None:
 
 def test_delete_bucket_with_force_destroy_deletes_its_objects(buckets: Buckets) -> None:
     id_ = buckets.create(forceDestroy=True)
-    for _ in range(2):  # The second object is another version in a bucket with versions.
+    for _ in range(2):  # In a versioned bucket, the second write adds a version.
         buckets.store.write(id_, "a/b c")
     buckets.delete(id_)
     assert buckets.store.buckets() == []

@@ -122,7 +122,7 @@ def test_adopt_pending_lists_resources_that_the_user_must_look_for(
 
 
 def lister(*found: CloudResource) -> Lister:
-    """Return a function that lists the resources of a kind among these, as a cloud does."""
+    """Return a function that lists these resources by kind, as a cloud does."""
     return lambda listing: [each for each in found if each.kind == listing.kind]
 
 

@@ -20,9 +20,9 @@ from tests.local.conftest import port_above
 ROOT = Path(__file__).resolve().parents[2]
 STACKS = Path(__file__).parent / "stacks"
 NAME = f"test-{port_above(0)}"
-"""Name of this file's rehearsals, which differs from that in other checkouts."""
+"""Name of this file's rehearsals, which differs between checkouts."""
 
-# The first rehearsal on a machine builds kwok and an object store, and the first with operators builds these.
+# The first rehearsal on a machine builds kwok and an object store. The first with operators builds the operators.
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
 
 
@@ -117,7 +117,7 @@ def test_multislice_job_has_one_slice_per_job() -> None:
 
 @pytest.mark.long
 def test_queued_jobs_are_admitted_in_turn() -> None:
-    """Three jobs each request every GPU, so one runs and two wait."""
+    # Three jobs each request every GPU, so one runs and two wait.
     report = rehearse("queue", "--file", str(STACKS / "queue.yaml"))
     assert Counter(pod["job"] for pod in report["pods"] if pod["job"]) == {"indexed": 2, "set": 2, "mpi": 3, "free": 1}
     assert all(pod["node"] for pod in report["pods"])
@@ -132,10 +132,8 @@ def test_queued_jobs_are_admitted_in_turn() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize(("kind", "named_hosts"), [("pytorch-job", 1), ("train-job", 2)])
 def test_queued_provisioning_creates_all_nodes_at_once(kind: str, named_hosts: int, tmp_path: Path) -> None:
-    """Kueue's request creates the nodes of queued provisioning, and pending pods do not. This is the same on GKE.
-
-    Pods name that request. Kueue creates one request for a master and its workers, and names it only in the master.
-    """
+    # As on GKE, Kueue's request creates the nodes of queued provisioning; pending pods create none. Kueue creates one
+    # request for a master and its workers, and names the request only in the master.
     stack = tmp_path / "stack.yaml"
     text = (STACKS / "queued-provisioning.yaml").read_text(encoding="utf-8")
     stack.write_text(text.replace("kind: pytorch-job", f"kind: {kind}"), encoding="utf-8")

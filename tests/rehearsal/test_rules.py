@@ -156,7 +156,7 @@ BROKEN_RULES: list[tuple[str, str, str, dict[str, Any], list[Record]]] = [
     ("addon_has_nodes", "addonName", "aws:eks/addon:Addon", GOOD["aws:eks/addon:Addon"], []),
     ("pod_role", "roleArn", IDENTITY, GOOD[IDENTITY], [role_of_instances("pods")]),
 ]
-"""Name of a rule, the input that it reports, a resource type, its inputs, and the resources that exist."""
+"""Name of a rule, the input that the rule reports, a resource type, its inputs, and the resources that exist."""
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ def test_let_jobs_complete_ignores_a_deleted_pod(cluster: ClusterSettings) -> No
 
 
 def test_grow_in_two_zones_stops_at_the_maximum(cluster: ClusterSettings, tmp_path: Path) -> None:
-    """The limits apply to the whole pool, so its number of nodes can be odd."""
+    # The limits apply to the whole pool, so its number of nodes can be odd.
     scaling = {"totalMinNodeCount": 0, "totalMaxNodeCount": 3}
     zones = ["us-central1-a", "us-central1-b"]
     inputs = {**T4_POOL, "nodeLocations": zones, "nodeCount": None, "initialNodeCount": 0, "autoscaling": scaling}

@@ -1,4 +1,4 @@
-"""Debian packages that set-up installs: those with a missing program, and a C compiler only on request."""
+"""Debian packages that set-up installs: packages of missing programs, and a C compiler only on request."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def program(path: Path) -> Path:
 
 @pytest.fixture
 def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Simulate a user with an empty home and no programs on PATH. Return the folder of all."""
+    """Simulate a user with an empty home and no programs on PATH. Return the folder that contains the home."""
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -41,7 +41,7 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_plugin_version_equals_the_python_package() -> None:
-    """Pulumi accepts no other version of the plugin."""
+    # Pulumi accepts no other version of the plugin.
     assert metadata.version("pulumi-kubernetes") == KUBERNETES_PLUGIN_VERSION
 
 

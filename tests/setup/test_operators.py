@@ -96,7 +96,7 @@ def test_rules_omit_resources_that_are_not_installed() -> None:
 
 
 def test_rules_name_the_webhook_configurations_that_are_installed() -> None:
-    """The manifests leave the prefix of these names to the installer."""
+    # In the manifests, the installer must add the prefix of these names.
     rule = {
         "apiGroups": ["admissionregistration.k8s.io"],
         "resources": ["validatingwebhookconfigurations"],

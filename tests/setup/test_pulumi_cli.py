@@ -26,7 +26,7 @@ def program(folder: Path, name: str, text: str = "#!/bin/sh\n") -> Path:
 
 @pytest.fixture
 def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Simulate a machine with empty caches and no programs on PATH. Return the folder of all."""
+    """Simulate a machine with empty caches and no programs on PATH. Return the folder that contains the caches."""
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setenv("PULUMI_HOME", str(tmp_path / "pulumi"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -107,7 +107,7 @@ class Host(Quiet):
 
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Replace Pulumi's server by one that answers with other files."""
+    """Replace Pulumi's server with a server that sends other files."""
     with serving(HTTPServer(("127.0.0.1", 0), Host)) as url:
         monkeypatch.setattr(pulumi_cli, "RELEASE_URL", url)
         yield

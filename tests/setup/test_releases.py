@@ -1,4 +1,4 @@
-"""Released programs: installed from the test's server all or none, and a release for each program of the cluster."""
+"""Released programs: set-up installs all or none from the test's server, and each program has a release."""
 
 from __future__ import annotations
 

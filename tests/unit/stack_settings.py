@@ -41,7 +41,7 @@ def platform(**changes: Any) -> dict[str, Any]:
 
 
 def cluster(**changes: Any) -> dict[str, Any]:
-    """Return a configuration with `CLUSTER` and these changes. Its kubeconfig is the default."""
+    """Return a configuration with `CLUSTER`, the default kubeconfig and these changes."""
     return {"platform": {**CLUSTER, **changes}, "jobs": [JOB]}
 
 
@@ -61,7 +61,7 @@ def gke(**changes: Any) -> dict[str, Any]:
 
 
 def pool(**keys: Any) -> dict[str, Any]:
-    """Return a GKE platform with one pool. Keys that begin with `platform_` are those of the platform."""
+    """Return a GKE platform with one pool. Keys that begin with `platform_` change the platform."""
     platform = {key.removeprefix("platform_"): keys.pop(key) for key in list(keys) if key.startswith("platform_")}
     return gke(pools=[{"name": "a", **keys}], **platform)
 

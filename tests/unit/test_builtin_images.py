@@ -1,4 +1,4 @@
-"""Builtin images that share layers with the trainer image have its first build steps and its package versions."""
+"""Builtin images that share layers with the trainer image have the same first build steps and package versions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from infra.builtin_images import BUILTIN_IMAGES
 
 PROJECT = Path(__file__).parents[2]
-SHARING = [name for name, image in BUILTIN_IMAGES.items() if image.trainer_files]
+SHARING_IMAGES = [name for name, image in BUILTIN_IMAGES.items() if image.trainer_files]
 
 
 def steps(dockerfile: str) -> list[str]:
@@ -25,14 +25,14 @@ def pins(requirements: Path) -> set[str]:
     return set(re.findall(r"^\S+==\S+", requirements.read_text(encoding="utf-8"), re.M))
 
 
-@pytest.mark.parametrize("name", SHARING)
+@pytest.mark.parametrize("name", SHARING_IMAGES)
 def test_first_steps_equal_those_of_the_trainer_image(name: str) -> None:
     own, trainer = steps(BUILTIN_IMAGES[name].dockerfile), steps("trainer/Dockerfile")
     equal = next(index for index, (one, other) in enumerate(zip(own, trainer, strict=False)) if one != other)
     assert "requirements${TORCH}.txt" in own[equal - 1], "the layer of torch is not shared"
 
 
-@pytest.mark.parametrize("name", SHARING)
+@pytest.mark.parametrize("name", SHARING_IMAGES)
 def test_packages_of_the_shared_layer_are_kept(name: str) -> None:
     own = pins(PROJECT / BUILTIN_IMAGES[name].folder / "requirements.txt")
     assert pins(PROJECT / "trainer" / "requirements.txt") < own

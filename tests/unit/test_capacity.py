@@ -149,7 +149,7 @@ def test_scheduling_tolerates_taint_of_capacity(capacity: object, label: str, se
 
 
 def test_scheduling_on_efa_nodes_requests_adapters_in_proportion_to_gpus() -> None:
-    """If each job requested all adapters, two jobs could not share a node's GPUs."""
+    # If each job requested all adapters, two jobs could not share a node's GPUs.
     for gpus, adapters in ((8, "32"), (2, "8")):
         assert stack(P5).cloud.scheduling(hosts("nvidia-h100-80gb", gpus)).devices == {
             "vpc.amazonaws.com/efa": adapters
@@ -244,7 +244,7 @@ def test_parameter_servers_suggested_by_error_are_accepted() -> None:
 
 ZONED_POOL = {"name": "gpus", "nodes": 2, "efa": False, "zones": ["us-west-2a", "us-west-2b"]}
 ZONED = {"kind": "eks", "zones": ["us-west-2a", "us-west-2b"], "pools": [ZONED_POOL]}
-IDLE = "nodes of these pools stay and cost money when no job runs: gpus (2); set `ttl_hours`"
+IDLE_ADVICE = "nodes of these pools stay and cost money when no job runs: gpus (2); set `ttl_hours`"
 
 
 @pytest.mark.parametrize(
@@ -253,10 +253,10 @@ IDLE = "nodes of these pools stay and cost money when no job runs: gpus (2); set
         (ZONED, T4, 12, ["the 2 hosts of job one can be in zones us-west-2a and us-west-2b"]),
         (ZONED, {**T4, "hosts": 1}, 12, []),
         ({**ZONED, "pools": [{"name": "gpus", "nodes": 2, "zones": ["us-west-2a"]}]}, T4, 12, []),
-        ({**ZONED, "pools": [{"name": "gpus", "nodes": 2, "zones": ["us-west-2a"]}]}, T4, None, [IDLE]),
+        ({**ZONED, "pools": [{"name": "gpus", "nodes": 2, "zones": ["us-west-2a"]}]}, T4, None, [IDLE_ADVICE]),
         ({**GKE, "pools": [{"name": "gpus", "min_nodes": 0}]}, T4, None, []),
         ({**GKE, "pools": [{"name": "gpus", "max_run_hours": 5}]}, T4, None, []),
-        ({**GKE, "pools": [{"name": "gpus"}]}, T4, None, [IDLE]),
+        ({**GKE, "pools": [{"name": "gpus"}]}, T4, None, [IDLE_ADVICE]),
     ],
     ids=str,
 )

@@ -40,7 +40,7 @@ def test_site_page_of_generator_is_none() -> None:
 
 @pytest.mark.parametrize("page", [*DOCS.rglob("*.md"), *map(PROJECT.joinpath, OUTSIDE)], ids=lambda page: page.name)
 def test_page_blocks_in_lists_are_indented_for_both_renderers(page: Path) -> None:
-    """Python-Markdown needs four spaces before a block in a list and an empty line after it. GitHub needs neither."""
+    # Python-Markdown needs four spaces before a block in a list and an empty line after it. GitHub needs neither.
     text = re.sub(r"(?ms)^```.*?^```$", "", page.read_text(encoding="utf-8"))
     assert re.findall(r"(?m)^ {1,3}(?:```|\||[-*] |\d+\. ).*$", text) == []
     assert re.findall(r"(?m)^ {4,}.*\n(?:\d+\.|-) .*$", text) == [], "no empty line after the last block of an item"

@@ -107,7 +107,7 @@ def test_eks_up_problems_reject_documentation_ranges() -> None:
 
 
 def cluster_settings(**changes: Any) -> EksConfig:
-    """Return the settings of a cluster with version 1.34 and these changes."""
+    """Return the settings of a cluster of version 1.34 with these changes."""
     return eks_config("train", **{"kubernetes_version": "1.34", "check_availability": False, **changes})
 
 

@@ -175,7 +175,7 @@ def test_gke_problems_are_reported_together() -> None:
 
 
 def test_gke_defaults_equal_those_of_tutorial() -> None:
-    """The values are from `--help` of the GKE script in the Weights & Biases distributed-training tutorial."""
+    # The values are from `--help` of the GKE script in the Weights & Biases distributed-training tutorial.
     config = parse({"platform": {"kind": "gke", "project": "some-project"}, "jobs": []}).platform
     assert config.kind == "gke"
     (found,) = config.pools

@@ -18,15 +18,15 @@ from infra.hardware.machines import HardwareError
 from infra.hardware.tpus import GENERATIONS, TpuGeneration, is_tpu, tpu_slice
 from tests.unit.stack_settings import code_ids
 
-ATTACHED = {gpu.name for gpu in GPUS.values() if gpu.attachment}
-ON_GCE = {machine.gpu for machine in GCE_MACHINES.values() if machine.gpu} | ATTACHED
+ATTACHED_GPUS = {gpu.name for gpu in GPUS.values() if gpu.attachment}
+GCE_GPUS = {machine.gpu for machine in GCE_MACHINES.values() if machine.gpu} | ATTACHED_GPUS
 UNLISTED_ZONES = {"nvidia-rtx-pro-6000"}
 """GPU models of GCE without a published list of zones. Their zones are not checked."""
 
 
-def test_gpus_are_on_some_machine() -> None:
+def test_every_gpu_is_on_a_machine() -> None:
     carried = {machine.gpu for machine in [*GCE_MACHINES.values(), *EC2_MACHINES.values()] if machine.gpu}
-    assert carried | ATTACHED == set(GPUS)
+    assert carried | ATTACHED_GPUS == set(GPUS)
 
 
 @pytest.mark.parametrize("row", [GceFamily, Gpu, TpuGeneration, Ec2Family, Ec2Machine])
@@ -38,8 +38,8 @@ def test_hardware_table_row_has_no_defaults(row: type) -> None:
 @pytest.mark.parametrize("name", GPUS)
 def test_gpu_of_gce_has_quota_and_zones(name: str) -> None:
     gpu = GPUS[name]
-    assert (gpu.gce_quota is not None) == (name in ON_GCE), f"set gce_quota of {name} if a GCE machine type has it"
-    assert bool(gpu.gce_zones) == (name in ON_GCE - UNLISTED_ZONES), f"set gce_zones of {name}, or use UNLISTED_ZONES"
+    assert (gpu.gce_quota is not None) == (name in GCE_GPUS), f"set gce_quota of {name} if GCE has this GPU"
+    assert bool(gpu.gce_zones) == (name in GCE_GPUS - UNLISTED_ZONES), f"set gce_zones of {name}, or use UNLISTED_ZONES"
     assert gpu.gce_zones <= GCP_ZONES
 
 
@@ -70,7 +70,7 @@ def test_ec2_family_is_consistent(name: str) -> None:
     assert all(machine.family == name for machine in family.machines)
     measured = [machine.missing_mib is not None for machine in family.machines]
     assert measured
-    assert all(measured) or family.missing_memory is not None, "the memory of a node is not known"
+    assert all(measured) or family.missing_memory is not None, "the memory of a node is unknown"
     assert not all(measured) or family.missing_memory is None
     assert family.regions is None or family.regions <= set(AWS_ZONES)
 

@@ -19,10 +19,10 @@ from workloads.validation.conflicts import conflicts
 
 IMAGENET = {"recipe": "imagenet"}
 IMAGES = {"fake_data": False, "data_dir": "/bucket/data"}
-OWN: dict[str, Any] = {"recipe": None, "script": "a.py"}
-CHECK: dict[str, Any] = {"recipe": None, "script": "./images/trainer/network_check.py"}
-MX: dict[str, Any] = {**OWN, "kind": "mx-job"}
-ALONE: dict[str, Any] = {**OWN, "torchrun": False}
+SCRIPT_JOB: dict[str, Any] = {"recipe": None, "script": "a.py"}
+NETWORK_CHECK: dict[str, Any] = {"recipe": None, "script": "./images/trainer/network_check.py"}
+MX: dict[str, Any] = {**SCRIPT_JOB, "kind": "mx-job"}
+WITHOUT_TORCHRUN: dict[str, Any] = {**SCRIPT_JOB, "torchrun": False}
 L4: dict[str, Any] = {"accelerator": "nvidia-l4"}
 L4S: dict[str, Any] = {**L4, "accelerators_per_host": 4}
 V4: dict[str, Any] = {"accelerator": "v4-32"}
@@ -40,7 +40,7 @@ RAY: dict[str, Any] = {
 
 
 def pair(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
-    """Return a configuration with two jobs. The first has the name `a`, the second that of `JOB` or of its keys."""
+    """Return a configuration with two jobs: `a` with the first keys, and `JOB` with the second keys."""
     return {"platform": PLATFORM, "jobs": [{**JOB, "name": "a", **first}, {**JOB, **second}]}
 
 
@@ -48,7 +48,7 @@ JOB_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (job(runtime="xla", rendezvous="c10d"), "job.rendezvous.torchrun_off", "0.rendezvous"),
     (job(script="a.py"), "job.script.with_recipe", "0.script"),
     (job(args=["a"]), "job.args.without_script", "0.args"),
-    (job(**OWN, flags={"a": 1}), "job.flags.without_recipe", "0.flags"),
+    (job(**SCRIPT_JOB, flags={"a": 1}), "job.flags.without_recipe", "0.flags"),
     (job(kind="mx-job"), "job.recipe.needs_torch", "0.recipe"),
     (job(**RAY | {"script": None, "recipe": "digits"}), "job.recipe.needs_torch", "0.recipe"),
     (cloud(**RAY, **V4), "job.kind.not_on_tpus", "0.kind"),
@@ -93,7 +93,7 @@ JOB_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (cloud(accelerator="v4-8", elastic=ONE_HOST), "job.elastic.tpu", "0.elastic"),
     (job(parameter_servers=2), "job.parameter_servers.kind", "0.parameter_servers"),
     (
-        job(**OWN, image="example.com/a:1", min_bandwidth_gbps=1),
+        job(**SCRIPT_JOB, image="example.com/a:1", min_bandwidth_gbps=1),
         "job.min_bandwidth_gbps.own_image",
         "0.min_bandwidth_gbps",
     ),
@@ -105,12 +105,12 @@ JOB_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (job(secrets={"WANDB_API_KEY": "wandb"}), "job.secrets.unknown", "0.secrets.WANDB_API_KEY"),
     (job(secrets={"A": "wandb"}, environment={"A": "1"}), "job.environment.also_secret", "0.environment.A"),
     (job(**MX, queue="research"), "job.queue.kind", "0.queue"),
-    (job(**CHECK, args=["--run=$(RUN)"], environment={"RUN": "a"}), "job.text.reference", "0.args.0"),
+    (job(**NETWORK_CHECK, args=["--run=$(RUN)"], environment={"RUN": "a"}), "job.text.reference", "0.args.0"),
     (job(environment={"RUN": "a", "FOLDER": "/tmp/$(RUN)"}), "job.text.reference", "0.environment.FOLDER"),
     (job(torchrun=False), "job.torchrun.of_recipe", "0.torchrun"),
-    (job(kind="mpi-job", **ALONE), "job.torchrun.starts_nothing", "0.torchrun"),
-    (job(**ALONE, elastic=ONE_HOST), "job.torchrun.needed", "0.torchrun"),
-    (job(**ALONE, min_bandwidth_gbps=1), "job.min_bandwidth_gbps.without_torchrun", "0.min_bandwidth_gbps"),
+    (job(kind="mpi-job", **WITHOUT_TORCHRUN), "job.torchrun.starts_nothing", "0.torchrun"),
+    (job(**WITHOUT_TORCHRUN, elastic=ONE_HOST), "job.torchrun.needed", "0.torchrun"),
+    (job(**WITHOUT_TORCHRUN, min_bandwidth_gbps=1), "job.min_bandwidth_gbps.without_torchrun", "0.min_bandwidth_gbps"),
     (job(queue="a", suspend=True), "job.suspend.in_queue", "0.suspend"),
     (cloud(accelerator="v9-32"), "settings.accelerator", "0.accelerator"),
     (cloud(accelerator="v4", topology="3x3x3"), "settings.topology_impossible", "0.topology"),
@@ -132,7 +132,7 @@ JOB_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (job(elastic=TWO_HOSTS, hosts=1), "job.hosts.of_elastic", "0.hosts"),
     (job(elastic=ONE_HOST, rendezvous="static"), "job.rendezvous.static_elastic", "0.rendezvous"),
     (job(name="a" * 59, elastic=ONE_HOST, rendezvous="etcd"), "job.name.too_long", "0.name"),
-    (job(**ALONE, processes_per_host=2), "job.torchrun.several_processes", "0.torchrun"),
+    (job(**WITHOUT_TORCHRUN, processes_per_host=2), "job.torchrun.several_processes", "0.torchrun"),
     (cloud(accelerator="v4"), "settings.topology_missing", "0.topology"),
     (
         job(secrets={"WANDB_API_KEY": "0123456789abcdef0123456789abcdef01234567"}),
@@ -161,7 +161,7 @@ JOB_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (pair({"kind": "pytorch-job"}, {"name": "a-master-0"}), "job.name.shared", "1.name"),
     (pair({}, {"name": "b", "flags": {"job": "a"}}), "job.folder.shared", "1.flags.job"),
     (pair({"flags": {"job": "b"}}, {"name": "b"}), "job.folder.shared", "1.name"),
-    (pair({"flags": {"job": "b"}}, {"name": "b", **OWN, "script": "./a.py"}), "job.folder.shared", "1.name"),
+    (pair({"flags": {"job": "b"}}, {"name": "b", **SCRIPT_JOB, "script": "./a.py"}), "job.folder.shared", "1.name"),
     (job(flags={"decay": 0.1}), "job.decay.not_stable", "0.flags.decay"),
     (job(flags={"decay": 0.1, "schedule": "cosine"}), "job.decay.not_stable", "0.flags.decay"),
     (job(flags={"schedule": "stable", "warmup": 0.5, "decay": 0.6}), "job.decay.above_run", "0.flags.decay"),
@@ -203,9 +203,9 @@ def test_job_conflict_has_code_and_path(values: dict[str, Any], code: str, path:
         ),
         cloud(**L4S, recipe=None, script="/a.py", torchrun=False, image="e/a:1"),
         job(environment={"CUDA_VISIBLE_DEVICES": ""}),
-        job(**CHECK, args=["$(OTHER)", "$RUN"], environment={"RUN": "$(pwd)"}),
+        job(**NETWORK_CHECK, args=["$(OTHER)", "$RUN"], environment={"RUN": "$(pwd)"}),
         job(resources={"cpu": "1m", "memory": "200Mi"}),
-        job(**CHECK, resources={"cpu": "1m", "memory": "10Mi"}),
+        job(**NETWORK_CHECK, resources={"cpu": "1m", "memory": "10Mi"}),
         job(priority_class="gpu.high-prio"),
         job(flags={"wandb": "auto"}),
         pair({}, {"name": "a-etcd"}),

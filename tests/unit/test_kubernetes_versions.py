@@ -86,6 +86,6 @@ def test_gke_versions_newest_end_of_support_is_three_months_away() -> None:
     ids=["eks", "gke"],
 )
 def test_versions_were_checked_within_four_months(checked: date, source: str) -> None:
-    # EKS and GKE each add a version about once in four months.
+    # EKS and GKE each add a version about every four months.
     age = TODAY - checked
     assert age < timedelta(days=130), f"compare infra/hardware/versions.py with {source} and set the day"

@@ -184,7 +184,7 @@ def test_start_interrupted_before_identity_makes_new_cluster(cluster: ClusterSet
     assert lifecycle.identity(cluster) not in (None, "abc")
 
 
-def test_stop_interrupted_has_removed_identity_and_is_continued_by_down_orphan(
+def test_stop_interrupted_removes_identity_and_down_orphan_completes_it(
     cluster: ClusterSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.bucket.mkdir()

@@ -14,7 +14,7 @@ import pytest
 PROJECT = Path(__file__).resolve().parents[2]
 ENVIRONMENTS = (".venv", ".venv-dev", ".venv-tensorboard", ".venv-xla", ".venv-stores", ".venv-docs", "site")
 CACHES = (".pytest_cache", ".mypy_cache", ".ruff_cache", ".import_linter_cache", ".hypothesis", "infra/__pycache__")
-KEPT = ("Pulumi.local.yaml", ".trainyard/pulumi/state", "cache/trainyard/bin/kubectl", "infra/naming.py")
+KEPT_FILES = ("Pulumi.local.yaml", ".trainyard/pulumi/state", "cache/trainyard/bin/kubectl", "infra/naming.py")
 
 
 def make(target: str, folder: Path) -> str:
@@ -50,12 +50,12 @@ def test_help_lists_every_target() -> None:
 
 def test_clean_removes_environments_and_keeps_other_files(tmp_path: Path) -> None:
     shutil.copy(PROJECT / "Makefile", tmp_path)
-    for name in (*(f"{folder}/file" for folder in (*ENVIRONMENTS, *CACHES)), *KEPT):
+    for name in (*(f"{folder}/file" for folder in (*ENVIRONMENTS, *CACHES)), *KEPT_FILES):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     make("clean", tmp_path)
     files = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
-    assert files == {*KEPT, "Makefile"}
+    assert files == {*KEPT_FILES, "Makefile"}
 
 
 def test_unknown_lane_is_rejected_before_collection_with_the_known_names() -> None:

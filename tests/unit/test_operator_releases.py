@@ -48,7 +48,7 @@ def kueue_configuration() -> dict[str, Any]:
 
 
 def test_kueue_frameworks_equal_queueable_kinds() -> None:
-    """A job of a kind that Kueue does not support would stay suspended."""
+    # A job of a kind that Kueue does not support would stay suspended.
     frameworks = {each.partition("/")[2] for each in kueue_configuration()["integrations"]["frameworks"]}
     resources = [kind.resource for kind in KINDS.values() if kind.is_queueable]
     kinds = {each.kind.lower() if each else "job" for each in resources}
@@ -60,7 +60,7 @@ def test_kueue_frameworks_equal_queueable_kinds() -> None:
 
 
 def test_kueue_timeout_covers_longest_deadline() -> None:
-    """By default, Kueue evicts a job whose pods are not ready after 30 minutes, even if a host is being replaced."""
+    # By default, Kueue evicts a job whose pods are not ready after 30 minutes, even if a host is being replaced.
     waits = kueue_configuration()["waitForPodsReady"]
     deadline = JobSpec.model_json_schema()["properties"]["deadline_seconds"]
     (longest,) = (each["maximum"] for each in deadline["anyOf"] if "maximum" in each)

@@ -79,14 +79,14 @@ def test_kind_registry_refers_to_existing_operators_and_keys() -> None:
 
 
 def test_kind_registry_resources_differ() -> None:
-    """Commands find the job kind of an object by the version and kind of the API."""
+    # Commands find the job kind of an object by the version and kind of the API.
     resources = [kind.resource for kind in KINDS.values() if kind.resource]
     found = [("batch/v1", "Job"), *((each.api_version, each.kind) for each in resources)]
     assert len(found) == len(set(found)), f"two job kinds have the same resource: {found}"
 
 
 def lines_with_names(tree: ast.AST, names: Collection[str]) -> Iterator[int]:
-    """Yield the lines that compare a value with one of the names, or use it as a key of a table."""
+    """Yield the lines that compare a value with a name, or use a name as a key of a table."""
     for node in ast.walk(tree):
         values: list[ast.expr | None] = []
         if isinstance(node, ast.Compare):
@@ -111,7 +111,7 @@ def test_source_outside_its_own_folder_compares_no_name(names: Collection[str], 
 
 
 CODE = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+){2}")
-MAKERS = ("Problem", "_problem", "platform_problem", "pool_problem", "pool_name_problems", "problem")
+PROBLEM_MAKERS = ("Problem", "_problem", "platform_problem", "pool_problem", "pool_name_problems", "problem")
 """Names of the functions that create a problem with a code."""
 PART_MAKERS = ("Invalid", "HardwareError", "with_code", "match_pattern", "_quantity")
 """Names of the functions that create a problem with only the last part of its code."""
@@ -131,7 +131,7 @@ def first_texts(*makers: str) -> Iterator[str]:
 
 
 def test_problem_codes_are_unique_and_well_formed() -> None:
-    whole = [each for each in first_texts(*MAKERS) if "." in each and " " not in each]
+    whole = [each for each in first_texts(*PROBLEM_MAKERS) if "." in each and " " not in each]
     for found, form in ((whole, CODE), (list(first_texts(*PART_MAKERS)), re.compile(r"[a-z][a-z0-9_]*"))):
         assert found
         assert [each for each in found if not form.fullmatch(each)] == []
@@ -144,7 +144,7 @@ def test_dotted_path_round_trips(text: str) -> None:
 
 
 STACK_COMMAND = re.compile(r"`make (up|down|logs|status|exec|tensorboard|shell)`")
-"""Commands that need a stack but do not name one."""
+"""Commands that need a stack, without its name."""
 
 
 @pytest.mark.parametrize(

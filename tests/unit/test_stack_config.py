@@ -110,13 +110,13 @@ def test_load_file_ignored_settings_are_rejected(tmp_path: Path, text: str, mess
 
 
 def test_load_file_numbers_as_text_are_accepted(tmp_path: Path) -> None:
-    """`pulumi config set trainyard:budget 30` writes the number as text."""
+    # `pulumi config set trainyard:budget 30` writes the number as text.
     config = load_file(write(tmp_path, "config: {platform: {kind: local}, jobs: [], budget: '30', ttl_hours: '1.5'}"))
     assert (config.budget, config.ttl_hours) == (30, 1.5)
 
 
 def test_load_file_duplicate_key_is_rejected(tmp_path: Path) -> None:
-    """Most YAML readers silently use the last value."""
+    # Most YAML readers silently use the last value.
     text = "config:\n  trainyard:jobs: []\n  trainyard:platform: {kind: local, nodes: 1, nodes: 2}\n"
     with pytest.raises(ValueError, match="the key nodes is twice in line 3; write it once"):
         load_file(write(tmp_path, text))

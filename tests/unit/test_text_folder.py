@@ -1,4 +1,4 @@
-"""Folders of this machine as data of recipe `language`: those with usable text are accepted, all others rejected."""
+"""Folders of this machine as data of recipe `language`: folders with usable text are accepted, all others rejected."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from workloads.spec import JobSpec
 from workloads.text_folder import SUFFIXES, TEXT_KEY, check_texts
 
 DOCUMENT = '{"text": "A document."}\n'
-GOOD: dict[str, dict[str, str]] = {
+ACCEPTED_FOLDERS: dict[str, dict[str, str]] = {
     "documents": {"train/a.txt": "text", "test/a.txt": "text"},
     "lines": {"train/a.jsonl": f"\n{DOCUMENT}", "test/b/c.jsonl": DOCUMENT},
     "one of several has text": {"train/a.txt": "", "train/b.txt": "text", "train/c.md": "", "test/a.jsonl": DOCUMENT},
 }
-"""Folders with usable text, each as path of a file -> its content."""
-WRONG: dict[str, tuple[dict[str, str], str]] = {
+"""Folders with usable text: path of each file -> its content."""
+REJECTED_FOLDERS: dict[str, tuple[dict[str, str], str]] = {
     "nothing": ({}, "has no folder train; allowed are train/ and test/, each with *.txt, *.jsonl, *.parquet, *.npy"),
     "files without splits": ({"a.txt": "text"}, "has no folder train;"),
     "a file named train": ({"train": "text", "test/a.txt": "text"}, "has no folder train;"),
@@ -64,7 +64,7 @@ def write(folder: Path, files: dict[str, str]) -> Path:
 
 
 def on_folder(**changes: Any) -> dict[str, Any]:
-    """Return a configuration with a job that trains on ./texts."""
+    """Return a configuration with a job that trains on `./texts`."""
     return job(recipe="language", data="./texts", **changes)
 
 
@@ -80,16 +80,16 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("name", GOOD)
+@pytest.mark.parametrize("name", ACCEPTED_FOLDERS)
 def test_folder_with_text_is_accepted_by_settings_and_trainer(name: str, project: Path) -> None:
-    folder = write(project / "texts", GOOD[name])
+    folder = write(project / "texts", ACCEPTED_FOLDERS[name])
     parse(on_folder())
     Texts(LanguageConfig(data_dir=str(folder)), ReaderRank())
 
 
-@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize("name", REJECTED_FOLDERS)
 def test_folder_without_usable_text_is_rejected_by_settings_and_trainer(name: str, project: Path) -> None:
-    files, message = WRONG[name]
+    files, message = REJECTED_FOLDERS[name]
     folder = write(project / "texts", files)
     (line,) = error_lines(on_folder())
     assert line.startswith('trainyard:jobs[0].data = "./texts": ')
