@@ -35,7 +35,7 @@ JOB = {
 STACK: dict[str, Any] = {"platform": {"kind": "gke", "project": "some-project", "pools": [POOL]}, "jobs": [JOB]}
 
 
-def changed(pool: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
+def changed_stack(pool: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
     """Return the stack with changes of its pool and of top-level keys."""
     values = copy.deepcopy(STACK) | changes
     values["platform"]["pools"] = [{**POOL, **(pool or {})}]

@@ -60,7 +60,7 @@ def test_copy_results_copies_newest_checkpoint_and_metrics(
     assert all(path.is_dir() for path in copied)
 
 
-def test_copy_results_of_a_script_copies_what_it_saved_under_any_name(bucket: Bucket, tmp_path: Path) -> None:
+def test_copy_results_of_a_script_copies_files_of_any_name(bucket: Bucket, tmp_path: Path) -> None:
     folder = Path(bucket.location("checkpoints/mine"))
     folder.mkdir()
     (folder / "last.pt").touch()

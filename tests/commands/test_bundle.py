@@ -110,7 +110,7 @@ def set_stack(monkeypatch: pytest.MonkeyPatch, folder: Path, cluster: Any) -> No
     monkeypatch.setenv("STACK", "dev")
 
 
-def packed(folder: Path) -> dict[str, str]:
+def archive_files(folder: Path) -> dict[str, str]:
     """Return the files of the archive by name, without its top folder."""
     assert doctor.bundle(folder / "b.tar.gz") == 0
     with tarfile.open(folder / "b.tar.gz") as archive:
@@ -130,7 +130,7 @@ def test_bundle_has_every_part_without_secrets(monkeypatch: pytest.MonkeyPatch, 
     snapshot = Snapshot(nodes=[("local-0 ready", True)], unseen="", advice="", jobs=[], rows=[])
     monkeypatch.setattr("commands.status.take_snapshot", lambda *_words: snapshot)
     set_stack(monkeypatch, tmp_path, cluster)
-    found = packed(tmp_path)
+    found = archive_files(tmp_path)
     assert sorted(found) == [
         "Pulumi.dev.yaml",
         "cluster/events.json",
@@ -179,6 +179,6 @@ def test_bundle_without_a_cluster_says_why(monkeypatch: pytest.MonkeyPatch, tmp_
 
     monkeypatch.setattr("commands.status.take_snapshot", fail)
     set_stack(monkeypatch, tmp_path, SimpleNamespace())
-    found = packed(tmp_path)
+    found = archive_files(tmp_path)
     assert "the API server does not answer" in found["cluster/problem.txt"]
     assert "state.json" in found

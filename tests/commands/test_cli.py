@@ -37,7 +37,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-def record(calls: Record, status: int = 0) -> Callable[..., int]:
+def recording_command(calls: Record, status: int = 0) -> Callable[..., int]:
     """Return a command that records the stack and its arguments."""
 
     def function(*words: Any, **options: Any) -> int:
@@ -79,13 +79,13 @@ def test_help_option_prints_commands_in_the_order_of_the_source(capsys: pytest.C
 def test_arguments_reach_the_command_with_its_stack(environment: pytest.MonkeyPatch) -> None:
     calls: Record = []
     environment.setenv(COMMAND_VARIABLE, "trainyard")
-    environment.setattr(follow, "main", record(calls))
+    environment.setattr(follow, "main", recording_command(calls))
     assert command_line.main(["logs", "digits", "--rank", "1", "--no-follow", "-s", "dev"]) == 0
     assert calls == [("dev", "digits", 1, "no_follow")]
 
 
 def test_status_of_the_command_is_the_exit_status(environment: pytest.MonkeyPatch) -> None:
-    environment.setattr(up, "main", record([], status=1))
+    environment.setattr(up, "main", recording_command([], status=1))
     assert command_line.main(["up"]) == 1
 
 
@@ -151,7 +151,7 @@ def test_make_variables_are_options_and_the_command_is_printed(
     environment: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     calls: Record = []
-    environment.setattr(profile, "serve_tensorboard", record(calls))
+    environment.setattr(profile, "serve_tensorboard", recording_command(calls))
     environment.setattr(command_line, "run_set_up", lambda *_words: 0)
     for name, value in {"STACK": "dev", "JOB": "digits", "PORT": "7000"}.items():
         environment.setenv(name, value)
@@ -163,7 +163,7 @@ def test_make_variables_are_options_and_the_command_is_printed(
 
 def test_exec_passes_the_options_after_the_command_to_it(environment: pytest.MonkeyPatch) -> None:
     calls: Record = []
-    environment.setattr(jobs, "open_shell", record(calls))
+    environment.setattr(jobs, "open_shell", recording_command(calls))
     environment.setenv(COMMAND_VARIABLE, "trainyard")
     for words in (["ls", "-la", "--help"], ["--", "ls", "-la", "--help"]):
         assert command_line.main(["exec", "--rank", "1", *words]) == 0
@@ -178,7 +178,7 @@ def test_trainyard_ignores_variables_of_other_programs(
     environment.setenv(COMMAND_VARIABLE, "trainyard")
     environment.setenv("RANK", "3")
     environment.setenv("JOB", "digits")
-    environment.setattr(follow, "main", record(calls))
+    environment.setattr(follow, "main", recording_command(calls))
     assert command_line.main(["logs"]) == 0
     assert calls == [("local", "", None)]
     assert capsys.readouterr().err == ""
@@ -235,7 +235,7 @@ def test_targets_of_a_stack_are_aliases_of_commands() -> None:
 
 def test_empty_make_variables_are_unset(environment: pytest.MonkeyPatch) -> None:
     calls: Record = []
-    environment.setattr(follow, "main", record(calls))
+    environment.setattr(follow, "main", recording_command(calls))
     environment.setenv("STACK", "")
     environment.setenv("JOB", "")
     assert command_line.main(["logs"]) == 0

@@ -195,7 +195,7 @@ def job_started(seconds: float, **changes: Any) -> JobState:
     return replace(started, **changes)
 
 
-def shares(feed: JobFeed) -> dict[str, Any]:
+def run_times(feed: JobFeed) -> dict[str, Any]:
     """Return the run's times 100 seconds after the last event."""
     now = job_of(document(observed(metrics={"digits": feed.metrics()}, time=START_TIME + 600)))
     return {key: now[key] for key in ("seconds", "since", "uncertain_gaps")}
@@ -216,9 +216,9 @@ def test_feed_that_begins_after_a_resume_has_the_times_of_an_earlier_feed(tmp_pa
     for feed in (early, late):
         feed.submit(job_started(400), [])
         feed.read_files(1)
-    assert shares(late) == shares(early)
-    assert shares(late)["seconds"]["waiting"] == 70
-    assert shares(late)["uncertain_gaps"] == 0
+    assert run_times(late) == run_times(early)
+    assert run_times(late)["seconds"]["waiting"] == 70
+    assert run_times(late)["uncertain_gaps"] == 0
 
 
 def test_feed_of_a_file_counts_since_the_start_of_the_job_if_the_first_pod_was_replaced(tmp_path: Path) -> None:
@@ -226,9 +226,9 @@ def test_feed_of_a_file_counts_since_the_start_of_the_job_if_the_first_pod_was_r
     write_lines(tmp_path / "rank-0.jsonl", [event("start", 40), train(1, 50), event("start", 320), train(2, 330)])
     feed.submit(job_started(0), [pod(0, created=stamp(300))])
     feed.read_files(1)
-    assert shares(feed)["since"] is None
-    assert shares(feed)["seconds"]["waiting"] == 40
-    assert shares(feed)["seconds"]["lost"] == 270
+    assert run_times(feed)["since"] is None
+    assert run_times(feed)["seconds"]["waiting"] == 40
+    assert run_times(feed)["seconds"]["lost"] == 270
 
 
 def test_feed_counts_the_pauses_before_the_newest_start_whose_cause_it_cannot_know(tmp_path: Path) -> None:
@@ -239,7 +239,7 @@ def test_feed_counts_the_pauses_before_the_newest_start_whose_cause_it_cannot_kn
         early.read_files(1)
     late.submit(job_started(400), [])
     late.read_files(1)
-    assert [shares(feed)["uncertain_gaps"] for feed in (early, late)] == [0, 1]
+    assert [run_times(feed)["uncertain_gaps"] for feed in (early, late)] == [0, 1]
 
 
 def test_feed_of_logs_begins_with_the_oldest_pod_if_earlier_logs_are_gone(cluster: FakeCluster) -> None:
@@ -248,15 +248,15 @@ def test_feed_of_logs_begins_with_the_oldest_pod_if_earlier_logs_are_gone(cluste
     late, early = JobFeed(None), JobFeed(None)
     late.submit(job_started(0), [replacement])
     late.read_log(cluster, replacement)  # type: ignore[arg-type]  # a fake with logs only
-    assert shares(late)["since"] == START_TIME + 300
-    assert shares(late)["seconds"]["waiting"] == 20
+    assert run_times(late)["since"] == START_TIME + 300
+    assert run_times(late)["seconds"]["waiting"] == 20
     first = pod(0, created=stamp(5))
     early.submit(job_started(0), [first])
     cluster.log_lines = [(stamp(20), "start ranks=2"), (stamp(30), "train step=4/10 loss=0.5")]
     early.read_log(cluster, first)  # type: ignore[arg-type]  # a fake with logs only
     early.submit(job_started(0), [replacement])
-    assert shares(early)["since"] is None
-    assert shares(early)["seconds"]["waiting"] == 20
+    assert run_times(early)["since"] is None
+    assert run_times(early)["seconds"]["waiting"] == 20
 
 
 @pytest.mark.parametrize(("queue", "since"), [("", START_TIME + 300), ("batch", None)])
@@ -265,8 +265,8 @@ def test_feed_of_logs_begins_with_the_start_after_a_stop(cluster: FakeCluster, q
     feed, first = JobFeed(None), pod(0, created=stamp(302))
     feed.submit(job_started(300, is_resumed=True, queue=queue), [first])
     feed.read_log(cluster, first)  # type: ignore[arg-type]  # a fake with logs only
-    assert shares(feed)["since"] == since
-    assert shares(feed)["seconds"]["waiting"] == 20
+    assert run_times(feed)["since"] == since
+    assert run_times(feed)["seconds"]["waiting"] == 20
 
 
 def test_feed_replaces_the_log_by_the_metrics_files_once_they_exist(cluster: FakeCluster, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from commands.job_results import WriteFailed, complete_record, write_record, wri
 from commands.monitor.job_state import JobState
 from stack.config import parse
 from stack.run_record import plan_digest, run_records, source_state
-from tests.commands.pull_requests import JOB, STACK, changed
+from tests.commands.pull_requests import JOB, STACK, changed_stack
 
 FINISHED_JOB = JobState(
     name="digits", kind="indexed-job", state="complete", started="2026-11-21T10:00:00Z", finished="2026-11-21T11:30:00Z"
@@ -86,7 +86,7 @@ def test_source_state_without_git_is_unknown(checkout: Path, tmp_path: Path, mon
 def test_run_record_of_hosts_that_share_a_node_divides_its_price() -> None:
     config = parse(STACK)
     whole = run_records(config, str)[config.jobs[0].name]["usd_per_hour"]
-    halves = parse(changed(jobs=[{**JOB, "accelerators_per_host": 1, "hosts": 2}]))
+    halves = parse(changed_stack(jobs=[{**JOB, "accelerators_per_host": 1, "hosts": 2}]))
     found = run_records(halves, str)[halves.jobs[0].name]
     assert found["chips"] == 2
     assert found["usd_per_hour"] == pytest.approx(whole / 2, abs=0.001)
@@ -96,9 +96,9 @@ def test_plan_digest_changes_only_with_the_settings() -> None:
     config = parse(STACK)
     digest = plan_digest(config, config.jobs[0])
     assert plan_digest(parse(STACK), parse(STACK).jobs[0]) == digest
-    other = parse(changed({"nodes": 4}))
+    other = parse(changed_stack({"nodes": 4}))
     assert plan_digest(other, other.jobs[0]) != digest
-    other = parse(changed(jobs=[{**JOB, "flags": {"epochs": 3}}]))
+    other = parse(changed_stack(jobs=[{**JOB, "flags": {"epochs": 3}}]))
     assert plan_digest(other, other.jobs[0]) != digest
 
 

@@ -8,7 +8,7 @@ from commands.monitor.logs import parse_event
 from commands.monitor.screen import BLOCKS, Training, live_line, spark_line
 
 
-def training(*lines: str, epochs: int = 0) -> Training:
+def training_progress(*lines: str, epochs: int = 0) -> Training:
     """Return the progress of a job that has printed these lines, one a second."""
     found = Training(epochs=epochs)
     for number, line in enumerate(lines):
@@ -19,7 +19,7 @@ def training(*lines: str, epochs: int = 0) -> Training:
 
 
 def test_live_line_has_epoch_step_loss_rate_and_time_left() -> None:
-    found = training(
+    found = training_progress(
         "train epoch=1 step=50/100 loss=2.0 rate=10 global_rate=812.3 rank=0/2 global_step=50 time=10:00:00",
         "train epoch=2 step=50/100 loss=1.0 rate=10 global_rate=823.9 rank=0/2 global_step=150 time=10:00:20",
         epochs=4,
@@ -32,7 +32,7 @@ def test_live_line_has_epoch_step_loss_rate_and_time_left() -> None:
 def test_live_line_fits_the_width(width: int) -> None:
     fields = "global_rate=864 rank=0/2 global_step=9"
     lines = [f"train epoch=3 step={step}/63 loss={3 / step:.4f} {fields}" for step in range(1, 60)]
-    text = live_line("my-language-model", training(*lines, epochs=8), width)
+    text = live_line("my-language-model", training_progress(*lines, epochs=8), width)
     assert len(text) <= width
     assert text.startswith("my-language-model")
     if width >= 80:
@@ -41,7 +41,7 @@ def test_live_line_fits_the_width(width: int) -> None:
 
 
 def test_training_reads_only_the_lowest_rank() -> None:
-    found = training("train epoch=1 step=1/9 loss=1 rank=1/2", "train epoch=1 step=2/9 loss=2 rank=0/2")
+    found = training_progress("train epoch=1 step=1/9 loss=1 rank=1/2", "train epoch=1 step=2/9 loss=2 rank=0/2")
     event = parse_event("train epoch=1 step=9/9 loss=9 rank=1/2")
     assert event is not None
     found.read(event, 9.0)
@@ -60,7 +60,7 @@ def test_training_reads_only_the_lowest_rank() -> None:
     ],
 )
 def test_time_left_without_progress_at_two_times_is_unknown(lines: list[str], epochs: int) -> None:
-    found = training(*lines, epochs=epochs)
+    found = training_progress(*lines, epochs=epochs)
     assert found.seconds_left() is None
     assert "left" not in live_line("job", found, 80)
 
@@ -75,13 +75,13 @@ def test_time_left_without_progress_at_two_times_is_unknown(lines: list[str], ep
     ],
 )
 def test_time_left_of_a_job_without_epochs_uses_its_global_steps(fields: str, shown: str) -> None:
-    found = training(*(f"train {fields.replace('{}', str(step))} loss=1" for step in (1, 2)))
+    found = training_progress(*(f"train {fields.replace('{}', str(step))} loss=1" for step in (1, 2)))
     assert found.seconds_left() == pytest.approx(9)
     assert shown in live_line("job", found, 80)
 
 
 def test_time_left_after_a_restart_uses_only_later_steps() -> None:
-    found = training(
+    found = training_progress(
         "train step=1/11 loss=1",
         "train step=6/11 loss=1",
         "restart number=1 counted=1/3 failed_rank=0 exit_code=-9",
@@ -93,7 +93,7 @@ def test_time_left_after_a_restart_uses_only_later_steps() -> None:
 
 
 def test_time_left_over_midnight_is_positive() -> None:
-    found = training("train step=1/3 loss=1 time=23:59:59", "train step=2/3 loss=1 time=00:00:01")
+    found = training_progress("train step=1/3 loss=1 time=23:59:59", "train step=2/3 loss=1 time=00:00:01")
     assert found.seconds_left() == pytest.approx(2)
 
 

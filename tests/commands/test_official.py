@@ -24,7 +24,7 @@ from commands.review.plan import difference, value_at
 from commands.review.recorded import Record, record_program
 from commands.review.report import as_json, markdown
 from simulation.cloud.values import UNKNOWN
-from tests.commands.pull_requests import STACK, TODAY, changed, report
+from tests.commands.pull_requests import STACK, TODAY, changed_stack, report
 
 ROOT = Path(__file__).resolve().parents[2]
 PLUGIN_SCRIPT = """#!/bin/sh
@@ -59,7 +59,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PulumiHome:
 
 
 def test_review_with_an_equal_plan_of_the_plugin_passes(home: PulumiHome) -> None:
-    found = home.review(changed({"nodes": 4}))
+    found = home.review(changed_stack({"nodes": 4}))
     assert found.failures == []
     assert list(found.asked) == [f"gcp {VERSION}"]
     assert found.asked[f"gcp {VERSION}"] > 20
@@ -68,20 +68,20 @@ def test_review_with_an_equal_plan_of_the_plugin_passes(home: PulumiHome) -> Non
 
 def test_review_with_a_rejected_input_fails(home: PulumiHome) -> None:
     wrong = ["upgradeSettings", "expected strategy to be one of SURGE, BLUE_GREEN"]
-    found = home.review(changed({"nodes": 4}), reject={"gpus-nodes": wrong})
+    found = home.review(changed_stack({"nodes": 4}), reject={"gpus-nodes": wrong})
     [line] = found.failures
     assert line == f"a defect of Trainyard: gpus-nodes: gcp rejects {wrong[0]}: {wrong[1]}"
 
 
 def test_review_with_a_different_plan_of_the_plugin_fails(home: PulumiHome) -> None:
-    found = home.review(changed({"nodes": 4}), replace={"gpus-nodes": ["autoscaling"]})
+    found = home.review(changed_stack({"nodes": 4}), replace={"gpus-nodes": ["autoscaling"]})
     [line] = found.differences
     assert line == f"gpus-nodes: gcp {VERSION} plans replace (autoscaling), Trainyard update"
 
 
 def test_review_ignores_changes_of_computed_values(home: PulumiHome) -> None:
     computed = {"cluster-control-plane": ["masterAuth"], "network-nat": ["natIps"], "gpus-nodes": ["placementPolicy"]}
-    found = home.review(changed({"nodes": 4}), compute=computed, compute_replaces=["placementPolicy"])
+    found = home.review(changed_stack({"nodes": 4}), compute=computed, compute_replaces=["placementPolicy"])
     assert found.failures == []
 
 
@@ -89,7 +89,7 @@ def test_review_of_a_changed_input_that_is_also_computed_fails(home: PulumiHome)
     found = home.review(STACK, compute={"gpus-nodes": ["autoscaling"]})
     assert found.failures == []
     found = home.review(
-        changed({"nodes": 4}), compute={"gpus-nodes": ["autoscaling"]}, compute_replaces=["autoscaling"]
+        changed_stack({"nodes": 4}), compute={"gpus-nodes": ["autoscaling"]}, compute_replaces=["autoscaling"]
     )
     [line] = found.differences
     assert line == f"gpus-nodes: gcp {VERSION} plans replace (autoscaling), Trainyard update"
@@ -120,7 +120,7 @@ def test_plugin_environment_has_no_credentials_and_a_closed_proxy(
 ) -> None:
     for name in ("GOOGLE_CREDENTIALS", "GOOGLE_APPLICATION_CREDENTIALS", "AWS_ACCESS_KEY_ID", "CLOUDSDK_CONFIG"):
         monkeypatch.setenv(name, "secret")
-    home.review(changed({"nodes": 4}))
+    home.review(changed_stack({"nodes": 4}))
     seen = json.loads(home.seen.read_text(encoding="utf-8"))
     assert "secret" not in seen["environment"].values()
     assert seen["environment"]["HTTPS_PROXY"] == plugin.CLOSED_PROXY
@@ -130,7 +130,7 @@ def test_plugin_environment_has_no_credentials_and_a_closed_proxy(
 
 
 def test_review_with_a_warning_shows_it_and_passes(home: PulumiHome) -> None:
-    found = home.review(changed({"nodes": 4}), warn="this field is deprecated")
+    found = home.review(changed_stack({"nodes": 4}), warn="this field is deprecated")
     assert found.warnings == ("this field is deprecated",)
     assert found.failures == []
 
@@ -153,7 +153,7 @@ def test_review_of_a_stack_without_a_cloud_uses_no_plugin() -> None:
 
 def test_report_with_a_different_plan_fails_and_shows_both_plans() -> None:
     found = replace(
-        report(changed({"nodes": 4})),
+        report(changed_stack({"nodes": 4})),
         plugins=PluginReview(asked={"gcp 1": 3}, differences=["gpus-nodes: gcp 1 plans replace (x), Trainyard update"]),
     )
     text = markdown(found, TODAY)

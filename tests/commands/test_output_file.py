@@ -34,7 +34,7 @@ def test_failed_write_keeps_the_older_file(tmp_path: Path) -> None:
     assert [(file.name, file.read_text(encoding="utf-8")) for file in tmp_path.iterdir()] == [("page.html", "older")]
 
 
-def test_link_is_written_in_place(tmp_path: Path) -> None:
+def test_write_to_a_link_changes_its_target(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("page.html")
     write(tmp_path / "link", "text")
     assert (tmp_path / "link").is_symlink()
@@ -47,7 +47,7 @@ def test_full_device_is_an_error_with_a_remedy() -> None:
     assert Path("/dev/full").is_char_device()
 
 
-def test_missing_folder_is_an_error_unless_it_is_requested(tmp_path: Path) -> None:
+def test_missing_folder_is_an_error_unless_it_should_be_made(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match=r"page.html cannot be written \(No such file or directory\); name another"):
         write(tmp_path / "typo" / "page.html", "text")
     assert not (tmp_path / "typo").exists()

@@ -284,13 +284,13 @@ def test_logs_of_a_job_without_pods_say_so_on_stderr(
     assert capsys.readouterr().err == message
 
 
-def waiting(reason: str) -> list[PodState]:
+def waiting_hosts(reason: str) -> list[PodState]:
     """Return hosts whose containers have not started."""
     return [replace(each, state="pending", reason=reason, message="no such host") for each in HOSTS]
 
 
 def test_logs_of_a_job_without_containers_say_so_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
-    cluster = cast(Cluster, FakeCluster(hosts=waiting("ErrImagePull")))
+    cluster = cast(Cluster, FakeCluster(hosts=waiting_hosts("ErrImagePull")))
     follow_module.print_logs(cluster, ["ok"], Screen(io.StringIO()))
     expected = "no container has started, so no logs: ok: 2 pending (ErrImagePull: no such host)\n"
     assert capsys.readouterr().err == expected
@@ -298,9 +298,9 @@ def test_logs_of_a_job_without_containers_say_so_on_stderr(capsys: pytest.Captur
 
 def test_missing_image_on_a_local_cluster_is_explained_once(followed: Followed) -> None:
     followed.follower._local = LocalCluster(Path("/nowhere"))
-    followed.cluster.hosts = waiting("ErrImagePull")
+    followed.cluster.hosts = waiting_hosts("ErrImagePull")
     lines = followed.poll(1)
-    followed.cluster.hosts = waiting("ImagePullBackOff")
+    followed.cluster.hosts = waiting_hosts("ImagePullBackOff")
     lines += followed.poll(1)
     explained = [line for line in lines if "platform `local` cannot pull images from a registry" in line]
     assert len(explained) == 1
@@ -308,7 +308,7 @@ def test_missing_image_on_a_local_cluster_is_explained_once(followed: Followed) 
 
 
 def test_missing_image_on_another_cluster_has_no_advice_about_platform_local(followed: Followed) -> None:
-    followed.cluster.hosts = waiting("ErrImagePull")
+    followed.cluster.hosts = waiting_hosts("ErrImagePull")
     assert not any("platform `local`" in line for line in followed.poll(1))
 
 

@@ -127,7 +127,7 @@ def test_cost_of_a_job_on_this_machine_is_nothing() -> None:
     assert cost_text(LOCAL, None) == "nothing: it ran on this machine"
 
 
-def test_cost_of_a_job_in_a_cloud_has_its_price_and_the_stacks() -> None:
+def test_cost_of_a_job_in_a_cloud_has_the_prices_of_job_and_stack() -> None:
     text = cost_text(parse(STACK), 1.359)
     assert text.startswith("about $1.36 for its hosts; the stack costs up to $")
     assert text.endswith(" an hour until you remove it")

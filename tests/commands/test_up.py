@@ -20,7 +20,7 @@ def test_unfollowed_interactive_and_suspended_jobs_have_reasons() -> None:
     }
 
 
-def failed(diagnostics: str) -> PulumiFailed:
+def failed_update(diagnostics: str) -> PulumiFailed:
     """Return the error of a failed update."""
     error = PulumiFailed("`pulumi up` failed with 1")
     error.diagnostics = diagnostics
@@ -41,14 +41,14 @@ def test_failed_installation_of_packages_names_the_requirements_file(diagnostics
     config = parse({"platform": PLATFORM, "jobs": [JOB]})
     config = config.model_copy(update={"jobs": [config.jobs[0].model_copy(update={"requirements": "needs.txt"})]})
     with pytest.raises(PulumiFailed) as raised, naming_requirements(config, "`make up`"):
-        raise failed(diagnostics)
+        raise failed_update(diagnostics)
     assert str(raised.value) == message
 
 
 def test_failed_installation_without_a_requirements_file_keeps_the_error() -> None:
     config = parse({"platform": PLATFORM, "jobs": [JOB]})
     with pytest.raises(PulumiFailed, match="failed with 1"), naming_requirements(config, "`make up`"):
-        raise failed("requirements: x\n")
+        raise failed_update("requirements: x\n")
 
 
 def test_print_outputs_prints_one_line_each_without_empty_values(capsys: pytest.CaptureFixture[str]) -> None:

@@ -28,23 +28,23 @@ def calls_of(records: Iterable[Record]) -> list[Call]:
     found: list[Call] = []
     for record in records:
         if record.type.startswith("aws:"):
-            found += CREATES[record.type](record, whole(record.inputs))
+            found += CREATES[record.type](record, with_integers(record.inputs))
     return found
 
 
-def upper(value: Any) -> Any:
+def ec2_keys(value: Any) -> Any:
     """Return a value with its keys in EC2's spelling: `volumeSize` becomes `VolumeSize`."""
     if isinstance(value, dict):
-        return {key[0].upper() + key[1:]: upper(each) for key, each in value.items()}
-    return [upper(each) for each in value] if isinstance(value, list) else value
+        return {key[0].upper() + key[1:]: ec2_keys(each) for key, each in value.items()}
+    return [ec2_keys(each) for each in value] if isinstance(value, list) else value
 
 
-def whole(value: Any) -> Any:
+def with_integers(value: Any) -> Any:
     """Return a value with its whole numbers as integers. Pulumi's wire format, and so a recording, has only floats."""
     if isinstance(value, dict):
-        return {key: whole(each) for key, each in value.items()}
+        return {key: with_integers(each) for key, each in value.items()}
     if isinstance(value, list):
-        return [whole(each) for each in value]
+        return [with_integers(each) for each in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -57,28 +57,28 @@ def _tags(kind: str, inputs: Inputs) -> list[Any] | None:
     return [{"ResourceType": kind, "Tags": tags}] if tags else None
 
 
-def _picked(inputs: Inputs, *keys: str) -> dict[str, Any]:
-    """Return some of the inputs, with None for those that are not set."""
+def _pick(inputs: Inputs, *keys: str) -> dict[str, Any]:
+    """Return the inputs of these keys, with None for an unset input."""
     return {key: inputs.get(key) for key in keys}
 
 
-def _created(record: Record, inputs: Inputs, operation: str, kind: str, result: str, *keys: str) -> Call:
+def _ec2_call(record: Record, inputs: Inputs, operation: str, kind: str, result: str, *keys: str) -> Call:
     """Return the call that creates a tagged resource of EC2 from the inputs of these keys."""
-    parameters = upper(_picked(inputs, *keys))
+    parameters = ec2_keys(_pick(inputs, *keys))
     return call("ec2", operation, {_id(record): result}, **parameters, TagSpecifications=_tags(kind, inputs))
 
 
-def _creates(operation: str, kind: str, result: str, *keys: str) -> Callable[[Record, Inputs], Iterator[Call]]:
-    """Return the function of a type of EC2 whose only call has the inputs of these keys."""
+def _ec2_creation(operation: str, kind: str, result: str, *keys: str) -> Callable[[Record, Inputs], Iterator[Call]]:
+    """Return a function, for a type of EC2, whose only call has the inputs of these keys."""
 
     def calls(record: Record, inputs: Inputs) -> Iterator[Call]:
-        yield _created(record, inputs, operation, kind, result, *keys)
+        yield _ec2_call(record, inputs, operation, kind, result, *keys)
 
     return calls
 
 
 def _vpc(record: Record, inputs: Inputs) -> Iterator[Call]:
-    yield _created(record, inputs, "create_vpc", "vpc", "Vpc.VpcId", "cidrBlock")
+    yield _ec2_call(record, inputs, "create_vpc", "vpc", "Vpc.VpcId", "cidrBlock")
     for attribute in ("EnableDnsHostnames", "EnableDnsSupport"):
         yield call("ec2", "modify_vpc_attribute", None, VpcId=_id(record), **{attribute: {"Value": True}})
 
@@ -94,7 +94,7 @@ def _default_group(record: Record, inputs: Inputs) -> Iterator[Call]:
 
 def _gateway(record: Record, inputs: Inputs) -> Iterator[Call]:
     result = "InternetGateway.InternetGatewayId"
-    yield _created(record, inputs, "create_internet_gateway", "internet-gateway", result)
+    yield _ec2_call(record, inputs, "create_internet_gateway", "internet-gateway", result)
     yield call("ec2", "attach_internet_gateway", InternetGatewayId=_id(record), VpcId=inputs["vpcId"])
 
 
@@ -102,30 +102,30 @@ def _nat(record: Record, inputs: Inputs) -> Iterator[Call]:
     # The recording has no allocation id; the preceding call created the address.
     address = inputs.get("allocationId") or _id(record).replace("-nat-", "-nat-address-")
     result, keys = "NatGateway.NatGatewayId", ("subnetId", "allocationId")
-    yield _created(record, {**inputs, "allocationId": address}, "create_nat_gateway", "natgateway", result, *keys)
+    yield _ec2_call(record, {**inputs, "allocationId": address}, "create_nat_gateway", "natgateway", result, *keys)
 
 
 def _table(record: Record, inputs: Inputs) -> Iterator[Call]:
-    yield _created(record, inputs, "create_route_table", "route-table", "RouteTable.RouteTableId", "vpcId")
+    yield _ec2_call(record, inputs, "create_route_table", "route-table", "RouteTable.RouteTableId", "vpcId")
     for route in inputs["routes"]:
-        target = upper(_picked(route, "gatewayId", "natGatewayId"))
+        target = ec2_keys(_pick(route, "gatewayId", "natGatewayId"))
         yield call("ec2", "create_route", RouteTableId=_id(record), DestinationCidrBlock=route["cidrBlock"], **target)
 
 
 def _association(record: Record, inputs: Inputs) -> Iterator[Call]:
-    yield call("ec2", "associate_route_table", {_id(record): "AssociationId"}, **upper(inputs))
+    yield call("ec2", "associate_route_table", {_id(record): "AssociationId"}, **ec2_keys(inputs))
 
 
 def _group(record: Record, inputs: Inputs) -> Iterator[Call]:
     named = {**inputs, "groupName": f"{record.name}-0123456"}
     keys = ("groupName", "description", "vpcId")
-    yield _created(record, named, "create_security_group", "security-group", "GroupId", *keys)
+    yield _ec2_call(record, named, "create_security_group", "security-group", "GroupId", *keys)
     everything = [{"IpProtocol": "-1", "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}]
     yield call("ec2", "revoke_security_group_egress", GroupId=_id(record), IpPermissions=everything)
     rules = [
         {
             "IpProtocol": rule["protocol"],
-            **upper(_picked(rule, "fromPort", "toPort")),
+            **ec2_keys(_pick(rule, "fromPort", "toPort")),
             "IpRanges": [{"CidrIp": network} for network in rule["cidrBlocks"]],
         }
         for rule in inputs["ingress"]
@@ -139,7 +139,7 @@ def _placement(record: Record, inputs: Inputs) -> Iterator[Call]:
 
 def _template(record: Record, inputs: Inputs) -> Iterator[Call]:
     others = ("tags", "updateDefaultVersion", "tagSpecifications")
-    content = upper({key: value for key, value in inputs.items() if key not in others})
+    content = ec2_keys({key: value for key, value in inputs.items() if key not in others})
     content["TagSpecifications"] = [
         each for tagged in inputs["tagSpecifications"] for each in _tags(tagged["resourceType"], tagged) or []
     ]
@@ -193,7 +193,7 @@ def _cluster(record: Record, inputs: Inputs) -> Iterator[Call]:
         "eks",
         "create_cluster",
         {_id(record): "cluster.name"},
-        **_picked(inputs, *same, "accessConfig", "kubernetesNetworkConfig"),
+        **_pick(inputs, *same, "accessConfig", "kubernetesNetworkConfig"),
         encryptionConfig=[inputs["encryptionConfig"]],
         logging={"clusterLogging": [{"types": inputs["enabledClusterLogTypes"], "enabled": True}]},
         resourcesVpcConfig=inputs["vpcConfig"],
@@ -205,7 +205,7 @@ def _node_group(_record: Record, inputs: Inputs) -> Iterator[Call]:
     yield call(
         "eks",
         "create_nodegroup",
-        **_picked(inputs, *same, "scalingConfig", "updateConfig", "nodeRepairConfig"),
+        **_pick(inputs, *same, "scalingConfig", "updateConfig", "nodeRepairConfig"),
         nodegroupName=inputs["nodeGroupName"],
         nodeRole=inputs["nodeRoleArn"],
         subnets=inputs["subnetIds"],
@@ -214,12 +214,12 @@ def _node_group(_record: Record, inputs: Inputs) -> Iterator[Call]:
 
 
 def _addon(_record: Record, inputs: Inputs) -> Iterator[Call]:
-    same = _picked(inputs, "clusterName", "addonName", "addonVersion", "configurationValues", "podIdentityAssociations")
+    same = _pick(inputs, "clusterName", "addonName", "addonVersion", "configurationValues", "podIdentityAssociations")
     yield call("eks", "create_addon", **same, resolveConflicts=inputs["resolveConflictsOnCreate"])
 
 
-def _same(service: str, operation: str) -> Callable[[Record, Inputs], Iterator[Call]]:
-    """Return the function of a type whose only call has the inputs as parameters."""
+def _same_inputs(service: str, operation: str) -> Callable[[Record, Inputs], Iterator[Call]]:
+    """Return a function, for a type, whose only call has the inputs as parameters."""
 
     def calls(_record: Record, inputs: Inputs) -> Iterator[Call]:
         yield call(service, operation, **inputs)
@@ -233,7 +233,7 @@ def _bucket(record: Record, inputs: Inputs) -> Iterator[Call]:
 
 
 def _lifecycle(_record: Record, inputs: Inputs) -> Iterator[Call]:
-    rules = [upper(rule) for rule in inputs["rules"]]
+    rules = [ec2_keys(rule) for rule in inputs["rules"]]
     for rule in rules:
         rule["ID"] = rule.pop("Id")
     configuration = {"Rules": rules}
@@ -249,23 +249,25 @@ def _encryption(_record: Record, inputs: Inputs) -> Iterator[Call]:
 
 
 def _bucket_part(operation: str, parameter: str, key: str = "") -> Callable[[Record, Inputs], Iterator[Call]]:
-    """Return the function of a type whose only call sets one property of a bucket."""
+    """Return a function, for a type, whose only call sets one property of a bucket."""
 
     def calls(_record: Record, inputs: Inputs) -> Iterator[Call]:
         value = inputs[key] if key else {name: each for name, each in inputs.items() if name != "bucket"}
-        yield call("s3", operation, Bucket=inputs["bucket"], **{parameter: value if key == "policy" else upper(value)})
+        yield call(
+            "s3", operation, Bucket=inputs["bucket"], **{parameter: value if key == "policy" else ec2_keys(value)}
+        )
 
     return calls
 
 
 def _ownership(_record: Record, inputs: Inputs) -> Iterator[Call]:
-    controls = {"Rules": [upper(inputs["rule"])]}
+    controls = {"Rules": [ec2_keys(inputs["rule"])]}
     yield call("s3", "put_bucket_ownership_controls", Bucket=inputs["bucket"], OwnershipControls=controls)
 
 
 def _repository(_record: Record, inputs: Inputs) -> Iterator[Call]:
     (encryption,) = inputs["encryptionConfigurations"]
-    same = _picked(inputs, "imageTagMutability", "imageScanningConfiguration")
+    same = _pick(inputs, "imageTagMutability", "imageScanningConfiguration")
     yield call("ecr", "create_repository", repositoryName=inputs["name"], encryptionConfiguration=encryption, **same)
 
 
@@ -278,15 +280,15 @@ CREATES: Mapping[str, Callable[[Record, Inputs], Iterator[Call]]] = {
     "aws:ec2/vpc:Vpc": _vpc,
     "aws:ec2/defaultSecurityGroup:DefaultSecurityGroup": _default_group,
     "aws:ec2/internetGateway:InternetGateway": _gateway,
-    "aws:ec2/subnet:Subnet": _creates(
+    "aws:ec2/subnet:Subnet": _ec2_creation(
         "create_subnet", "subnet", "Subnet.SubnetId", "vpcId", "cidrBlock", "availabilityZone"
     ),
-    "aws:ec2/eip:Eip": _creates("allocate_address", "elastic-ip", "AllocationId", "domain"),
+    "aws:ec2/eip:Eip": _ec2_creation("allocate_address", "elastic-ip", "AllocationId", "domain"),
     "aws:ec2/natGateway:NatGateway": _nat,
     "aws:ec2/routeTable:RouteTable": _table,
     "aws:ec2/routeTableAssociation:RouteTableAssociation": _association,
     "aws:ec2/securityGroup:SecurityGroup": _group,
-    "aws:ec2/vpcEndpoint:VpcEndpoint": _creates(
+    "aws:ec2/vpcEndpoint:VpcEndpoint": _ec2_creation(
         *("create_vpc_endpoint", "vpc-endpoint", "VpcEndpoint.VpcEndpointId"),
         *("vpcId", "serviceName", "vpcEndpointType", "routeTableIds"),
         *("subnetIds", "securityGroupIds", "privateDnsEnabled"),
@@ -301,9 +303,9 @@ CREATES: Mapping[str, Callable[[Record, Inputs], Iterator[Call]]] = {
     "aws:eks/cluster:Cluster": _cluster,
     "aws:eks/nodeGroup:NodeGroup": _node_group,
     "aws:eks/addon:Addon": _addon,
-    "aws:eks/accessEntry:AccessEntry": _same("eks", "create_access_entry"),
-    "aws:eks/accessPolicyAssociation:AccessPolicyAssociation": _same("eks", "associate_access_policy"),
-    "aws:eks/podIdentityAssociation:PodIdentityAssociation": _same("eks", "create_pod_identity_association"),
+    "aws:eks/accessEntry:AccessEntry": _same_inputs("eks", "create_access_entry"),
+    "aws:eks/accessPolicyAssociation:AccessPolicyAssociation": _same_inputs("eks", "associate_access_policy"),
+    "aws:eks/podIdentityAssociation:PodIdentityAssociation": _same_inputs("eks", "create_pod_identity_association"),
     "aws:s3/bucket:Bucket": _bucket,
     "aws:s3/bucketVersioning:BucketVersioning": _bucket_part(
         "put_bucket_versioning", "VersioningConfiguration", "versioningConfiguration"

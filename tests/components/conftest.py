@@ -25,7 +25,7 @@ def operator_objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def existing(tmp_path: Path) -> dict[str, Any]:
+def existing_cluster(tmp_path: Path) -> dict[str, Any]:
     """Return the settings of an existing cluster."""
     file = tmp_path / "kubeconfig"
     file.write_text("contexts: [{name: mine}]", encoding="utf-8")

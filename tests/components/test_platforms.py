@@ -26,16 +26,16 @@ def container(engine: RecordingEngine) -> dict[str, Any]:
     return {**kept, "env": [each for each in found["env"] if each["name"] != "TRAINYARD_BUCKET"]}
 
 
-def test_job_has_same_pod_on_every_platform(existing: dict[str, Any]) -> None:
+def test_job_has_same_pod_on_every_platform(existing_cluster: dict[str, Any]) -> None:
     local = container(program(LOCAL, JOBS)[0])
     assert local["args"][-3:] == ["-m", "trainer", "digits"]
-    for engine in (program(existing, JOBS)[0], graph(GKE, JOBS)[0], graph(EKS, JOBS)[0]):
+    for engine in (program(existing_cluster, JOBS)[0], graph(GKE, JOBS)[0], graph(EKS, JOBS)[0]):
         assert container(engine) == local
 
 
-def test_program_has_same_outputs_on_every_platform(existing: dict[str, Any]) -> None:
+def test_program_has_same_outputs_on_every_platform(existing_cluster: dict[str, Any]) -> None:
     local = program(LOCAL)[1].keys()
-    for exported in (program(existing)[1], graph(GKE)[1], graph(EKS)[1]):
+    for exported in (program(existing_cluster)[1], graph(GKE)[1], graph(EKS)[1]):
         assert exported.keys() == local
 
 
@@ -54,8 +54,8 @@ def test_status_output_shows_jobs_and_pods() -> None:
     assert status.endswith("--selector app.kubernetes.io/part-of=trainyard")
 
 
-def test_console_output_is_empty_without_cloud(existing: dict[str, Any]) -> None:
-    assert program(LOCAL)[1]["console"] == program(existing)[1]["console"] == {}
+def test_console_output_is_empty_without_cloud(existing_cluster: dict[str, Any]) -> None:
+    assert program(LOCAL)[1]["console"] == program(existing_cluster)[1]["console"] == {}
     for platform in (GKE, EKS):
         pages = graph(platform)[1]["console"]
         assert pages

@@ -81,8 +81,8 @@ def test_queue_quota_excludes_jobs_without_queue() -> None:
 
 
 @pytest.mark.parametrize("operators", ["install", "present"])
-def test_queued_job_on_existing_cluster_has_label_only(operators: str, existing: dict[str, Any]) -> None:
-    engine, _ = program({**existing, "operators": operators}, [QUEUED])
+def test_queued_job_on_existing_cluster_has_label_only(operators: str, existing_cluster: dict[str, Any]) -> None:
+    engine, _ = program({**existing_cluster, "operators": operators}, [QUEUED])
     assert not any("kueue" in each.name or each.name.startswith("queues") for each in engine.records)
     (job,) = engine.of_type(":Job")
     assert job.inputs["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "research"

@@ -48,7 +48,7 @@ KIND_VARIABLES = frozenset(
 """Variables that kinds set differently: rendezvous and restarts."""
 
 
-def compared(kind: JobKind, values: dict[str, Any], placement: Placement) -> dict[str, Any]:
+def comparable_worker(kind: JobKind, values: dict[str, Any], placement: Placement) -> dict[str, Any]:
     """Return the worker of a kind without the parts that differ between kinds: names, rendezvous, restarts."""
     templates = workers(values, placement, kind=kind)
     (pod,) = [each for index, each in enumerate(templates) if each not in templates[:index]]
@@ -72,12 +72,12 @@ def compared(kind: JobKind, values: dict[str, Any], placement: Placement) -> dic
 def test_job_worker_is_equal_in_every_kind(values: dict[str, Any]) -> None:
     placement = ON_GPUS if "accelerator" in values else ON_CLAIM
     torch = [kind for kind in TORCH_KINDS if not (kind == "mpi-job" and "script" in values)]
-    first = compared(torch[0], values, placement)
+    first = comparable_worker(torch[0], values, placement)
     for kind in torch[1:]:
-        assert compared(kind, values, placement) == first, kind
+        assert comparable_worker(kind, values, placement) == first, kind
     if "script" in values:
-        direct = compared("mpi-job", values, placement)
-        assert compared("mx-job", values, placement) == direct
+        direct = comparable_worker("mpi-job", values, placement)
+        assert comparable_worker("mx-job", values, placement) == direct
         for found in (direct, first):
             found["container"] |= {"command": None, "args": None}
         assert direct["container"] == first["container"]
@@ -89,12 +89,12 @@ def test_job_sources_nccl_environment_script_in_every_kind() -> None:
         scheduling=replace(ON_GPUS.scheduling, nccl_environment=GIB, environment={"LD_LIBRARY_PATH": "/drivers"}),
     )
     values = {**EVERY_KEY, "image": None}
-    first = compared("indexed-job", values, nodes)
+    first = comparable_worker("indexed-job", values, nodes)
     script = f'. {GIB.script} && exec "$@"'
     assert (first["container"]["command"], first["container"]["args"][:3]) == (["bash"], ["-c", script, "bash"])
     assert first["container"]["args"][3:6] == ["python", "-m", "trainer.launch"]
     for kind in TORCH_KINDS:
-        assert compared(kind, values, nodes) == first, kind
+        assert comparable_worker(kind, values, nodes) == first, kind
     # mpirun passes on the variables of its own pod.
     for template in pod_templates(manifests(spec(values, kind="mpi-job"), nodes)).values():
         assert {"name": "LD_LIBRARY_PATH", "value": "/drivers"} in template["spec"]["containers"][0]["env"]

@@ -37,12 +37,12 @@ def own_layers(reference: str, folder: Path) -> list[bytes]:
         for member in members:
             content = members.extractfile(member) if member.size < SMALL_BYTES else None
             if content is not None:
-                found.append(plain(content.read()))
+                found.append(decompressed(content.read()))
     archive.unlink()
     return found
 
 
-def plain(content: bytes) -> bytes:
+def decompressed(content: bytes) -> bytes:
     """Return the content of a layer without compression."""
     if content.startswith(GZIP):
         return gzip.decompress(content)
@@ -58,7 +58,7 @@ def texts_below(folder: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def printed(checkout: Checkout) -> str:
+def up_output(checkout: Checkout) -> str:
     """Return the output of `make up` with the secret in the stack and also in the environment."""
     # Change the source, so that a new image is built while the secret is set.
     source = checkout.folder / "trainer" / "__init__.py"
@@ -72,23 +72,23 @@ def printed(checkout: Checkout) -> str:
         return checkout.run("make", "up", seconds=900)
 
 
-def test_secret_reaches_pod_and_is_in_no_log(checkout: Checkout, printed: str) -> None:
-    assert f"the secret has {len(CANARY)} letters" in printed
+def test_secret_reaches_pod_and_is_in_no_log(checkout: Checkout, up_output: str) -> None:
+    assert f"the secret has {len(CANARY)} letters" in up_output
     (secret,) = [each for each in checkout.objects("secrets") if each["metadata"]["name"] == "digits-secrets"]
     assert leaks(json.dumps(secret["data"])) == [FORMS[1]], "the search finds the secret in its Secret"
     logs = checkout.kubectl("logs", "-l", "trainyard.dev/job=digits", "--tail=-1", "--all-containers")
     assert "letters" in logs
-    assert leaks(printed, logs, checkout.run("make", "logs"), checkout.run("make", "status")) == []
+    assert leaks(up_output, logs, checkout.run("make", "logs"), checkout.run("make", "status")) == []
 
 
-@pytest.mark.usefixtures("printed")
+@pytest.mark.usefixtures("up_output")
 def test_secret_is_not_in_objects_of_cluster(checkout: Checkout) -> None:
     found = checkout.kubectl("get", "pods,jobs,events,configmaps", "--all-namespaces", "-o", "yaml")
     assert "secretKeyRef" in found
     assert leaks(found, checkout.kubectl("describe", "pods")) == []
 
 
-@pytest.mark.usefixtures("printed")
+@pytest.mark.usefixtures("up_output")
 def test_secret_is_not_in_image_layers(checkout: Checkout, tmp_path: Path) -> None:
     (pod, *_) = checkout.objects("pods")
     layers = own_layers(pod["spec"]["containers"][0]["image"], tmp_path)
@@ -96,7 +96,7 @@ def test_secret_is_not_in_image_layers(checkout: Checkout, tmp_path: Path) -> No
     assert [form for form in FORMS for layer in layers if form.encode() in layer] == []
 
 
-@pytest.mark.usefixtures("printed")
+@pytest.mark.usefixtures("up_output")
 def test_secret_is_not_in_state_or_files(checkout: Checkout) -> None:
     kept = [checkout.folder / ".trainyard", checkout.cluster.folder / "logs", checkout.cluster.bucket]
     nodes = [checkout.cluster.node_folder(index) / "logs" for index in range(checkout.cluster.nodes)]

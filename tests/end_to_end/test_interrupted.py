@@ -126,7 +126,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(3600)]
 
 
 @pytest.fixture
-def small(checkout: Checkout) -> Checkout:
+def small_checkout(checkout: Checkout) -> Checkout:
     """Return the checkout with one node and a suspended job, for which `make up` does not wait."""
     content = yaml.safe_load(checkout.stack_file.read_text(encoding="utf-8"))
     content["config"]["trainyard:platform"].update(nodes=1)
@@ -142,22 +142,22 @@ def run(checkout: Checkout, target: str) -> str:
     return output
 
 
-def test_interrupted_command_leaves_nothing_and_can_be_repeated(small: Checkout) -> None:
+def test_interrupted_command_leaves_nothing_and_can_be_repeated(small_checkout: Checkout) -> None:
     seed = int(os.environ.get("TRAINYARD_SEED") or random.randrange(1 << 32))
     print(f"TRAINYARD_SEED={seed}")
     moments = random.Random(seed)
-    run(small, "up")
-    run(small, "down")
+    run(small_checkout, "up")
+    run(small_checkout, "down")
     for count in range(TRIES):
         target, way = moments.choice(("up", "up", "down")), WAYS[count % len(WAYS)]
         text = moments.choice(("", START_TEXTS[target], START_TEXTS[target]))
-        done = interrupt(small, target, way, moments.uniform(0, MAX_DELAY_SECONDS[text]), text)
+        done = interrupt(small_checkout, target, way, moments.uniform(0, MAX_DELAY_SECONDS[text]), text)
         print(f"{count}: make {target}, {way} {done.moment}: status {done.status}, {done.took:.1f} s later")
         assert "Traceback" not in done.output, done
         if way != "kill":
-            assert left_by_runs(small) == [], done
+            assert left_by_runs(small_checkout) == [], done
         if count % COMPLETE_CYCLE_EVERY == COMPLETE_CYCLE_EVERY - 1:
-            run(small, "up")
-            assert left_by_runs(small) == []
-            assert "nothing is left" in run(small, "down")
-            assert left_by_runs(small) == []
+            run(small_checkout, "up")
+            assert left_by_runs(small_checkout) == []
+            assert "nothing is left" in run(small_checkout, "down")
+            assert left_by_runs(small_checkout) == []

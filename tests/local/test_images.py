@@ -76,7 +76,7 @@ def blob(digest: str) -> Path:
     return store_folder() / "io.containerd.content.v1.content" / _path(digest)
 
 
-def unpacked() -> list[Path]:
+def unpacked_copies() -> list[Path]:
     """Return the unpacked copies of the program."""
     return sorted((store_folder() / "io.containerd.snapshotter.v1.overlayfs" / "snapshots").rglob("program"))
 
@@ -85,12 +85,12 @@ def test_import_unpacks_image_and_removes_replaced(program: Path) -> None:
     archive, (layer,) = layers(FIRST, program)
     change_store(FIRST, lambda target: _write(target, archive))
     assert blob(layer).exists()
-    assert [path.read_bytes() for path in unpacked()] == [b"program"]
+    assert [path.read_bytes() for path in unpacked_copies()] == [b"program"]
     program.write_bytes(b"changed")
     change_store(SECOND, partial(write_archive, SECOND, program), remove=[FIRST])
     assert stored_references() == [SECOND]
     assert not blob(layer).exists()
-    assert [path.read_bytes() for path in unpacked()] == [b"changed"]
+    assert [path.read_bytes() for path in unpacked_copies()] == [b"changed"]
 
 
 def test_import_without_forgotten_layer_uses_unpacked_copy(program: Path) -> None:
@@ -98,11 +98,11 @@ def test_import_without_forgotten_layer_uses_unpacked_copy(program: Path) -> Non
     change_store(FIRST, lambda target: _write(target, archive))
     change_store(FIRST, None, forget=[layer])
     assert not blob(layer).exists()
-    assert len(unpacked()) == 1
+    assert len(unpacked_copies()) == 1
     again, _ = layers(SECOND, program)
     change_store(SECOND, partial(without_layers, again, [layer]))
     assert stored_references() == [FIRST, SECOND]
-    assert len(unpacked()) == 1
+    assert len(unpacked_copies()) == 1
 
 
 def test_import_without_missing_layer_fails(program: Path) -> None:

@@ -137,7 +137,7 @@ class LostNode:
 
         wait_for("all pods of the node are deleted", lambda: len(deleted_pods()) == len(self.pod_names))
         (taint,) = [each for each in self._core.read_node(self.node).spec.taints if each.effect == "NoExecute"]
-        return [seconds(pod, taint.time_added) for pod in deleted_pods()]
+        return [deletion_delay(pod, taint.time_added) for pod in deleted_pods()]
 
     def _pods(self) -> list[Any]:
         pods: list[Any] = self._core.list_namespaced_pod(NAMESPACE).items
@@ -152,7 +152,7 @@ def words_of(pid: int) -> list[bytes]:
         return []
 
 
-def seconds(pod: Any, since: datetime) -> float:
+def deletion_delay(pod: Any, since: datetime) -> float:
     """Return the seconds from a time to a pod's deletion, whose timestamp includes the grace period."""
     deadline: datetime = pod.metadata.deletion_timestamp
     return (deadline - since).total_seconds() - float(pod.metadata.deletion_grace_period_seconds)

@@ -70,7 +70,7 @@ def names(stack: Stack, *words: str) -> list[str]:
     return done.stdout.split()
 
 
-def broken(kind: str) -> dict[str, Any]:
+def invalid_job(kind: str) -> dict[str, Any]:
     """Return a job of a kind that only the operator's own webhook rejects."""
     (found,) = [copy.deepcopy(each) for each in jobs("kinds", "image") if each["kind"] == kind]
     found["metadata"]["name"] = f"broken-{kind.lower()}"
@@ -88,7 +88,7 @@ def broken(kind: str) -> dict[str, Any]:
 def test_operator_webhooks_answer_after_update(stack: Stack) -> None:
     stack.up(jobs="none")
     for kind, error in WEBHOOK_ERRORS.items():
-        done = kubectl(stack, "create", "--dry-run=server", "-f", "-", document=broken(kind))
+        done = kubectl(stack, "create", "--dry-run=server", "-f", "-", document=invalid_job(kind))
         assert done.returncode != 0, kind
         assert error in done.stderr, (kind, done.stderr)
 

@@ -111,7 +111,7 @@ k8s.core.v1.ConfigMap("settings", metadata=meta("made-by-hand"), data={"lr": "0.
 
 
 @contextmanager
-def pods_reach(stack: Stack, **status: object) -> Iterator[None]:
+def simulated_kubelet(stack: Stack, **status: object) -> Iterator[None]:
     """Simulate the kubelet: give each pending pod this status."""
     stop = threading.Event()
 
@@ -145,7 +145,7 @@ def job(**annotations: str) -> str:
 
 def test_job_is_awaited_until_it_completes(new_stack: NewStack) -> None:
     stack = new_stack(job())
-    with pods_reach(stack, phase="Succeeded"):
+    with simulated_kubelet(stack, phase="Succeeded"):
         stack.up()
     outputs = stack.state()["job"]["outputs"]
     assert outputs["status"]["succeeded"] == 1
@@ -153,7 +153,7 @@ def test_job_is_awaited_until_it_completes(new_stack: NewStack) -> None:
 
 def test_failed_job_fails_the_update_with_its_reason_and_stays_in_the_state(new_stack: NewStack) -> None:
     stack = new_stack(job())
-    with pods_reach(stack, phase="Failed"):
+    with simulated_kubelet(stack, phase="Failed"):
         output = stack.up(fails=True)
     assert "[BackoffLimitExceeded] Job has reached the specified backoff limit" in output
     assert "failed to fully initialize or become live" in output
@@ -258,7 +258,7 @@ k8s.core.v1.PersistentVolumeClaim("claim", metadata=meta("claim"), opts=on, spec
 def test_workloads_services_and_volumes_are_awaited(new_stack: NewStack) -> None:
     stack = new_stack(WORKLOADS)
     conditions = [{"type": kind, "status": "True"} for kind in ("PodScheduled", "Initialized", "Ready")]
-    with pods_reach(stack, phase="Running", podIP="10.1.0.1", conditions=conditions):
+    with simulated_kubelet(stack, phase="Running", podIP="10.1.0.1", conditions=conditions):
         stack.up()
     outputs = {name: resource.get("outputs", {}) for name, resource in stack.state().items()}
     assert outputs["deployment"]["status"]["availableReplicas"] == 1

@@ -30,11 +30,11 @@ def policy(action: str, resource: str) -> dict[str, Any]:
     return {"policy": json.dumps({"Version": "2012-10-17", "Statement": [statement]})}
 
 
-def at(path: str, good: Any, bad: Any = None) -> tuple[dict[str, Any], dict[str, Any], str]:
+def inputs_at(path: str, good: Any, bad: Any = None) -> tuple[dict[str, Any], dict[str, Any], str]:
     """Return inputs with a good value at a path, inputs with a bad value there, and the path. None means no value."""
     first, _, rest = path.partition(".")
     if rest:
-        good, bad, _ = at(rest, good, bad)
+        good, bad, _ = inputs_at(rest, good, bad)
     return {first: good}, {first: bad} if bad not in (None, {}) else {}, path
 
 
@@ -52,13 +52,13 @@ NETWORKS = ("203.0.113.0/24", "0.0.0.0/0")
 FIRST_CONTAINER = "spec.template.spec.containers[0]"
 
 FIXTURES: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
-    "private-nodes": (GKE, *at("privateClusterConfig.enablePrivateNodes", True)),
-    "workload-identity": (GKE, *at("workloadIdentityConfig.workloadPool", "p.svc.id.goog")),
-    "shielded-nodes": (GKE, *at("enableShieldedNodes", True, False)),
-    "no-legacy-authorization": (GKE, *at("enableLegacyAbac", False, True)),
+    "private-nodes": (GKE, *inputs_at("privateClusterConfig.enablePrivateNodes", True)),
+    "workload-identity": (GKE, *inputs_at("workloadIdentityConfig.workloadPool", "p.svc.id.goog")),
+    "shielded-nodes": (GKE, *inputs_at("enableShieldedNodes", True, False)),
+    "no-legacy-authorization": (GKE, *inputs_at("enableLegacyAbac", False, True)),
     "api-server-not-public": (
         GKE,
-        *at("masterAuthorizedNetworksConfig.cidrBlocks", *([{"cidrBlock": each}] for each in NETWORKS)),
+        *inputs_at("masterAuthorizedNetworksConfig.cidrBlocks", *([{"cidrBlock": each}] for each in NETWORKS)),
     ),
     "eks-api-server-not-public": (
         EKS,
@@ -66,9 +66,9 @@ FIXTURES: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
         {"vpcConfig": {"endpointPublicAccess": True}},
         "vpcConfig.publicAccessCidrs",
     ),
-    "node-service-account": (POOL, *at("nodeConfig.serviceAccount", "nodes@p.iam.gserviceaccount.com")),
-    "no-primitive-roles": (MEMBER, *at("role", "roles/storage.objectUser", "roles/editor")),
-    "no-public-grants": (MEMBER, *at("member", "serviceAccount:a@b", "allUsers")),
+    "node-service-account": (POOL, *inputs_at("nodeConfig.serviceAccount", "nodes@p.iam.gserviceaccount.com")),
+    "no-primitive-roles": (MEMBER, *inputs_at("role", "roles/storage.objectUser", "roles/editor")),
+    "no-public-grants": (MEMBER, *inputs_at("member", "serviceAccount:a@b", "allUsers")),
     "no-wildcards": (
         "aws:iam/rolePolicy:RolePolicy",
         policy("s3:GetObject", "arn:aws:s3:::bucket/jobs/*"),
@@ -87,11 +87,11 @@ FIXTURES: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
         {**ALL_BLOCKED, "blockPublicPolicy": False},
         "blockPublicPolicy",
     ),
-    "encrypted-secrets": (EKS, *at("encryptionConfig.resources", ["secrets"])),
-    "metadata-needs-token": (TEMPLATE, *at("metadataOptions.httpTokens", "required", "optional")),
+    "encrypted-secrets": (EKS, *inputs_at("encryptionConfig.resources", ["secrets"])),
+    "metadata-needs-token": (TEMPLATE, *inputs_at("metadataOptions.httpTokens", "required", "optional")),
     "encrypted-disks": (
         TEMPLATE,
-        *at("blockDeviceMappings", *([{"ebs": {"encrypted": each}}] for each in ("true", "false"))),
+        *inputs_at("blockDeviceMappings", *([{"ebs": {"encrypted": each}}] for each in ("true", "false"))),
     ),
     "accelerators-end": (
         POOL,
@@ -99,7 +99,7 @@ FIXTURES: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
         {"nodeConfig": GPUS},
         "autoscaling",
     ),
-    "deletion-protection": (GKE, *at("deletionProtection", True, False)),
+    "deletion-protection": (GKE, *inputs_at("deletionProtection", True, False)),
     "labels-for-cost": (GKE, {"resourceLabels": {"stack": "dev"}}, {}, ""),
     "images-by-digest": (JOB, job(), job(image="example.com/trainer:latest"), f"{FIRST_CONTAINER}.image"),
     "limits-set": (JOB, job(), job(resources={"limits": {"cpu": "1"}}), f"{FIRST_CONTAINER}.resources.limits"),

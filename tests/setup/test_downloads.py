@@ -54,7 +54,7 @@ def url() -> Iterator[str]:
 
 
 @pytest.fixture
-def silent() -> Iterator[str]:
+def silent_url() -> Iterator[str]:
     """Yield the address of a server that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}/release"
@@ -88,10 +88,10 @@ def test_failed_fetch_names_the_reason_and_leaves_no_file(
     assert_no_file(tmp_path)
 
 
-def test_silent_servers_share_one_timeout(silent: str, url: str, tmp_path: Path) -> None:
+def test_silent_servers_share_one_timeout(silent_url: str, url: str, tmp_path: Path) -> None:
     downloads = Downloads(probe_seconds=0.3)
     with pytest.raises(DownloadError, match="no answer"):
-        downloads.fetch(silent, DIGEST, tmp_path / "release")
+        downloads.fetch(silent_url, DIGEST, tmp_path / "release")
     with pytest.raises(DownloadError, match="not tried"):
         downloads.fetch(f"{url}/release", DIGEST, tmp_path / "release")
     assert_no_file(tmp_path)
@@ -107,11 +107,11 @@ def test_refused_connection_leaves_time_for_the_next_download(url: str, tmp_path
     assert (tmp_path / "release").read_bytes() == CONTENT
 
 
-def test_probe_accepts_any_response(url: str, silent: str) -> None:
+def test_probe_accepts_any_response(url: str, silent_url: str) -> None:
     downloads = Downloads(probe_seconds=0.3)
     downloads.probe(f"{url}/missing")
     with pytest.raises(DownloadError, match="no answer"):
-        downloads.probe(silent)
+        downloads.probe(silent_url)
 
 
 def test_only_the_first_failure_is_reported() -> None:

@@ -27,7 +27,7 @@ def archive(content: str) -> bytes:
 
 
 @pytest.fixture
-def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def served_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Yield the path at which the test's module proxy serves the archive. The file does not exist yet."""
     file = tmp_path / "example.com" / "!made" / "up" / "@v" / f"{VERSION}.zip"
     file.parent.mkdir(parents=True)
@@ -44,24 +44,24 @@ def go_sum(tmp_path: Path) -> Path:
     return path
 
 
-def test_read_files_returns_the_files(served: Path, go_sum: Path) -> None:
-    served.write_bytes(archive("b: 2\n"))
+def test_read_files_returns_the_files(served_archive: Path, go_sum: Path) -> None:
+    served_archive.write_bytes(archive("b: 2\n"))
     assert read_files(MODULE, VERSION, go_sum, ["b.yaml"]) == {"b.yaml": b"b: 2\n"}
 
 
-def test_read_files_rejects_a_wrong_checksum(served: Path, go_sum: Path) -> None:
-    served.write_bytes(archive("b: 3\n"))
+def test_read_files_rejects_a_wrong_checksum(served_archive: Path, go_sum: Path) -> None:
+    served_archive.write_bytes(archive("b: 3\n"))
     with pytest.raises(RuntimeError, match=r"has checksum h1:.*, not h1:gBdm"):
         read_files(MODULE, VERSION, go_sum, ["b.yaml"])
 
 
-@pytest.mark.usefixtures("served")
+@pytest.mark.usefixtures("served_archive")
 def test_read_files_without_a_checksum_sends_no_request(go_sum: Path) -> None:
     with pytest.raises(RuntimeError, match="has no checksum of"):
         read_files(MODULE, "v1.2.4", go_sum, ["b.yaml"])
 
 
-@pytest.mark.usefixtures("served")
+@pytest.mark.usefixtures("served_archive")
 def test_read_files_of_a_module_that_the_proxy_lacks_names_the_remedy(go_sum: Path) -> None:
     with pytest.raises(RuntimeError, match=r"404.*set GOPROXY"):
         read_files(MODULE, VERSION, go_sum, ["b.yaml"])

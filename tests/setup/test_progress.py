@@ -157,12 +157,12 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     return Terminal()
 
 
-def planned(name: str, after: list[str] | None = None, minutes: float | None = None) -> Step:
+def planned_step(name: str, after: list[str] | None = None, minutes: float | None = None) -> Step:
     """Return a step that never runs."""
     return Step(name=name, is_done=lambda: False, do=lambda _say: None, after=after, first_minutes=minutes)
 
 
-PLAN = [planned("a"), planned("b", ["a"]), planned("c", ["a"]), planned("d")]
+PLAN = [planned_step("a"), planned_step("b", ["a"]), planned_step("c", ["a"]), planned_step("d")]
 """Steps: `b` and `c` run at the same time."""
 DURATIONS = {"a": 10.0, "b": 60.0, "c": 100.0, "d": 5.0}
 
@@ -184,7 +184,7 @@ def test_time_left_counts_concurrent_steps_once(
 
 
 def test_time_left_of_a_first_run_uses_the_estimates() -> None:
-    assert time_left([planned("a", minutes=6)], {}, (), {}) == pytest.approx(360)
+    assert time_left([planned_step("a", minutes=6)], {}, (), {}) == pytest.approx(360)
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 120])
@@ -207,7 +207,7 @@ def test_bar_has_share_and_time_left_and_fits_the_width(width: int, terminal: Te
 
 
 def test_bar_does_not_go_back_when_a_step_takes_longer(terminal: Terminal) -> None:
-    board = Board([planned("a")], {"a": 10.0}, terminal)
+    board = Board([planned_step("a")], {"a": 10.0}, terminal)
     board.start("a", "a")
     now = time.monotonic()
     shares = [board.bar(now + seconds, 80).count("#") for seconds in (5, 9, 50, 500)]
@@ -254,7 +254,7 @@ def test_live_line_replaces_characters_that_the_terminal_lacks() -> None:
 )
 def test_bar_on_a_narrow_terminal_ends_at_a_blank(width: int, end: str, terminal: Terminal) -> None:
     names = ("Kubernetes, etcd and CoreDNS", "handwritten digits")
-    board = Board([planned(name, []) for name in names], dict.fromkeys(names, 120.0), terminal)
+    board = Board([planned_step(name, []) for name in names], dict.fromkeys(names, 120.0), terminal)
     for name in names:
         board.start(name, name)
     assert board.bar(time.monotonic(), width).endswith(end)

@@ -43,7 +43,7 @@ def test_container_runtime_is_the_first_go_program() -> None:
 
 
 @pytest.fixture
-def built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[str]]:
+def built_modules(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[str]]:
     """Yield the modules that set-up builds. The servers of all releases answer 404."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr("setup.steps.missing_packages", lambda **_options: [])
@@ -59,12 +59,12 @@ def built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[str]
         yield modules
 
 
-def test_unreleased_programs_are_built_and_reported_once(built: list[str]) -> None:
+def test_unreleased_programs_are_built_and_reported_once(built_modules: list[str]) -> None:
     found = {each.name: each for each in steps(cluster=True)}
     lines: list[str] = []
     found[RUNTIME_STEP].do(lines.append)
     next(each for name, each in found.items() if name.startswith("Kubernetes")).do(lines.append)
-    assert built == ["containerd", "containerd-shim", "runc", "kubernetes"]
+    assert built_modules == ["containerd", "containerd-shim", "runc", "kubernetes"]
     (line,) = lines
     assert line.startswith("no official release (http://127.0.0.1")
     assert "building from Go modules" in line

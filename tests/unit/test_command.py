@@ -43,7 +43,7 @@ def command(**changes: Any) -> Command:
     return host_command(spec, process_layout(spec))
 
 
-def expanded(text: str, variables: dict[str, str]) -> str:
+def expand(text: str, variables: dict[str, str]) -> str:
     """Return a value as Kubernetes expands it.
 
     https://pkg.go.dev/k8s.io/kubernetes/third_party/forked/golang/expansion
@@ -68,10 +68,10 @@ def test_host_command_flags_become_arguments() -> None:
 @given(st.text(), st.dictionaries(st.sampled_from(["A", "TRAINYARD_JOB"]), st.text(max_size=5)))
 def test_host_command_user_text_is_not_expanded_by_kubernetes(text: str, variables: dict[str, str]) -> None:
     found = command(flags={"tag": text}, environment={"LABEL": text})
-    assert expanded(found.argv[-1], variables) == f"--tag={text}"
+    assert expand(found.argv[-1], variables) == f"--tag={text}"
     value = found.environment["LABEL"]
     assert isinstance(value, str)
-    assert expanded(value, variables) == text
+    assert expand(value, variables) == text
 
 
 def test_host_command_user_environment_overrides_default() -> None:
@@ -117,7 +117,7 @@ def test_torchrun_parser_accepts_host_command(monkeypatch: pytest.MonkeyPatch, t
         if isinstance(value, FieldReference):
             variables[name] = pod.get(value.path, "3")
         else:
-            variables[name] = expanded(value, variables)
+            variables[name] = expand(value, variables)
         monkeypatch.setenv(name, variables[name])
     assert found.argv[: len(LAUNCHER)] == LAUNCHER
     config, arguments = torchrun_config(found)
@@ -135,7 +135,7 @@ def test_torchrun_parser_accepts_host_command(monkeypatch: pytest.MonkeyPatch, t
 def test_trainer_parser_accepts_flags_of_example(example: str) -> None:
     spec, _ = examples()[example]
     argv = program(spec)
-    words = [expanded(word, {}) for word in argv[argv.index("trainer") + 1 :]]
+    words = [expand(word, {}) for word in argv[argv.index("trainer") + 1 :]]
     config = parse(words)
     for key, value in spec.flags.items():
         assert getattr(config, {"lr": "learning_rate"}.get(key, key)) == value
@@ -263,7 +263,7 @@ def test_torchrun_parser_accepts_elastic_host_command(monkeypatch: pytest.Monkey
     variables: dict[str, str] = {"TRAINYARD_NAMESPACE": "training"}
     for name, value in found.environment.items():
         if isinstance(value, str):
-            monkeypatch.setenv(name, expanded(value, variables))
+            monkeypatch.setenv(name, expand(value, variables))
     config, _ = torchrun_config(found)
     assert (config.min_nodes, config.max_nodes, config.max_restarts) == (1, 3, 5)
     assert config.rdzv_backend == "c10d"

@@ -180,7 +180,7 @@ def test_page_links_lead_to_existing_places(page: Path) -> None:
             assert anchor in {slug(each) for each in headings}, f"{path}#{anchor}"
 
 
-def upgraded(header: str) -> list[list[str]]:
+def upgrade_rows(header: str) -> list[list[str]]:
     """Return the rows of the table in docs/upgrading.md with this header, each as its words in backticks."""
     text = (DOCS / "upgrading.md").read_text(encoding="utf-8")
     rows = text.partition(f"\n{header}\n")[2].partition("\n\n")[0].splitlines()[1:]
@@ -190,7 +190,7 @@ def upgraded(header: str) -> list[list[str]]:
 
 def test_upgrading_page_old_settings_are_rejected() -> None:
     platforms = {"gke": GKE, "eks": {"kind": "eks"}, "kubeconfig": {**CLUSTER, "kubeconfig": str(KUBECONFIG)}}
-    for section, *kinds, old, new in upgraded("| section | before | now |"):
+    for section, *kinds, old, new in upgrade_rows("| section | before | now |"):
         assert f"| `{new}` |" in PAGES["config.md"]
         for kind in kinds or platforms:
             platform, job = dict[str, Any](platforms[kind]), dict[str, Any](JOB)
@@ -200,7 +200,7 @@ def test_upgrading_page_old_settings_are_rejected() -> None:
 
 
 def test_upgrading_page_old_scripts_are_rejected() -> None:
-    for *old, new in upgraded("| program | before | now |"):
+    for *old, new in upgrade_rows("| program | before | now |"):
         for script in old:
             job = {"name": "mine", "script": script}
             assert problems_of({"platform": {"kind": "local"}, "jobs": [job]}) == [
@@ -210,7 +210,7 @@ def test_upgrading_page_old_scripts_are_rejected() -> None:
 
 
 def test_upgrading_page_new_commands_exist() -> None:
-    for old, new in upgraded("| before | now |"):
+    for old, new in upgrade_rows("| before | now |"):
         before, now = (each.removeprefix("python -m ") for each in (old, new))
         assert importlib.util.find_spec(now.partition(" ")[0])
         assert importlib.util.find_spec(before) is None
@@ -227,7 +227,7 @@ def platform_of(jobs: list[dict[str, Any]]) -> dict[str, Any]:
     return {"kind": "gke", "project": "some-project", "pools": [{"name": "tpus", "check_zones": False, **pool}]}
 
 
-def checked(jobs: list[dict[str, Any]]) -> tuple[JobSpec, ...]:
+def valid_jobs(jobs: list[dict[str, Any]]) -> tuple[JobSpec, ...]:
     """Return the jobs of an example, which must be valid on the platform of `platform_of`."""
     config = StackConfig.model_validate_json(json.dumps({"platform": platform_of(jobs), "jobs": jobs}))
     assert configuration_conflicts(config.cloud, config.jobs) == []
@@ -246,7 +246,7 @@ def test_examples_index_lists_every_page() -> None:
 def test_example_block_is_valid_job(name: str, place: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # Trainyard sets this variable in every pod.
     monkeypatch.setenv("TRAINYARD_BUCKET", "file:///bucket")
-    for spec in checked(yaml.safe_load(yaml_blocks(name)[place])):
+    for spec in valid_jobs(yaml.safe_load(yaml_blocks(name)[place])):
         if spec.recipe:
             words = program(spec)
             parse_flags(words[words.index("trainer") + 1 :])
@@ -260,4 +260,4 @@ def test_example_page_has_name_and_command_of_its_job(name: str) -> None:
 
 @pytest.mark.parametrize("name", example_names())
 def test_example_first_block_needs_no_accelerator(name: str) -> None:
-    assert all(job.accelerator is None for job in checked(example_jobs(name)))
+    assert all(job.accelerator is None for job in valid_jobs(example_jobs(name)))

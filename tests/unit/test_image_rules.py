@@ -40,7 +40,7 @@ def imagenet(**flags: Any) -> dict[str, Any]:
     return job(**IMAGENET, flags={"fake_data": False, **flags})
 
 
-def cached(folder: str) -> dict[str, Any]:
+def cached_images(folder: str) -> dict[str, Any]:
     """Return a configuration with a job that caches decoded images."""
     return imagenet(data_dir=TINY, cache_dir=folder)
 
@@ -86,8 +86,8 @@ IMAGE_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     ),
     (bucket("file:///checkpoints"), "job.bucket.read_only", "flags.bucket"),
     (cloud(flags={"bucket": "file:///home/me"}), "job.bucket.read_only", "flags.bucket"),
-    (cached("/cache"), "job.cache_dir.read_only", "flags.cache_dir"),
-    (cached("s3://team/cache"), "job.cache_dir.read_only", "flags.cache_dir"),
+    (cached_images("/cache"), "job.cache_dir.read_only", "flags.cache_dir"),
+    (cached_images("s3://team/cache"), "job.cache_dir.read_only", "flags.cache_dir"),
     (bucket("file:///tmp/ck", hosts=2), "job.bucket.of_each_host", "flags.bucket"),
     (bucket("file:///dev/shm/ck", elastic={"min_hosts": 1, "max_hosts": 2}), "job.bucket.of_each_host", "flags.bucket"),
 ]
@@ -122,9 +122,9 @@ VALID_IMAGES: list[dict[str, Any]] = [
     bucket("file:///tmp/ck"),
     bucket(""),
     bucket("s3://team/runs", hosts=2),
-    cached("/dev/shm"),
-    cached("/tmp/images"),
-    cached(""),
+    cached_images("/dev/shm"),
+    cached_images("/tmp/images"),
+    cached_images(""),
     job(recipe="imagenet", flags={"cache_dir": ""}),
 ]
 

@@ -39,7 +39,7 @@ RAY: dict[str, Any] = {
 }
 
 
-def pair(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+def two_jobs(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
     """Return a configuration with two jobs: `a` with the first keys, and `JOB` with the second keys."""
     return {"platform": PLATFORM, "jobs": [{**JOB, "name": "a", **first}, {**JOB, **second}]}
 
@@ -155,13 +155,13 @@ JOB_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (job(flags={"wandb": "offline", "bucket": ""}), "job.flags.no_bucket", "0.flags.wandb"),
     (job(min_bandwidth_gbps=1), "job.min_bandwidth_gbps.no_links", "0.min_bandwidth_gbps"),
     (job(hosts=2, min_bandwidth_gbps=1, interactive=True), "job.min_bandwidth_gbps.no_links", "0.min_bandwidth_gbps"),
-    (pair({"rendezvous": "etcd"}, {"name": "a-etcd"}), "job.name.shared", "1.name"),
-    (pair({"kind": "jobset"}, {"name": "a-worker-0"}), "job.name.shared", "1.name"),
-    (pair({"kind": "train-job"}, {"name": "a-node-0"}), "job.name.shared", "1.name"),
-    (pair({"kind": "pytorch-job"}, {"name": "a-master-0"}), "job.name.shared", "1.name"),
-    (pair({}, {"name": "b", "flags": {"job": "a"}}), "job.folder.shared", "1.flags.job"),
-    (pair({"flags": {"job": "b"}}, {"name": "b"}), "job.folder.shared", "1.name"),
-    (pair({"flags": {"job": "b"}}, {"name": "b", **SCRIPT_JOB, "script": "./a.py"}), "job.folder.shared", "1.name"),
+    (two_jobs({"rendezvous": "etcd"}, {"name": "a-etcd"}), "job.name.shared", "1.name"),
+    (two_jobs({"kind": "jobset"}, {"name": "a-worker-0"}), "job.name.shared", "1.name"),
+    (two_jobs({"kind": "train-job"}, {"name": "a-node-0"}), "job.name.shared", "1.name"),
+    (two_jobs({"kind": "pytorch-job"}, {"name": "a-master-0"}), "job.name.shared", "1.name"),
+    (two_jobs({}, {"name": "b", "flags": {"job": "a"}}), "job.folder.shared", "1.flags.job"),
+    (two_jobs({"flags": {"job": "b"}}, {"name": "b"}), "job.folder.shared", "1.name"),
+    (two_jobs({"flags": {"job": "b"}}, {"name": "b", **SCRIPT_JOB, "script": "./a.py"}), "job.folder.shared", "1.name"),
     (job(flags={"decay": 0.1}), "job.decay.not_stable", "0.flags.decay"),
     (job(flags={"decay": 0.1, "schedule": "cosine"}), "job.decay.not_stable", "0.flags.decay"),
     (job(flags={"schedule": "stable", "warmup": 0.5, "decay": 0.6}), "job.decay.above_run", "0.flags.decay"),
@@ -208,10 +208,10 @@ def test_job_conflict_has_code_and_path(values: dict[str, Any], code: str, path:
         job(**NETWORK_CHECK, resources={"cpu": "1m", "memory": "10Mi"}),
         job(priority_class="gpu.high-prio"),
         job(flags={"wandb": "auto"}),
-        pair({}, {"name": "a-etcd"}),
-        pair({"kind": "jobset"}, {"name": "a-worker-1"}),
-        pair({}, {"name": "b", "flags": {"job": "c"}}),
-        pair({"flags": {"bucket": "s3://one"}}, {"name": "b", "flags": {"job": "a", "bucket": "s3://two"}}),
+        two_jobs({}, {"name": "a-etcd"}),
+        two_jobs({"kind": "jobset"}, {"name": "a-worker-1"}),
+        two_jobs({}, {"name": "b", "flags": {"job": "c"}}),
+        two_jobs({"flags": {"bucket": "s3://one"}}, {"name": "b", "flags": {"job": "a", "bucket": "s3://two"}}),
         job(**IMAGENET, flags={**IMAGES, "stream": True}),
         job(**IMAGENET, flags={"fake_data": True, "steps_per_epoch": 3, "stream": False, "cache_dir": ""}),
         job(runtime="xla", flags={"sharding": "model", "profile_port": 9012}),

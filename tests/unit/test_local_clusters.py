@@ -68,7 +68,7 @@ def test_label_of_a_stack_is_a_dns_label(stack: str, expected: str) -> None:
 
 
 @pytest.fixture
-def abandoned(tmp_path: Path) -> Iterator[ClusterSettings]:
+def abandoned_cluster(tmp_path: Path) -> Iterator[ClusterSettings]:
     """Yield a cluster of a deleted checkout. One of its processes still runs."""
     checkout = tmp_path / "checkout"
     settings = stack_cluster(str(checkout), "mine", nodes=0)
@@ -89,7 +89,7 @@ def down(monkeypatch: pytest.MonkeyPatch, name: str) -> int:
 
 
 def test_down_orphan_ends_only_cluster_of_deleted_checkout(
-    abandoned: ClusterSettings,
+    abandoned_cluster: ClusterSettings,
     cluster: ClusterSettings,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -101,32 +101,32 @@ def test_down_orphan_ends_only_cluster_of_deleted_checkout(
     shutil.rmtree(cluster.folder)
     commands.down.report_abandoned()
     output = capsys.readouterr().out
-    assert f"`make down ORPHAN={abandoned.folder.name}`" in output
-    assert abandoned.owner in output
+    assert f"`make down ORPHAN={abandoned_cluster.folder.name}`" in output
+    assert abandoned_cluster.owner in output
     assert living.folder.name not in output
-    assert down(monkeypatch, abandoned.folder.name) == 0
-    assert lifecycle.find_leftovers(abandoned) == []
+    assert down(monkeypatch, abandoned_cluster.folder.name) == 0
+    assert lifecycle.find_leftovers(abandoned_cluster) == []
     assert living.folder.exists()
     commands.down.report_abandoned()
     assert "ORPHAN" not in capsys.readouterr().out
 
 
 def test_down_orphan_of_existing_checkout_is_rejected(
-    abandoned: ClusterSettings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    abandoned_cluster: ClusterSettings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    Path(abandoned.owner).mkdir()
-    assert down(monkeypatch, abandoned.folder.name) == 1
+    Path(abandoned_cluster.owner).mkdir()
+    assert down(monkeypatch, abandoned_cluster.folder.name) == 1
     error = capsys.readouterr().err
-    assert abandoned.owner in error
+    assert abandoned_cluster.owner in error
     assert "`make down STACK=mine`" in error
-    assert leftovers.processes(abandoned.folder)
+    assert leftovers.processes(abandoned_cluster.folder)
 
 
 def test_down_orphan_unknown_name_lists_known_names(
-    abandoned: ClusterSettings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    abandoned_cluster: ClusterSettings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert down(monkeypatch, "other") == 1
-    assert abandoned.folder.name in capsys.readouterr().err
+    assert abandoned_cluster.folder.name in capsys.readouterr().err
 
 
 def test_start_without_port_keeps_last_port_unless_in_use(cluster: ClusterSettings) -> None:
@@ -299,7 +299,7 @@ def test_stack_environment_has_kubeconfig_of_its_cluster(monkeypatch: pytest.Mon
     assert stack_environment()["KUBECONFIG"] == str(mine.kubeconfig)
 
 
-def known(settings: ClusterSettings, uid: str) -> dict[str, object]:
+def cluster_in_state(settings: ClusterSettings, uid: str) -> dict[str, object]:
     """Return the data of a cluster in Pulumi's state, where all numbers are floats."""
     port, nodes = float(settings.port), float(settings.nodes)
     inputs = {"owner": settings.owner, "stack": settings.stack, "name": settings.name, "nodes": nodes, "port": port}
@@ -307,12 +307,12 @@ def known(settings: ClusterSettings, uid: str) -> dict[str, object]:
 
 
 def test_provider_lost_data_or_moved_checkout_names_remedy(cluster: ClusterSettings) -> None:
-    assert lost_cluster(cluster, known(cluster, "abc")) == ""
-    assert "`make up STACK=mine`" in lost_cluster(cluster, known(cluster, "another"))
+    assert lost_cluster(cluster, cluster_in_state(cluster, "abc")) == ""
+    assert "`make up STACK=mine`" in lost_cluster(cluster, cluster_in_state(cluster, "another"))
     moved = replace(cluster, owner="/moved")
-    assert "move the checkout back there" in lost_cluster(moved, known(cluster, "abc"))
+    assert "move the checkout back there" in lost_cluster(moved, cluster_in_state(cluster, "abc"))
     with pytest.raises(RuntimeError, match="is gone from"):
-        LocalClusterProvider().diff("", known(cluster, "another"), known(cluster, "abc"))
+        LocalClusterProvider().diff("", cluster_in_state(cluster, "another"), cluster_in_state(cluster, "abc"))
 
 
 def test_provider_delete_keeps_cluster_of_another_checkout(cache: Path) -> None:
@@ -320,10 +320,10 @@ def test_provider_delete_keeps_cluster_of_another_checkout(cache: Path) -> None:
     first.mkdir()
     theirs = stack_cluster(str(first), "mine")
     theirs.folder.mkdir(parents=True)
-    LocalClusterProvider().delete("", known(theirs, "abc"))
+    LocalClusterProvider().delete("", cluster_in_state(theirs, "abc"))
     assert theirs.folder.exists()
     first.rmdir()
-    LocalClusterProvider().delete("", known(theirs, "abc"))
+    LocalClusterProvider().delete("", cluster_in_state(theirs, "abc"))
     assert not theirs.folder.exists()
 
 

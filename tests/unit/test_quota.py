@@ -11,7 +11,7 @@ from infra.hardware.gce import GCE_MACHINES
 from stack.config import parse
 
 
-def needed(platform: dict[str, Any]) -> dict[str, int]:
+def needed_quota(platform: dict[str, Any]) -> dict[str, int]:
     """Return the amount of each quota that a platform needs, by its name."""
     return {each.name: each.amount for each in parse({"platform": platform, "jobs": []}).cloud.quota()}
 
@@ -19,13 +19,13 @@ def needed(platform: dict[str, Any]) -> dict[str, int]:
 def gke(*pools: dict[str, Any], **changes: Any) -> dict[str, int]:
     """Return the quota that the pools of a GKE platform need, without its system pool."""
     named = [{"name": f"pool-{index}", **pool} for index, pool in enumerate(pools)]
-    found = needed({"kind": "gke", "project": "some-project", "pools": named, **changes})
-    system = needed({"kind": "gke", "project": "some-project", "pools": [], **changes})
+    found = needed_quota({"kind": "gke", "project": "some-project", "pools": named, **changes})
+    system = needed_quota({"kind": "gke", "project": "some-project", "pools": [], **changes})
     return {name: amount - system.get(name, 0) for name, amount in found.items() if amount != system.get(name)}
 
 
 def test_quota_of_default_gke_stack() -> None:
-    assert needed({"kind": "gke", "project": "some-project"}) == {
+    assert needed_quota({"kind": "gke", "project": "some-project"}) == {
         "CPUS": 3 * 4 + 2 * 4,
         "GPUS_ALL_REGIONS": 4,
         "IN_USE_ADDRESSES": 1,
@@ -57,14 +57,14 @@ def test_quota_of_fallback_order_counts_each_model() -> None:
 
 
 def test_quota_of_eks_stack_counts_vcpus() -> None:
-    assert needed({"kind": "eks"}) == {
+    assert needed_quota({"kind": "eks"}) == {
         "L-1216C47A Running On-Demand Standard instances (vCPUs)": 4,
         "L-DB2E81BA Running On-Demand G and VT instances (vCPUs)": 96,
     }
     pool = {"name": "a", "machine_type": "p5.48xlarge", "capacity": "spot"}
-    assert needed({"kind": "eks", "pools": [pool]})["L-C4BD4855 All P5 Spot Instance Requests (vCPUs)"] == 384
+    assert needed_quota({"kind": "eks", "pools": [pool]})["L-C4BD4855 All P5 Spot Instance Requests (vCPUs)"] == 384
     block = {**pool, "capacity": "capacity-block:cr-0123456789abcdef0", "zones": "us-west-2a"}
-    assert len(needed({"kind": "eks", "pools": [block]})) == 1
+    assert len(needed_quota({"kind": "eks", "pools": [block]})) == 1
 
 
 @pytest.mark.parametrize("name", [name for name, machine in GCE_MACHINES.items() if not machine.tpu_chips])
@@ -75,8 +75,8 @@ def test_quota_exists_for_every_gce_type(name: str) -> None:
 
 @pytest.mark.parametrize("name", EC2_MACHINES)
 def test_quota_exists_for_every_ec2_type(name: str) -> None:
-    assert needed({"kind": "eks", "pools": [{"name": "a", "machine_type": name}]})
+    assert needed_quota({"kind": "eks", "pools": [{"name": "a", "machine_type": name}]})
 
 
 def test_quota_of_local_platform_is_empty() -> None:
-    assert needed({"kind": "local"}) == {}
+    assert needed_quota({"kind": "local"}) == {}
