@@ -11,7 +11,7 @@ from trainer.language.sizes import Sizes
 
 SETTINGS = LanguageSettings(batch_size=4, context=16, learning_rate=1e-2, warmup_steps=2, all_steps=200)
 ROW = (torch.arange(16 * 40 + 1) % 7).to(torch.int16)
-"""Tokens that count from 0 to 6 repeatedly, so that a model can predict each token from its predecessor."""
+"""Tokens that repeat 0 to 6. A model can predict each token from its predecessor."""
 
 
 def test_batches_have_each_token_once_and_its_successor() -> None:

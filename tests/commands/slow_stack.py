@@ -81,7 +81,7 @@ class SlowStack:
 
     def start(self, verb: str = "up") -> subprocess.Popen[str]:
         """Start an `up` or a `destroy`."""
-        # Use a separate session, so that a test can interrupt its group as a terminal does.
+        # A test interrupts the group of this session, as a terminal does.
         process = subprocess.Popen(
             [sys.executable, "-c", COMMAND, str(self.folder), verb],
             cwd=ROOT,

@@ -60,7 +60,7 @@ def texts_below(folder: Path) -> list[str]:
 @pytest.fixture(scope="module")
 def up_output(checkout: Checkout) -> str:
     """Return the output of `make up` with the secret in the stack and also in the environment."""
-    # Change the source, so that a new image is built while the secret is set.
+    # Change the source to build a new image while the secret is set.
     source = checkout.folder / "trainer" / "__init__.py"
     source.write_text(source.read_text(encoding="utf-8") + f"\n{PRINT_SECRET_LENGTH}", encoding="utf-8")
     checkout.change(flags={"epochs": 1}, secrets={"WANDB_API_KEY": "wandb"})

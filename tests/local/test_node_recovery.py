@@ -40,7 +40,7 @@ def node(status: str, seconds: float, *taints: Any) -> dict[str, Any]:
         ({"spec": {}, "status": {}}, True, "nothing"),
     ],
 )
-def test_repair_step_for_node_state(found: dict[str, Any], kubelet: bool, step: Step) -> None:
+def test_repair_step_follows_node_state(found: dict[str, Any], kubelet: bool, step: Step) -> None:
     assert step_for(found, NOW, lambda: kubelet) == step
 
 

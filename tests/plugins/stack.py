@@ -71,7 +71,7 @@ class Stack:
         """Start a Pulumi command with one stream of output."""
         environment = self.environment(**edits)
         pulumi = shutil.which("pulumi", path=environment["PATH"])
-        assert pulumi, "there is no Pulumi CLI: run `make setup`"
+        assert pulumi, "the Pulumi CLI is missing; run `make setup`"
         return subprocess.Popen(
             [pulumi, *arguments, "--non-interactive", "--color", "never"],
             cwd=self.folder, env=environment, text=True,

@@ -48,7 +48,7 @@ CLUSTER_SCOPED = ("ClusterRoleBinding", "PersistentVolume", "StorageClass")
 def plugin(api_server: ApiServer) -> Iterator[Plugin]:
     """Yield the plugin that stacks use, configured for the test's API server."""
     program = installed_kubernetes_plugin()
-    assert program, "there is no Kubernetes plugin: run `make setup`"
+    assert program, "the Kubernetes plugin is missing; run `make setup`"
     with started(program) as found:
         found.configure("kubernetes", {"kubeconfig": str(api_server.kubeconfig)})
         yield found

@@ -159,7 +159,7 @@ def test_dockerfile_copies_declared_sources_and_data(name: str) -> None:
     assert f"WORKDIR {WORK_FOLDER}" in lines or name == "etcd"
 
 
-def test_python_files_and_data_folders_of_images() -> None:
+def test_image_contents_have_python_files_and_data_folders() -> None:
     assert python_files("etcd") == data_folders("etcd") == frozenset()
     assert data_folders(TRAINER) == {f"/opt/trainyard/{name}" for name in ("digits", "sotu", "tiny-imagenet")}
     assert data_folders("xla") == {"/opt/trainyard/digits", "/opt/trainyard/sotu"}

@@ -24,7 +24,7 @@ def gke(*pools: dict[str, Any], **changes: Any) -> dict[str, int]:
     return {name: amount - system.get(name, 0) for name, amount in found.items() if amount != system.get(name)}
 
 
-def test_quota_of_default_gke_stack() -> None:
+def test_quota_of_default_gke_stack_counts_both_pools() -> None:
     assert needed_quota({"kind": "gke", "project": "some-project"}) == {
         "CPUS": 3 * 4 + 2 * 4,
         "GPUS_ALL_REGIONS": 4,
