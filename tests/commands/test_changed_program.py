@@ -41,7 +41,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def edit(project: Path) -> Edit:
-    """Check out `main`. Return a function that edits one of its files."""
+    """Check out `main`. Return a function that edits a file of the project."""
     git(project, "checkout", "--quiet", "--force", "main")
 
     def edited(name: str, change: Callable[[str], str]) -> None:

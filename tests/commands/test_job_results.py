@@ -1,4 +1,4 @@
-"""Run record: its source state, price and plan digest, and the bucket that it is written to."""
+"""Run record: source state, price, plan digest, and writing to the bucket."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class FakeCluster:
 
 @dataclass
 class Followed:
-    """Follower, its cluster, its output and its clock."""
+    """Follower with its cluster, output and clock."""
 
     cluster: FakeCluster
     follower: Follower

@@ -22,7 +22,7 @@ JOB = {"name": "digits", "recipe": "digits", "hosts": 2}
 
 
 def values(**changes: Any) -> dict[str, Any]:
-    """Return a GKE stack with one job, with changes of its pool, its platform and top-level keys."""
+    """Return a GKE stack with one job and these changes of the pool, the platform and top-level keys."""
     platform = {
         "kind": "gke",
         "project": "some-project",

@@ -44,7 +44,7 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], set[str], set[str]]] = 
         {"cluster-eks"},
     ),
 }
-"""Platform before and after a change, some resources that it replaces, and some that it keeps."""
+"""Platform before and after a change, some replaced resources, and some kept resources."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""`make up`: jobs that it does not follow, failed installations of packages, and the outputs that it prints."""
+"""`make up`: jobs that it does not follow, failed installations of packages, and printed outputs."""
 
 from __future__ import annotations
 

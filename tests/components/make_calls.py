@@ -1,7 +1,7 @@
 """Program that makes the calls of each stack on standard input through botocore against moto.
 
-It runs in the object stores' environment. It writes JSON for each stack: the number of calls that moto accepted, the
-rejections of botocore or moto, and the operations that moto does not implement. botocore checks their parameters too.
+It runs in the object stores' environment. It writes JSON for each stack: the number of accepted calls, the rejections,
+and the operations that moto does not implement. botocore checks the parameters of these operations, too.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class Interrupted:
 
 
 def interrupt(checkout: Checkout, target: str, way: str, after: float, text: str = "") -> Interrupted:
-    """Run `make TARGET`, interrupt it `after` seconds after it has printed `text`, and wait for its end."""
+    """Run `make TARGET`. Interrupt it `after` seconds after the output `text`, and wait for its end."""
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(checkout.folder)

@@ -84,5 +84,5 @@ def wait_for(what: str, condition: Callable[[], bool], seconds: float = 60) -> N
     """Wait until `condition` is true. Fail after some seconds."""
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, f"not in {seconds:.0f} s: {what}"
+        assert time.monotonic() < deadline, f"{what}: not within {seconds:.0f} s"
         time.sleep(0.2)

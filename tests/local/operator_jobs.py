@@ -121,7 +121,7 @@ def two_in_queue(namespace: str, image: str) -> list[dict[str, Any]]:
 
 
 def queued(namespace: str, image: str) -> list[dict[str, Any]]:
-    """Return a job of each kind that supports queues, and one that requests more than its queue's capacity."""
+    """Return a job of each kind that supports queues, and one job that exceeds its queue's capacity."""
     runtime, *others = sorted(
         (each for each in jobs(namespace, image) if each["kind"] != "MXJob"),
         key=lambda each: each["kind"] != "ClusterTrainingRuntime",

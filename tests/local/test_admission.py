@@ -23,7 +23,7 @@ Apply = Callable[[list[dict[str, Any]]], subprocess.CompletedProcess[str]]
 
 
 def objects(name: str) -> list[dict[str, Any]]:
-    """Return the objects of one example, each with a name like those that Pulumi generates."""
+    """Return the objects of one example, each with a name like Pulumi's generated names."""
     found = copy.deepcopy(GOLDENS[name])
     for each in found:
         each["metadata"].setdefault("name", "made-by-pulumi")

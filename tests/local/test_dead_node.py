@@ -29,7 +29,7 @@ def test_dead_node_pods_are_recreated(dead_node: LostNode) -> None:
     assert noticed is not None
     dead_node.wait_for_replacements()
     waited = [(made - noticed).total_seconds() for made in dead_node.replacement_times()]
-    print("recreated", sorted(waited), "s after the silence of the node was noticed")
+    print("recreated", sorted(waited), "s after the node's silence was noticed")
     assert waited
     dead_node.complete_jobs()
 

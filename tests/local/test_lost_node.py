@@ -107,9 +107,9 @@ class LostNode:
         for kind in KINDS:
             gone = {place_of(name) for name in self.pod_names if name.startswith(job_name(kind, self._cause))}
             gone.discard(f"{job_name(kind, self._cause)}{LAUNCHER}")
-            assert gone, f"{kind} had a pod on each node"
+            assert gone, f"{kind} must have a pod on each node"
             expected = self._before[kind] | Counter({place: 2 for place in gone})
-            wait_for(f"{kind} has {gone} again", lambda: self.starts(kind) == expected)  # noqa: B023  # wait_for calls the lambda before the loop continues
+            wait_for(f"{kind} has replaced {gone}", lambda: self.starts(kind) == expected)  # noqa: B023  # wait_for calls the lambda before the loop continues
 
     def complete_jobs(self) -> None:
         """Let each job end, and check that it completes without a third start of a host."""
@@ -174,7 +174,7 @@ def lost_node(settings: ClusterSettings, tmp_path_factory: pytest.TempPathFactor
 def test_lost_node_pods_are_deleted_after_toleration(lost_node: LostNode) -> None:
     assert lost_node.pod_names
     delays = lost_node.deletion_delays()
-    print("deleted", sorted(delays), "s after the silence of the node was noticed")
+    print("deleted", sorted(delays), "s after the node's silence was noticed")
     assert round(min(delays)) >= LOST_NODE_SECONDS
 
 

@@ -25,7 +25,7 @@ def program(name: str) -> Path:
     for candidate in [*on_path, *sorted(built.glob(f"*/{name}"))]:
         if candidate.is_file():
             return candidate
-    raise FileNotFoundError(f"{name} is neither on PATH nor in {built}: run `make setup`")
+    raise FileNotFoundError(f"{name} is neither on PATH nor in {built}; run `make setup`")
 
 
 @dataclass
@@ -131,7 +131,7 @@ class ApiServer:
             except OSError as error:
                 for process in self.processes:
                     if process.poll() is not None:
-                        raise RuntimeError(f"{process.args!r} ended: see the logs in {self.folder}") from error
+                        raise RuntimeError(f"{process.args!r} ended; see the logs in {self.folder}") from error
                 if time.monotonic() > deadline:
-                    raise TimeoutError(f"the API server did not get ready: {error}; logs in {self.folder}") from error
+                    raise TimeoutError(f"the API server is not ready: {error}; logs in {self.folder}") from error
             time.sleep(0.2)

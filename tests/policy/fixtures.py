@@ -1,4 +1,4 @@
-"""Inputs of resources for each rule of the policy: some that follow it and some that break it."""
+"""Inputs of resources that follow or break each rule of the policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Program that creates a platform's resources in its cloud, without those inside the cluster."""
+"""Program that creates a platform's resources in its cloud, without the resources inside the cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes of valid inputs that AWS's provider rejects, with the input that it reports."""
+"""Changes of valid inputs that AWS's provider rejects, and the input that the provider reports."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
 
 
 def rehearse(stack: str, *words: str, fails: bool = False) -> dict[str, Any]:
-    """Run a rehearsal and return its report. Assert that it leaves nothing, even if it fails."""
+    """Run a rehearsal and return its report. Assert that nothing is left, even after a failure."""
     done = subprocess.run(
         [sys.executable, "-m", "commands.rehearse", stack, "--json", "--name", NAME, *words],
         cwd=ROOT,
