@@ -124,7 +124,7 @@ class SlowStack:
         }
 
     def wait_until(self, condition: Callable[[], bool]) -> None:
-        """Fail if `condition` does not become true in time."""
+        """Wait until `condition` is true. Fail at the time limit."""
         deadline = time.monotonic() + LIMIT_SECONDS
         while not condition():
             assert time.monotonic() < deadline

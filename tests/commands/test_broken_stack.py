@@ -151,7 +151,7 @@ def test_down_with_edited_or_deleted_passphrase_names_the_file_and_keeps_it(proj
     assert done.stderr.startswith(f"make down: {project.passphrase}: {problem}")
     assert len(done.stderr.splitlines()) == 1
     assert "passphrase" not in done.stdout
-    assert project.passphrase.exists() == bool(text), "a new passphrase would not fit the state"
+    assert project.passphrase.exists() == bool(text), "`down` must not create a passphrase: it would not fit the state"
     assert project.down(PULUMI_CONFIG_PASSPHRASE=before).returncode == 0
 
 

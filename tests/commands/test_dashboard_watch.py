@@ -139,7 +139,7 @@ def test_dashboard_shows_the_jobs_that_up_adds_to_a_stack(
 
     try:
         for jobs in (["digits"], ["digits", "nightly"], ["nightly"]):
-            state(tmp_path, "dev", {**OUTPUTS, "jobs": jobs, "run_records": records})
+            write_state(tmp_path, "dev", {**OUTPUTS, "jobs": jobs, "run_records": records})
             dashboard.update(sources("dev", only=True))
             assert next_jobs(jobs) == jobs
     finally:
@@ -157,7 +157,7 @@ def test_sources_read_a_state_once_for_each_write(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(StateFiles, "outputs", counted_outputs)
     for count, jobs in ((1, ["digits"]), (2, ["digits", "nightly"])):
-        state(tmp_path, "dev", {**OUTPUTS, "jobs": jobs})
+        write_state(tmp_path, "dev", {**OUTPUTS, "jobs": jobs})
         for _ in range(3):
             assert [each.outputs["jobs"] for each in sources("dev", only=True)] == [jobs]
         assert len(read) == count
@@ -269,7 +269,7 @@ def test_feed_of_logs_begins_with_the_start_after_a_stop(cluster: FakeCluster, q
     assert run_times(feed)["seconds"]["waiting"] == 20
 
 
-def test_feed_replaces_the_log_by_the_metrics_files_once_they_exist(cluster: FakeCluster, tmp_path: Path) -> None:
+def test_feed_replaces_the_log_with_the_metrics_files_once_they_exist(cluster: FakeCluster, tmp_path: Path) -> None:
     feed = JobFeed(tmp_path)
     feed.submit(job_started(0), [])
     feed.read_files(1)
@@ -299,7 +299,7 @@ def test_watcher_shows_the_curves_of_a_metrics_file_without_a_pod_of_rank_0(
     assert job["charts"][0]["title"] == "Loss"
 
 
-def state(folder: Path, stack: str, outputs: dict[str, Any]) -> None:
+def write_state(folder: Path, stack: str, outputs: dict[str, Any]) -> None:
     """Write the state of a stack into the folder of a backend."""
     path = folder / ".pulumi" / "stacks" / "trainyard" / f"{stack}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -309,8 +309,8 @@ def state(folder: Path, stack: str, outputs: dict[str, Any]) -> None:
 
 def test_outputs_of_a_state_exclude_secrets(tmp_path: Path) -> None:
     secret = {"4dabf18193072939515e22adb298388d": "1b47061264138c4ac30d75fd1eb44270", "ciphertext": "x"}
-    state(tmp_path, "dev", {**OUTPUTS, "kubeconfig": secret})
-    state(tmp_path, "empty", {})
+    write_state(tmp_path, "dev", {**OUTPUTS, "kubeconfig": secret})
+    write_state(tmp_path, "empty", {})
     found = {each.stack: each.outputs() for each in StateFiles.all_in(tmp_path)}
     assert found == {"dev": OUTPUTS, "empty": {}}
     assert StateFiles(tmp_path, "trainyard", "missing").outputs() == {}
@@ -323,9 +323,9 @@ def test_sources_are_the_stacks_that_are_up_with_the_named_one_first(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(watch, "stack_environment", lambda: {"PULUMI_BACKEND_URL": f"file://{tmp_path}/own"})
     for name in ("a", "dev"):
-        state(tmp_path / "own", name, OUTPUTS)
-    state(tmp_path / "own", "down", {})
-    state(tmp_path / "own", "removed", {**OUTPUTS, "kubeconfig_path": f"{clusters}/removed-1/keys/k"})
+        write_state(tmp_path / "own", name, OUTPUTS)
+    write_state(tmp_path / "own", "down", {})
+    write_state(tmp_path / "own", "removed", {**OUTPUTS, "kubeconfig_path": f"{clusters}/removed-1/keys/k"})
     assert [each.key for each in sources("dev", only=False)] == ["dev", "a"]
     assert [each.key for each in sources("dev", only=True)] == ["dev"]
     assert sources("other", only=True) == []
@@ -339,7 +339,7 @@ def test_sources_have_local_stacks_of_other_projects(tmp_path: Path, monkeypatch
     (settings.folder / "uid").write_text("1", encoding="utf-8")
     settings.save()
     outputs = {**OUTPUTS, "kubeconfig_path": str(settings.kubeconfig)}
-    state(tmp_path / "project" / ".trainyard" / "pulumi", "local", outputs)
+    write_state(tmp_path / "project" / ".trainyard" / "pulumi", "local", outputs)
     assert [each.key for each in sources("local", only=False)] == [f"local@{tmp_path}/project"]
 
 
@@ -381,14 +381,14 @@ def test_feed_of_a_completed_script_has_the_last_step_of_its_log(cluster: FakeCl
 
 
 def test_sources_of_a_remote_backend_are_the_newest_outputs_of_the_named_stack(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
+    requested: list[str] = []
 
-    def ask(stack: str, *_names: str) -> dict[str, Any]:
-        asked.append(stack)
+    def fetch(stack: str, *_names: str) -> dict[str, Any]:
+        requested.append(stack)
         return OUTPUTS
 
     monkeypatch.setattr(watch, "stack_environment", lambda: {"PULUMI_BACKEND_URL": "gs://states"})
-    monkeypatch.setattr(watch, "outputs_with", ask)
+    monkeypatch.setattr(watch, "outputs_with", fetch)
     for count in (1, 2):
         assert [each.outputs for each in sources("dev", only=False)] == [OUTPUTS]
-        assert asked == ["dev"] * count
+        assert requested == ["dev"] * count

@@ -42,11 +42,11 @@ def test_difference_of_equal_stacks_changes_no_resource() -> None:
 def test_difference_of_another_region_replaces_all_but_the_image() -> None:
     found = steps(EKS, eks(region="us-east-1"))
     kept = {name for name, each in found.items() if each.action in ("same", "update")}
-    assert kept == {"image-build"}, "the address of the registry is the same in both recordings"
+    assert kept == {"image-build"}, "only the image may stay: both recordings have the same registry"
     assert found["cluster-eks"].changed == ("provider aws",)
     assert found["train-bucket"].action == "replace"
     assert found["train-bucket"].kept
-    assert found["digits-job"].changed == ("spec",), "its image is in a registry of that region"
+    assert found["digits-job"].changed == ("spec",), "the job's image must be in the new region"
     assert found["training-account"].provider == "kubernetes"
 
 

@@ -76,7 +76,7 @@ class Running:
     process: subprocess.Popen[str]
 
     def wait_until(self, condition: Callable[[], bool]) -> None:
-        """Fail if `condition` does not become true in time."""
+        """Wait until `condition` is true. Fail at the time limit."""
         deadline = time.monotonic() + TIMEOUT_SECONDS
         while not condition():
             assert time.monotonic() < deadline, self.signals

@@ -87,7 +87,7 @@ def test_stop_saves_and_ends_the_pods_until_the_job_is_resumed(
     wait_for("the job runs again", is_running)
     assert cluster.jobs(["stops"])["stops"].is_resumed
     wait_for("the follower shows the host again", lambda: followed.getvalue().count("stops/0 running") == 2)
-    assert follower.results == {}, "a stop is not a restart"
+    assert follower.results == {}, "a stop must not count as a restart"
     cluster.delete(cluster.jobs(["stops"])["stops"])
     wait_for("the job is gone", lambda: cluster.jobs(["stops"])["stops"].state == "absent")
     assert cluster.pods(["stops"]) == []

@@ -63,7 +63,7 @@ def test_eks_permissions_have_no_wildcard_action_and_only_stack_roles() -> None:
         "route53:AssociateVPCWithHostedZone",
         "route53:DisassociateVPCFromHostedZone",
     ]
-    assert "Condition" not in found["AssociateEndpointNames"], "Route 53 has no regions"
+    assert "Condition" not in found["AssociateEndpointNames"], "Route 53 allows no condition on the region"
     roles = found["ChangeStackRoles"]
     assert "iam:CreateRole" in roles["Action"]
     assert roles["Resource"] == found["PassStackRoles"]["Resource"]

@@ -131,7 +131,7 @@ def test_script_includes_the_source_files_of_its_folder(tmp_path: Path) -> None:
     script = read_script("./train.py", tmp_path)
     assert set(script.files) == {"train.py", "helper.py", "inner/more.py", "settings.json"}
     (key,) = [key for key, path in script.paths.items() if path == "inner/more.py"]
-    assert "/" not in key, "a key of a ConfigMap has no slash"
+    assert "/" not in key, "a key of a ConfigMap cannot have a slash"
     before = script.config_map("mine")
     write(tmp_path, {"inner/more.py": "VALUE = 3\n"})
     assert read_script("./train.py", tmp_path).config_map("mine") != before

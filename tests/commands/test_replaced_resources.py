@@ -199,7 +199,7 @@ def test_difference_firewall_of_replaced_network_is_updated_in_place() -> None:
     )
     after = replace(network, inputs={**network.inputs, "autoCreateSubnetworks": False})
     found = {each.name: each.action for each in difference([network, firewall], [after, firewall])}
-    assert found == {"net": "replace", "inside": "update"}, "a firewall's network is changed in place"
+    assert found == {"net": "replace", "inside": "update"}, "a firewall's network must change in place"
 
 
 def test_difference_change_that_crashes_the_provider_reports_the_crash() -> None:

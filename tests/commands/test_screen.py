@@ -437,7 +437,7 @@ def test_json_of_a_command_on_an_unknown_stack_has_the_problem(
     monkeypatch.setattr("commands.status.read_snapshot", unknown)
     assert with_status(partial(int, 1), as_json=True) == 1
     shown = capsys.readouterr()
-    assert shown.err == "", "the command itself prints the problem"
+    assert shown.err == "", "only the command may print the problem"
     assert json.loads(shown.out)["problem"] == "Pulumi.nosuch.yaml does not exist"
 
 

@@ -52,7 +52,7 @@ def test_ensure_stack_restores_settings_file_and_config_set_changes_it(project: 
     stack.ensure_stack("mine")
     assert settings.read_text(encoding="utf-8") == text
     stack.pulumi("config", "set", "several:budget", "30", "--stack", "mine", quiet=True)
-    assert "30" in settings.read_text(encoding="utf-8"), "an explicit change stays"
+    assert "30" in settings.read_text(encoding="utf-8"), "an explicit change must stay"
 
 
 def test_kubeconfig_of_cloud_stack_writes_missing_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

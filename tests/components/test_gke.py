@@ -295,7 +295,7 @@ def test_gke_tpu_job_runs_xla_image() -> None:
     job = {"name": "a", "recipe": "digits", "accelerator": "v4-32"}
     engine, exported = graph(gke({"accelerator": "v4-32"}, zone="us-central2-b"), [job])
     images = {record.name: record.inputs for record in engine.of_type("index:Image")}
-    assert list(images) == ["image-xla-build"], "no job runs the other image"
+    assert list(images) == ["image-xla-build"], "only images that jobs run must be built"
     assert images["image-xla-build"]["dockerfile"]["location"].endswith("trainer/Dockerfile.xla")
     assert images["image-xla-build"]["platforms"] == ["linux/amd64"]
     (container,) = engine.job_pod()["containers"]

@@ -71,7 +71,7 @@ class Checkout:
     def run(self, *words: str, status: int | None = 0, seconds: float = 600, errors: int = subprocess.STDOUT) -> str:
         """Run a command in the checkout, assert its exit status, and return its output.
 
-        By default, standard error is part of the output. `errors` is another target for it.
+        By default, standard error is part of the output. `errors` names another target for standard error.
         """
         try:
             done = subprocess.run(
@@ -151,7 +151,7 @@ class Checkout:
 
 
 def copy_project(folder: Path) -> None:
-    """Copy the tracked and the new files into a new checkout. It uses the Python environment of this checkout."""
+    """Copy the tracked and the new files into a new checkout. The copy uses the Python environment of this checkout."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=PROJECT,

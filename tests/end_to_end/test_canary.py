@@ -75,7 +75,7 @@ def up_output(checkout: Checkout) -> str:
 def test_secret_reaches_pod_and_is_in_no_log(checkout: Checkout, up_output: str) -> None:
     assert f"the secret has {len(CANARY)} letters" in up_output
     (secret,) = [each for each in checkout.objects("secrets") if each["metadata"]["name"] == "digits-secrets"]
-    assert leaks(json.dumps(secret["data"])) == [FORMS[1]], "the search finds the secret in its Secret"
+    assert leaks(json.dumps(secret["data"])) == [FORMS[1]], "the search must find the value in the Secret"
     logs = checkout.kubectl("logs", "-l", "trainyard.dev/job=digits", "--tail=-1", "--all-containers")
     assert "letters" in logs
     assert leaks(up_output, logs, checkout.run("make", "logs"), checkout.run("make", "status")) == []
@@ -92,7 +92,7 @@ def test_secret_is_not_in_objects_of_cluster(checkout: Checkout) -> None:
 def test_secret_is_not_in_image_layers(checkout: Checkout, tmp_path: Path) -> None:
     (pod, *_) = checkout.objects("pods")
     layers = own_layers(pod["spec"]["containers"][0]["image"], tmp_path)
-    assert any(b"the secret has" in layer for layer in layers), "the layer with the sources is searched"
+    assert any(b"the secret has" in layer for layer in layers), "the search must include the layer with the sources"
     assert [form for form in FORMS for layer in layers if form.encode() in layer] == []
 
 

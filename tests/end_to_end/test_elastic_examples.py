@@ -50,22 +50,20 @@ def up_with_a_killed_host(
 @pytest.mark.long
 def test_elastic_job_continues_without_host_and_readmits_it(checkout: Checkout) -> None:
     _, after = up_with_a_killed_host(checkout, "elastic", 1, 3, "JOB=elastic")
-    assert re.search(r"^elastic/\d \| resume ", after, re.M), "the other hosts resumed from the checkpoint"
-    assert re.search(r"^elastic/\d \| train .* rank=\d/3 .*host=elastic-1 ", after, re.M), "the host came back"
+    assert re.search(r"^elastic/\d \| resume ", after, re.M), "the other hosts must resume"
+    assert re.search(r"^elastic/\d \| train .* rank=\d/3 .*host=elastic-1 ", after, re.M), "the host must come back"
 
 
 def assert_lightning(before: str, after: str, host: int) -> None:
-    """Assert that three hosts trained, two continued and three ended, with equal results. Only rank 0 uploads."""
+    """Assert that three hosts trained, two continued, three ended with equal results, and only rank 0 uploaded."""
     assert re.search(rf"^{LIGHTNING}/\d \| train .* rank=\d/3 ", before, re.M), before[-3000:]
-    assert re.search(rf"^{LIGHTNING}/\d \| resume step=\d+ ", after, re.M), (
-        "the other hosts resumed from the checkpoint"
-    )
+    assert re.search(rf"^{LIGHTNING}/\d \| resume step=\d+ ", after, re.M), "the other hosts must resume"
     returned = rf"^{LIGHTNING}/\d \| train .* rank=\d/3 host={LIGHTNING}-{host} "
-    assert re.search(returned, after, re.M), "the host came back"
+    assert re.search(returned, after, re.M), "the host must come back"
     ends = re.findall(rf"^{LIGHTNING}/\d \| test epoch=(\d+) (accuracy=(\S+) loss=\S+) rank=(\d)/3 ", after, re.M)
     last = [end for end in ends if end[0] == ends[-1][0]]
     assert {end[3] for end in last} == {"0", "1", "2"}
-    assert len({end[1] for end in last}) == 1, "metrics are those of all ranks"
+    assert len({end[1] for end in last}) == 1, "all ranks must report the same metrics"
     assert float(last[0][2]) > 90
     assert re.findall(rf"^{LIGHTNING}/\d \| upload .* rank=(\d)/", after, re.M) == ["0"]
 
@@ -109,7 +107,7 @@ def test_lightning_with_closed_rendezvous_reopens_it(checkout: Checkout) -> None
     checkout.run("make", "down")
     with checkout.changed_jobs(*WITH_ETCD):
         before, after = up_with_a_killed_host(checkout, LIGHTNING, 1, 2, closed=True)
-    assert "RendezvousClosedError" in after, "the other hosts gave up too"
+    assert "RendezvousClosedError" in after, "the other hosts must give up, too"
     assert "rendezvous: it was closed by a failed or finished host" in after
     assert_lightning(before, after, 1)
 
@@ -135,4 +133,4 @@ def test_lightning_five_jobs_train_concurrently(checkout: Checkout) -> None:
             assert {each["host"].rpartition("-")[0] for each in trained} == {name}
         assert is_model(checkout.cluster.bucket / name / "model.pt")
     last_start = max(each["status"]["startTime"] for each in jobs)
-    assert all(each["status"]["completionTime"] > last_start for each in jobs), "all jobs ran at the same time"
+    assert all(each["status"]["completionTime"] > last_start for each in jobs), "all jobs must run at the same time"

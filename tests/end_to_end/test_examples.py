@@ -174,7 +174,7 @@ def test_example_s3_data_reads_each_sample_once_per_epoch(checkout: Checkout) ->
             assert re.search(rf"^train epoch=2 .* rank={rank}/2 ", logs[kind], re.M), logs[kind][-3000:]
         lines = rf"^store/0 \| served bucket={kind}-samples reads=(\d+) images=(\d+) times=(\S+) readers=(\S+)$"
         ((*counts, readers),) = re.findall(lines, text, re.M)
-        assert counts == ["1200", "600", "2"], "each image once in each of two epochs"
+        assert counts == ["1200", "600", "2"], "each of two epochs must read each image once"
         assert sorted(each.rpartition(":")[2] for each in readers.split(",")) == ["600", "600"], readers
 
 

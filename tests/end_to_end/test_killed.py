@@ -55,7 +55,7 @@ def kill_pulumi_when(checkout: Checkout, command: str, condition: Callable[[int]
         victims = [pid for pid in processes() if is_pulumi_in(pid, checkout.folder)]
         for pid in victims:
             os.kill(pid, signal.SIGKILL)
-        assert victims or count in (0, RESOURCES), "Pulumi was done before it could be killed"
+        assert victims or count in (0, RESOURCES), "Pulumi ended before the test killed it"
         assert (running.wait(timeout=LIMIT_SECONDS) != 0) == bool(victims)
 
 
@@ -64,7 +64,7 @@ def test_killed_pulumi_up_converges_and_down_leaves_nothing(checkout: Checkout, 
     checkout.change(flags={"epochs": 1})
     kill_pulumi_when(checkout, "up", lambda have: have >= count)
     printed = checkout.run("make", "up")
-    assert "look for" not in printed, "no manual step is needed"
+    assert "look for" not in printed, "`up` must need no manual step"
     assert "test_accuracy=" in printed
     assert num_resources(checkout) == RESOURCES
     kill_pulumi_when(checkout, "down", lambda have: have <= RESOURCES - count)

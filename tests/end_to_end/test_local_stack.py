@@ -24,11 +24,11 @@ def test_up_trains_digits_to_97_percent(checkout: Checkout) -> None:
     printed = replace(checkout, is_verbose=False).run("make", "up", seconds=900)
     accuracy = float(re.findall(r"^result +test accuracy ([\d.]+) %", printed, flags=re.MULTILINE)[-1])
     assert accuracy >= 97.0
-    assert re.search(r"^  created: .*\b1 Job\b", printed, flags=re.MULTILINE), "Pulumi's output is a summary"
+    assert re.search(r"^  created: .*\b1 Job\b", printed, flags=re.MULTILINE), "Pulumi's output must be a summary"
     assert "creating (" not in printed
     (log,) = (checkout.folder / ".trainyard" / "logs" / "local").glob("*-up.log")
     assert "creating (" in log.read_text(encoding="utf-8")
-    assert "digits/1 | train" not in printed, "only rank 0's lines"
+    assert "digits/1 | train" not in printed, "only the lines of rank 0 must be shown"
     assert printed.splitlines()[-1].split() == ["make", "down", "remove", "the", "stack"]
     (job,) = checkout.objects("jobs")
     assert job["spec"]["completions"] == job["spec"]["parallelism"] == 2

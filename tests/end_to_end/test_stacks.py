@@ -47,7 +47,7 @@ class Stack:
     has_checkpoint: bool = False
     """True if the bucket must have the checkpoint."""
     init: int | None = None
-    """Process 1 of the cluster, which must keep running, or None if it may have ended."""
+    """Process 1 of the cluster if it must keep running, else None."""
 
     @property
     def cluster(self) -> ClusterSettings:
@@ -92,7 +92,7 @@ class Stacks(RuleBasedStateMachine):
         return [stack for stack in self.stacks if stack.init is not None]
 
     def make(self, stack: Stack, target: str, status: int | None = 0, stop: Callable[[int], None] | None = None) -> str:
-        """Run a make target and return its output. Meanwhile, call `stop` with its process group."""
+        """Run a make target and return its output. Meanwhile, call `stop` with the target's process group."""
         process = stack.checkout.start("make", target, f"STACK={stack.name}", own_group=True)
         if stop:
             stop(process.pid)
@@ -161,7 +161,7 @@ class Stacks(RuleBasedStateMachine):
 
     @rule(index=st.integers(0, 2), nodes=st.integers(1, 2))
     def edit_nodes(self, index: int, nodes: int) -> None:
-        """Change the number of nodes in a stack's settings. Its next `up` applies it."""
+        """Change the number of nodes in a stack's settings. The next `up` applies the change."""
         self.stacks[index].write_settings(nodes)
 
     @precondition(lambda self: self.running_stacks())

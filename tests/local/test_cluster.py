@@ -60,7 +60,7 @@ def lasting_processes(settings: ClusterSettings) -> list[int]:
     """Return the processes that run as long as the cluster. containerd and kubelets start others that soon end."""
     programs = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "containerd", "kubelet")
     found = [pid for program in programs for pid in processes_called(settings, program)]
-    assert len(found) > len(programs), "a kubelet and a containerd for each node"
+    assert len(found) > len(programs), "each node must have a kubelet and a containerd"
     return found
 
 

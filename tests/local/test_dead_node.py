@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(2400)]
 
 @pytest.fixture(scope="module")
 def dead_node(settings: ClusterSettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LostNode]:
-    """Yield jobs of each kind with pods on the dead node, whose containers keep running."""
+    """Yield a node without kubelet and containerd, with pods of each kind. Their containers keep running."""
     with running_jobs(settings, tmp_path_factory.mktemp("dead"), KINDS, ["node-dead"]) as stack:
         found = LostNode(settings, stack.core(), "node-dead")
         found.kill_programs()

@@ -31,7 +31,7 @@ LAUNCHER = "-launcher"
 
 
 class LostNode:
-    """Node with pods of a job of each kind, which a test can kill or bring back."""
+    """Node that a test can kill and bring back, with pods of a job of each kind."""
 
     def __init__(self, settings: ClusterSettings, core: Any, cause: NodeCause) -> None:
         self.faults, self._core, self._settings = Faults(settings), core, settings
@@ -126,10 +126,7 @@ class LostNode:
         return out.getvalue()
 
     def deletion_delays(self) -> list[float]:
-        """Wait until all of the node's pods are deleted.
-
-        Return, for each, the seconds from the node's NoExecute taint to its deletion.
-        """
+        """Wait until all pods of the node are deleted. Return the seconds from its NoExecute taint to each deletion."""
 
         def deleted_pods() -> list[Any]:
             pods = [pod for pod in self._pods() if pod.metadata.name in self.pod_names]
@@ -153,14 +150,14 @@ def words_of(pid: int) -> list[bytes]:
 
 
 def deletion_delay(pod: Any, since: datetime) -> float:
-    """Return the seconds from a time to a pod's deletion, whose timestamp includes the grace period."""
+    """Return the seconds from a time to a pod's deletion. The deletion's timestamp includes the grace period."""
     deadline: datetime = pod.metadata.deletion_timestamp
     return (deadline - since).total_seconds() - float(pod.metadata.deletion_grace_period_seconds)
 
 
 @pytest.fixture(scope="module")
 def lost_node(settings: ClusterSettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LostNode]:
-    """Yield a killed node with pods of a job of each kind. Its repair is on hold."""
+    """Yield a killed node with pods of a job of each kind. The node's repair is on hold."""
     with running_jobs(settings, tmp_path_factory.mktemp("lost"), KINDS, ["node-lost"]) as stack:
         found = LostNode(settings, stack.core(), "node-lost")
         found.hold_repair(signal.SIGSTOP)

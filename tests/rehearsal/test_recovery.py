@@ -108,7 +108,7 @@ def test_adopt_pending_lists_resources_that_the_user_must_look_for(
 ) -> None:
     def run(*words: str, quiet: bool = False) -> str:
         *command, _, _ = words
-        assert quiet == (words[0] == "stack"), "`pulumi stack import` prints only `Import complete.`"
+        assert quiet == (words[0] == "stack"), "`pulumi stack import` must be quiet: it prints only `Import complete.`"
         if "--file" in words or words[0] == "refresh":
             pulumi.run(*command)
         return json.dumps(pulumi.exported)

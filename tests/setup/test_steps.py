@@ -33,7 +33,7 @@ def test_trainer_image_step_waits_only_for_its_data_and_the_container_runtime() 
     found = {each.name: each for each in steps(cluster=True)}
     assert found["trainer image"].after == [DEBIAN, DIGITS, SOTU, RUNTIME_STEP]
     assert found[DIGITS].after == [DEBIAN]
-    assert found[SOTU].after == [DIGITS], "both may install npm"
+    assert found[SOTU].after == [DIGITS], "one step must wait for the other, because both may install npm"
     assert set(found) >= {DEBIAN, RUNTIME_STEP}
 
 

@@ -29,7 +29,7 @@ def pins(requirements: Path) -> set[str]:
 def test_first_steps_equal_those_of_the_trainer_image(name: str) -> None:
     own, trainer = steps(BUILTIN_IMAGES[name].dockerfile), steps("trainer/Dockerfile")
     equal = next(index for index, (one, other) in enumerate(zip(own, trainer, strict=False)) if one != other)
-    assert "requirements${TORCH}.txt" in own[equal - 1], "the layer of torch is not shared"
+    assert "requirements${TORCH}.txt" in own[equal - 1], "the layer of torch must be shared"
 
 
 @pytest.mark.parametrize("name", SHARING_IMAGES)

@@ -43,4 +43,4 @@ def test_page_blocks_in_lists_are_indented_for_both_renderers(page: Path) -> Non
     # Python-Markdown needs four spaces before a block in a list and an empty line after it. GitHub needs neither.
     text = re.sub(r"(?ms)^```.*?^```$", "", page.read_text(encoding="utf-8"))
     assert re.findall(r"(?m)^ {1,3}(?:```|\||[-*] |\d+\. ).*$", text) == []
-    assert re.findall(r"(?m)^ {4,}.*\n(?:\d+\.|-) .*$", text) == [], "no empty line after the last block of an item"
+    assert re.findall(r"(?m)^ {4,}.*\n(?:\d+\.|-) .*$", text) == [], "add an empty line after the last block of an item"

@@ -70,7 +70,7 @@ def test_ec2_family_is_consistent(name: str) -> None:
     assert all(machine.family == name for machine in family.machines)
     measured = [machine.missing_mib is not None for machine in family.machines]
     assert measured
-    assert all(measured) or family.missing_memory is not None, "the memory of a node is unknown"
+    assert all(measured) or family.missing_memory is not None, "set missing_memory of the family"
     assert not all(measured) or family.missing_memory is None
     assert family.regions is None or family.regions <= set(AWS_ZONES)
 

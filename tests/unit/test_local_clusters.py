@@ -165,7 +165,7 @@ def test_key_deleted_is_recreated_and_data_kept(cluster: ClusterSettings) -> Non
         assert not has_keys(cluster), name
         lifecycle._make_folders(cluster, 16500)
         assert has_keys(cluster), name
-    assert lifecycle.identity(cluster) == "abc", "the data is kept"
+    assert lifecycle.identity(cluster) == "abc", "the data must be kept"
 
 
 def test_start_with_damaged_settings_file_keeps_data(cluster: ClusterSettings) -> None:
@@ -279,7 +279,7 @@ sys.stdin.read()
         process.stdin.close()
     assert f"platform.port = {port}" in problem
     assert "/checkout" in problem
-    assert "`trainyard down --stack mine` there" in problem, "the folder has no Makefile"
+    assert "`trainyard down --stack mine` there" in problem, "a folder without a Makefile needs the command `trainyard`"
     assert lifecycle._down_command(replace(cluster, owner=str(PROJECT))) == "`make down STACK=mine`"
 
 
@@ -370,7 +370,7 @@ def test_changed_keys_names_the_settings_that_restart_a_running_cluster(
     cluster: ClusterSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changed = replace(cluster, port=20000, nodes=3)
-    assert lifecycle.changed_keys(changed) == "", "the cluster does not run"
+    assert lifecycle.changed_keys(changed) == "", "a stopped cluster has no changed keys"
     monkeypatch.setattr(leftovers, "processes", lambda _folder: [1])
     assert lifecycle.changed_keys(changed) == "platform.nodes, platform.port"
     assert lifecycle.changed_keys(cluster) == ""

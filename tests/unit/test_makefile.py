@@ -45,7 +45,7 @@ def test_help_lists_every_target() -> None:
     targets = re.findall(r"(?m)^([a-z-]+):(?!=)", (PROJECT / "Makefile").read_text(encoding="utf-8"))
     lines = make("help", PROJECT).splitlines()
     assert [line.split()[:2] for line in lines] == [["make", target] for target in targets]
-    assert all(len(line.split()) > 3 for line in lines), "each line describes its target"
+    assert all(len(line.split()) > 3 for line in lines), "each line must describe its target"
 
 
 def test_clean_removes_environments_and_keeps_other_files(tmp_path: Path) -> None:

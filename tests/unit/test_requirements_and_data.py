@@ -158,7 +158,7 @@ def test_tag_of_an_image_with_packages_has_the_digest_of_the_file() -> None:
     assert one.startswith("trainyard.local/layer:trainer-")
     assert one.endswith(f"-{hashlib.sha256(first.requirements.encode()).hexdigest()[:12]}")
     assert one != two
-    assert one.rpartition("-")[0] == two.rpartition("-")[0], "both layers are over the same image"
+    assert one.rpartition("-")[0] == two.rpartition("-")[0], "both layers must be over the same image"
 
 
 def test_build_context_of_packages_has_the_file_and_the_installer(tmp_path: Path) -> None:
@@ -177,11 +177,11 @@ def test_source_files_of_a_layer_are_in_a_folder_instead_of_the_state(
     layer = JobLayer(base="trainer", requirements="cowsay\n", files=files)
     inputs = layer_inputs(layer)
     assert "B = 1" not in str(inputs)
-    assert layer_inputs(layer) == inputs, "an existing folder is used again"
+    assert layer_inputs(layer) == inputs, "an existing folder must be reused"
     other = layer_inputs(JobLayer(base="trainer", files=(("train.py", ""),)))["files"]
     os.utime(inputs["files"], (0, 0))
     layer_inputs(JobLayer(base="trainer", files=(("train.py", ""),)))
-    assert [path.name for path in Path(other).parent.iterdir()] == [Path(other).name], "an old folder is removed"
+    assert [path.name for path in Path(other).parent.iterdir()] == [Path(other).name], "an old folder must be removed"
     assert layer_inputs(layer) == inputs
     assert layer_of_inputs(inputs) == layer
     packages = JobLayer(base="trainer", requirements="cowsay\n")
