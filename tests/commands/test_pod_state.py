@@ -86,7 +86,7 @@ def test_explain_exit_every_encoding_of_a_signal_names_it(code: int, signal: str
 )
 def test_backoff_failed_indexed_pod_has_end_delay_and_failure_number(earlier: int, seconds: int, until: str) -> None:
     failed = pod("failed")
-    assert pod_state(failed).backoff(earlier) == "", "its Job counts the failures of all hosts together"
+    assert pod_state(failed).backoff(earlier) == "", "without a count of the host's failures, the delay is unknown"
     failed["metadata"].setdefault("annotations", {})["batch.kubernetes.io/job-index-failure-count"] = "0"
     failed["status"]["containerStatuses"][0]["state"]["terminated"]["finishedAt"] = "2026-01-01T00:00:00Z"
     expected = f"Kubernetes replaces it at {until} UTC: {seconds} s after failure {earlier + 1} of this host"

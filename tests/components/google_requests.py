@@ -1,4 +1,4 @@
-"""Requests of GKE resources as the provider sends them to Google, and Google's schemas for them.
+"""Requests of GKE resources as the provider sends them to Google, and Google's schemas of these requests.
 
 Source of renamed, moved and omitted fields: the expand functions of google-beta/services in
 terraform-provider-google-beta 93c65b2d. Source of the schemas: the discovery documents in google-api-python-client.
@@ -107,7 +107,7 @@ def _move(value: Any, old: list[str], new: list[str]) -> Any:
 
 
 def _pop(value: dict[str, Any], path: list[str]) -> tuple[dict[str, Any], Any]:
-    """Return a copy without the field at a path and without parents that this empties, and the field's value."""
+    """Return a copy without the field at a path and without emptied parents, and the field's value."""
     found = dict(value)
     if len(path) == 1:
         return found, found.pop(path[0], None)
@@ -163,7 +163,7 @@ def _methods(resource: Mapping[str, Any]) -> Iterator[str]:
 
 
 def problems(name: str, schema: str, body: Any) -> list[str]:
-    """Return the parts of a request body that its schema does not have."""
+    """Return the parts of a request body that the schema lacks."""
     return list(_problems(document(name), {"$ref": schema}, body, schema))
 
 
@@ -175,7 +175,7 @@ def _problems(found: Mapping[str, Any], schema: Mapping[str, Any], body: Any, pa
         for key, value in body.items():
             inner = named.get(key, others)
             if inner is None:
-                yield f"{path}.{key}: there is no such field"
+                yield f"{path}.{key}: unknown field"
             else:
                 yield from _problems(found, inner, value, f"{path}.{key}")
     elif isinstance(body, list):
@@ -192,7 +192,7 @@ def _scalar_problems(schema: Mapping[str, Any], value: Any, path: str) -> Iterat
         yield f"{path}: {value} is not one of {', '.join(schema['enum'])}"
     kinds: Mapping[type, tuple[str, ...]] = {
         bool: ("boolean",),
-        # JSON has 64-bit numbers as strings.
+        # JSON represents 64-bit numbers as strings.
         float: ("integer", "number", "string"),
         int: ("integer", "number", "string"),
         str: ("string", "boolean") if value in BOOLEAN_WORDS else ("string",),

@@ -33,7 +33,7 @@ def with_real_ids(value: Any, ids: dict[str, str]) -> Any:
 
 
 def enum_problems(shape: Any, value: Any, path: str) -> Iterator[str]:
-    """Yield a problem for each value outside its enumeration, which botocore does not check."""
+    """Yield a problem for each value outside its enumeration. botocore does not check enumerations."""
     if shape.type_name == "structure":
         for key, each in value.items():
             yield from enum_problems(shape.members[key], each, f"{path}.{key}")

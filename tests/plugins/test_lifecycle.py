@@ -18,7 +18,7 @@ k8s.core.v1.Service("service", opts=on, metadata=meta("digits", labels={"stage":
 
 
 def other_manager(stack: Stack, **labels: str) -> None:
-    """Apply labels as another field manager, which takes over all conflicting fields."""
+    """Apply labels as another field manager that takes over all conflicting fields."""
     body = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "digits", "labels": labels}}
     api = stack.core()
     api.api_client.set_default_header("Content-Type", "application/apply-patch+yaml")

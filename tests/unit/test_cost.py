@@ -46,11 +46,11 @@ def test_prices_are_unique_by_item_and_region() -> None:
     assert len({(price.item, price.region) for price in PRICES}) == len(PRICES)
 
 
-UNPRICED_MACHINES = {"p5e.48xlarge", "tpu7x-standard-1t", "tpu7x-standard-4t"}
+UNPRICED = {"p5e.48xlarge", "tpu7x-standard-1t", "tpu7x-standard-4t"}
 """Machine types without a published price: AWS sells the first in capacity blocks, and the others are too new."""
 UNPRICED_SPOT = {"g4"}
 """Families of GCE without a published spot price."""
-NO_PRICE = "add a price of this name to infra/cost.py; if no page has one, add the machine type to UNPRICED_MACHINES"
+NO_PRICE = "add a price of this name to infra/cost.py; if no page has one, add the machine type to UNPRICED"
 NO_SPOT_PRICE = "add a spot price of this name to infra/cost.py; if no page has one, add the family to UNPRICED_SPOT"
 
 
@@ -59,7 +59,7 @@ def test_cost_estimate_prices_every_ec2_type(name: str) -> None:
     found = cost_estimate(platform("eks", {"machine_type": name}))
     lines = [line for line in found.lines if line.part == "pool-0"]
     assert [line.item.name for line in lines] == [name, "disk gp3 GB"]
-    assert found.unpriced == ((f"pool-0: 1 x {name}",) if name in UNPRICED_MACHINES else ()), NO_PRICE
+    assert found.unpriced == ((f"pool-0: 1 x {name}",) if name in UNPRICED else ()), NO_PRICE
 
 
 @pytest.mark.parametrize("name", [each.name for each in GCE_MACHINES.values() if not each.tpu_chips])
@@ -72,8 +72,8 @@ def test_cost_estimate_prices_every_gce_type(name: str) -> None:
     assert (
         sum(line.quantity for line in lines if machine.gpu and line.item.name.startswith(machine.gpu)) == machine.gpus
     )
-    if name in UNPRICED_MACHINES:
-        assert found.unpriced, f"{name} has a price; remove it from UNPRICED_MACHINES"
+    if name in UNPRICED:
+        assert found.unpriced, f"{name} has a price; remove it from UNPRICED"
         return
     assert found.unpriced == (), NO_PRICE
     as_spot = cost_estimate(platform("gke", {"machine_type": name, "check_zones": False, "capacity": "spot"}))
@@ -90,7 +90,7 @@ def test_cost_estimate_prices_every_tpu(generation: str) -> None:
         axes = {1: "1x1", 4: "2x2", 8: "2x4"}[chips]
         topology = axes if GENERATIONS[generation].dimensions == 2 else f"{axes}x1"
         found = cost_estimate(tpu(generation, topology=topology))
-        assert bool(found.unpriced) == (name in UNPRICED_MACHINES), NO_PRICE
+        assert bool(found.unpriced) == (name in UNPRICED), NO_PRICE
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,7 @@ def test_versions_page_lists_go_programs() -> None:
 
 
 def table_rows(title: str) -> list[list[str]]:
-    """Return the rows of the table in a section of docs/clouds.md, without its header, each as its cells."""
+    """Return the rows of the table in a section of docs/clouds.md, without the header, each as a list of cells."""
     body = CLOUDS_PAGE.partition(f"## {title}\n")[2].partition("\n## ")[0]
     rows = [line.strip("|").split("|") for line in body.splitlines() if line.startswith("|")]
     assert len(rows) > 2, title
@@ -181,7 +181,7 @@ def test_page_links_lead_to_existing_places(page: Path) -> None:
 
 
 def upgrade_rows(header: str) -> list[list[str]]:
-    """Return the rows of the table in docs/upgrading.md with this header, each as its words in backticks."""
+    """Return the rows of the table in docs/upgrading.md with this header, each as a list of its words in backticks."""
     text = (DOCS / "upgrading.md").read_text(encoding="utf-8")
     rows = text.partition(f"\n{header}\n")[2].partition("\n\n")[0].splitlines()[1:]
     assert rows
