@@ -12,7 +12,7 @@ from trainer.watchdog import Watchdog
 
 @pytest.fixture
 def watchdogs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Watchdog]]:
-    """Yield the watchdogs that trainings start. Stop them afterwards, or they would treat the test as a hang."""
+    """Yield the watchdogs that trainings start. Stop the watchdogs afterwards, or they would report a hang."""
     started: list[Watchdog] = []
 
     class Recorded(Watchdog):

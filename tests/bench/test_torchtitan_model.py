@@ -1,4 +1,4 @@
-"""torchtitan's model in the bench: it equals the trainer's model, both train, and the variants of a GPU."""
+"""torchtitan's model in the bench: it equals the trainer's model, and both train; variants for a GPU."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SMALL = LanguageConfig(layers=2, width=64, heads=4, kv_heads=2, hidden=96, conte
 
 
 def interleave_halves(weight: torch.Tensor, head_width: int) -> torch.Tensor:
-    """Return rows of queries or keys in torchtitan's order, which rotates neighbours instead of halves."""
+    """Return rows of queries or keys in the order of torchtitan, which rotates neighbours instead of halves."""
     halves = weight.reshape(-1, 2, head_width // 2, weight.shape[1])
     return halves.transpose(1, 2).reshape(weight.shape)
 

@@ -31,7 +31,7 @@ FIRST, SECOND = "trainyard.local/first:1", "trainyard.local/second:1"
 
 @pytest.fixture
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a file to build images of. The cache folder has an empty store and the built programs."""
+    """Return a file from which tests build images. The cache folder has an empty store and the built programs."""
     built = built_programs()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     built_programs().parent.mkdir()
