@@ -72,7 +72,7 @@ def checks() -> list[tuple[str, list[str]]]:
                 str(BIN / "detect-secrets-hook"),
                 "--no-verify",
                 *(f"--disable-plugin={each}" for each in GUESSING_PLUGINS),
-                # That test contains example tokens of every form.
+                # The excluded test contains example tokens of every form.
                 *(each for each in tracked(":!tests/unit/test_secret_scan.py") if (PROJECT / each).is_file()),
             ],
         ),
@@ -80,7 +80,7 @@ def checks() -> list[tuple[str, list[str]]]:
 
 
 def audit() -> bool:
-    """Return True if no locked dependency is known to be vulnerable. Print the number of packages without audit."""
+    """Return True if no locked dependency is known to be vulnerable. Print the number of unaudited packages."""
     print("-- vulnerabilities", flush=True)
     fine = True
     for name in tracked("*requirements*.txt"):

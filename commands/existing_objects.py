@@ -34,7 +34,7 @@ REMEDIES = {
 
 
 def conflicts(stack: str, config: StackConfig, deployment: Mapping[str, Any]) -> list[str]:
-    """Return one line for each object that the stack would create, is not in its state, and that exists."""
+    """Return one line for each existing object that the stack would create and that is not in the stack's state."""
     text = (PROJECT / f"Pulumi.{stack}.yaml").read_text(encoding="utf-8")
     try:
         records = record_file(text, config)
@@ -98,7 +98,8 @@ def _is_there(cluster: Any, api_version: str, kind: str, namespace: str, name: s
         group = f".{resource.group}" if resource.group else ""
         raise PulumiFailed(
             f"{kind} {name}: the permission to `get` {resource.name}{group} in {where} is missing, so a conflict with "
-            "an existing object cannot be excluded; nothing was changed; ask the cluster's administrator for it"
+            "an existing object cannot be excluded; nothing was changed; ask the cluster's administrator for this "
+            "permission"
         ) from error
     return True
 

@@ -386,11 +386,10 @@ def _rule_name(value: str) -> str:
 
 
 RuleName = Annotated[str, AfterValidator(_rule_name)]
-"""Name of a rule."""
 
 
 class ExceptionConfig(Section):
-    """Exception of one resource from one rule."""
+    """Resource that may break one rule."""
 
     rule: RuleName = Field(examples=["images-by-digest"])
     """Name of the rule."""

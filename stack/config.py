@@ -94,12 +94,12 @@ class StackConfig(Section):
 
     @property
     def builtin_images(self) -> frozenset[str]:
-        """Names of the images that Trainyard builds for the jobs, with `trainer` unless no job uses it."""
+        """Names of the images that Trainyard builds for the jobs."""
         return frozenset(name for job in self.jobs for name in job.builtin_images)
 
     @property
     def job_layers(self) -> dict[str, JobLayer]:
-        """Job -> its layer over a builtin image, for jobs with a layer. Raises ValueError for an invalid file."""
+        """Job -> its layer over a builtin image, for each job with a layer. Raises ValueError for an invalid file."""
         layers = {job.name: job_layer(job, self.cloud.built_images) for job in self.jobs}
         return {name: layer for name, layer in layers.items() if layer}
 
