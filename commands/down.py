@@ -39,7 +39,7 @@ CLUSTER_RESOURCE = "::local-processes"
 
 
 def destroy(stack: str) -> bool:
-    """Destroy the stack's resources. Return False if it had none."""
+    """Destroy the stack's resources. Return False if there are none."""
     if not has_backend():
         return False
     try:
@@ -61,7 +61,7 @@ def destroy(stack: str) -> bool:
         if should_stop_jobs(resources):
             stop_jobs(lambda *words: pulumi(*words, "--stack", stack, *options))
         pulumi("destroy", "--yes", "--skip-preview", "--stack", stack, *options)
-    # Do not read the settings, which may have changed since the last `up`. In the state, only a bucket is retained.
+    # The settings may have changed since the last `up`, so use the state. Only a bucket can have `retainOnDelete`.
     if before.get("bucket_url") and any(each.get("retainOnDelete") for each in resources):
         print(f"kept because of `bucket.keep`; it costs money until you delete it: {before['bucket_url']}")
     return True

@@ -1,4 +1,4 @@
-"""`make preview`: report the effects, the price, the quota and the broken rules of a change of a stack.
+"""`make preview`: report the effects, price, quota and broken rules of a change of a stack.
 
 The preview compares the stack with its file in a commit, which --base names. The default is the commit where this
 branch left `main` or `origin/main`. Without such a commit the stack counts as new. The deployed stack may differ from
@@ -197,7 +197,7 @@ def _verdict(file: Path) -> str:
 
 
 def _console() -> Console:
-    """Return the writer to stdout. Tables in a file or a log get FILE_WIDTH."""
+    """Return a console for stdout. Tables in a file or a log have FILE_WIDTH."""
     return Console(width=None if sys.stdout.isatty() else FILE_WIDTH)
 
 
@@ -228,7 +228,7 @@ def jobs_by_pool(pods: Iterable[PodState], nodes: Iterable[Mapping[str, Any]]) -
 
 
 def running_jobs(stack: str) -> dict[str, list[str]]:
-    """Return pool -> running jobs of a stack, or none with a warning. Raises PulumiFailed. Untested on a cloud."""
+    """Return pool -> running jobs; empty, with a warning, if the cluster does not answer. Not yet tested on a cloud."""
     found = outputs(stack) if stack_exists(stack) else {}
     if "kubeconfig_path" not in found:
         return {}

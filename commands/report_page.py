@@ -1,4 +1,4 @@
-"""The HTML page of a job's report. It loads nothing from a network. Pure."""
+"""HTML page of a job's report, which loads nothing from a network. Pure."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def _span(report: JobReport) -> str:
 
 
 def _plain_time(stamp: str) -> str:
-    """Return a time of Kubernetes, such as `2026-11-27T16:23:50Z`, as the rest of the page has it."""
+    """Return a Kubernetes time, such as `2026-11-27T16:23:50Z`, in the format of the page."""
     return stamp.replace("T", " ").replace("Z", " UTC")
 
 

@@ -64,7 +64,7 @@ HOST_RESOURCES = {"cpu": 6, "memory": "20Gi"}
 
 
 class InvalidSetting(CommandError):
-    """The answers do not describe a stack, the key is missing, or the value would make valid settings invalid."""
+    """Answers that describe no stack, a missing key, or a value that would make valid settings invalid."""
 
     status = ExitStatus.USAGE
 
@@ -113,7 +113,7 @@ REQUIREMENTS = "requirements.txt"
 
 
 def collect(given: Mapping[str, str | int | None], folder: Path, ask: Ask) -> Answers:
-    """Return the answers, from the options in `given` or by asking, again after a wrong one. Raises InvalidSetting."""
+    """Return the answers from the options in `given`, else by asking, again if one is wrong. Raises InvalidSetting."""
 
     def answer(name: str, question: str, default: str, problem_of: Callable[[str], str]) -> str:
         value = given.get(name)

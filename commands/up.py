@@ -36,7 +36,7 @@ from setup.steps import steps
 from stack import config as stack_config
 
 _REQUIREMENTS_ERROR = re.compile(r"(^|\s)requirements: ")
-"""Beginning of an installer's error (images/layer/install.py)."""
+"""Beginning of an error of images/layer/install.py, which installs a job's packages."""
 
 
 def main(*, is_confirmed: bool = False) -> int:
@@ -119,7 +119,7 @@ def bring_up(stack: str, config: stack_config.StackConfig, ask: Callable[[], Non
 
 @contextmanager
 def naming_requirements(config: stack_config.StackConfig, again: str) -> Iterator[None]:
-    """If an update fails because of a requirements file, raise an error that names the file. `again` is the command."""
+    """Raise an error that names the requirements file if it makes the update fail. `again` is the command to repeat."""
     try:
         yield
     except PulumiFailed as error:
@@ -161,7 +161,7 @@ def remove_lost_cluster(stack: str) -> bool:
 
 
 def print_outputs(found: dict[str, object]) -> None:
-    """Show the stack's outputs, one a line. Leave out empty ones."""
+    """Print the stack's outputs that are not empty."""
     print("\nOutputs of the stack:", *_lines(found, indent="  "), sep="\n")
 
 

@@ -1,4 +1,4 @@
-"""The report of a rehearsal as plain text, as JSON, and as an HTML page that loads nothing from the network."""
+"""Report of a rehearsal as plain text, as JSON, and as an HTML page that loads nothing from the network."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class Report:
         return "\n".join(lines)
 
     def unknown(self) -> list[str]:
-        """Return what the rehearsal cannot know."""
+        """Return the questions that the rehearsal cannot answer."""
         unchecked = [
             f"whether the provider accepts {', '.join(names)} of {type_}" for type_, names in self.unchecked.items()
         ]

@@ -1,6 +1,6 @@
 """Drawings of a stack's architecture, coloured by what changes: Mermaid for GitHub, and the HTML page of a preview.
 
-GitHub draws Mermaid in comments: https://mermaid.js.org/syntax/flowchart.html. Pure.
+GitHub renders Mermaid in comments: https://mermaid.js.org/syntax/flowchart.html. Pure.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def is_part(name: str, pool: str | None) -> bool:
 
 
 def _text(text: str) -> str:
-    """Return a text for a label, without characters that end one."""
+    """Return a text without the characters that end a label."""
     return text.replace('"', "'").replace("\n", " ")
 
 
@@ -137,7 +137,7 @@ def page(stack: str, text: str, config: StackConfig, steps: Sequence[Step]) -> s
 
 
 def _html_drawing(config: StackConfig, steps: Sequence[Step]) -> Iterable[str]:
-    """Yield the drawing in HTML: pools with jobs and the cluster in the network, and images and buckets at its side."""
+    """Yield the drawing in HTML: a box for the network with cluster, pools and jobs, then images and buckets."""
     clusters = list(of_type(steps, CLUSTERS))
     if not clusters:
         return

@@ -161,7 +161,7 @@ def name_in_cloud(step: Step) -> str:
 
 
 def forbidden(steps: Iterable[Step], running: Mapping[str, Iterable[str]], may_replace: Iterable[str]) -> list[str]:
-    """Return the reasons to reject the plan: it would remove buckets, or pools under the `running` jobs."""
+    """Return the reasons to reject the plan: it would remove buckets, or pools with `running` jobs."""
     allowed, found = set(may_replace), []
     for step in steps:
         verb = "recycle the nodes of" if step.recycles else step.action
@@ -173,7 +173,7 @@ def forbidden(steps: Iterable[Step], running: Mapping[str, Iterable[str]], may_r
         remedy = f"write `policy: {{may_replace: [{name}]}}` in the stack to allow this"
         jobs = sorted({*running.get(name, ()), *running.get(step.name, ())})
         if step.type.endswith(POOLS) and jobs:
-            found.append(f"would {verb} pool {name}, on which {', '.join(jobs)} runs; {remedy}")
+            found.append(f"would {verb} pool {name}, which runs {', '.join(jobs)}; {remedy}")
         elif step.type.endswith(BUCKETS):
             found.append(f"would {step.action} bucket {name} with its checkpoints; {remedy}")
     return found
@@ -339,7 +339,7 @@ def _step(action: Action, record: Record, before: Record | None = None, changed:
 
 
 def with_unknown_outputs(value: Any, outputs: Mapping[str, Any], *, whole: bool = True) -> Any:
-    """Return an input whose parts made of outputs are unknown; all of it, if `whole` and the program transformed it."""
+    """Return an input with its outputs unknown. With `whole`, an input that the program computed is unknown too."""
     texts = {str(each) for each in _leaves(dict(outputs)) if each not in (None, "")}
     found = _replaced(value, texts)
     return UNKNOWN if whole and found == value else found

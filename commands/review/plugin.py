@@ -49,11 +49,11 @@ Properties = dict[str, Any]
 
 
 class PluginMissing(Exception):
-    """This machine cannot install the plugin."""
+    """Plugin that this machine cannot install."""
 
 
 class PluginDied(Exception):
-    """The plugin ended or gave no answer."""
+    """Plugin that crashed or did not answer."""
 
 
 def installed(package: str) -> Path:
@@ -109,7 +109,7 @@ class Plugin:
         return list(dict.fromkeys(self._engine.warnings))
 
     def configure(self, package: str, settings: Mapping[str, Any]) -> None:
-        """Give the plugin its settings, without credentials. Raises PluginDied, or PluginRejected for wrong ones."""
+        """Send the plugin its settings, without credentials. Raises PluginDied, or PluginRejected for invalid ones."""
         all_settings = {**settings, **SETTINGS.get(package, {})}
         texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in all_settings.items()}
         variables = {f"{package}:config:{key}": value for key, value in texts.items()}
@@ -171,7 +171,7 @@ class Plugin:
 
 
 class PluginRejected(Exception):
-    """The plugin answered with an error."""
+    """Error with which a plugin answered."""
 
 
 def urn_of(record: Record) -> str:

@@ -175,7 +175,7 @@ class _Monitor(MockMonitor):
 
 
 def run(program: Callable[[], Any], engine: RecordingEngine | None = None) -> RecordingEngine:
-    """Run a program until Pulumi has resolved every registration. Hold signals: asyncio prints tracebacks of them."""
+    """Run a program until Pulumi has resolved every registration. Hold signals: asyncio would print tracebacks."""
     engine = engine or RecordingEngine()
     pulumi.runtime.set_mocks(engine, project="trainyard", stack="test", preview=False, monitor=_Monitor(engine))
     # Pulumi extracts a stack trace for each resource, which takes a quarter of the time. No code reads the traces.
