@@ -109,7 +109,7 @@ def set_up_steps() -> tuple[list[Step], int]:
 
 
 def _tools(number: int, missing: list[Step]) -> Iterator[Finding]:
-    """Check the `number` steps of set-up, and the commands' own files."""
+    """Check the `number` steps of set-up, and the installation of `trainyard`."""
     left = [step.name for step in missing]
     remedy = f"not done: {', '.join(left)}; run {make_command('setup', STACK='')}" if left else ""
     yield _optional("set-up", f"{number - len(left)} of {number} steps done", remedy)
@@ -121,7 +121,7 @@ def _tools(number: int, missing: list[Step]) -> Iterator[Finding]:
 
 
 def _is_done(check: object) -> bool:
-    """Return the result of a step's check. A check that raises an error means not done."""
+    """Return True if a step is done. A check that raises an error counts as not done."""
     assert callable(check)
     try:
         return bool(check())
@@ -222,7 +222,7 @@ LOGIN_HEADER = re.compile(r"""(?i)\b((?:authorization|x-api-key)\\?["']?\s*:\s*\
 ASSIGNMENT = re.compile(r"""(?<![\w.-])([\w.-]{1,80})\\?["']?\s{0,8}[=:]\s{0,8}""")
 """Name of a variable, before its value. The bounds keep the search linear."""
 VALUE = re.compile(r"""\\?"[^"\n]*(?:"|$)|'[^'\n]*(?:'|$)|[^\s"']+""", re.MULTILINE)
-"""Value up to the end of its quotation, or else to the next space or quotation mark."""
+"""Value up to the end of its quotes, else up to the next space or quote."""
 VALUE_START = 200
 """Number of first characters of a value in which the search looks for a secret."""
 

@@ -61,7 +61,7 @@ FILE_REMEDIES = {
 }
 """Error of a file system -> what to do."""
 TOOLS = ("pulumi", "kubectl")
-"""Programs that set-up installs. A removed or another cache folder lacks them."""
+"""Programs that set-up installs into the cache folder. A new cache folder lacks them."""
 _LIBC = ctypes.CDLL(None)
 _signals: list[int] = []
 """Signals received."""
@@ -104,7 +104,7 @@ MEANINGS: dict[ExitStatus, str] = {
 
 
 class CommandError(RuntimeError):
-    """An error that ends a command. The message says what is wrong and what to do."""
+    """Error that ends a command. The message says what is wrong and what to do."""
 
     status: int = ExitStatus.FAILURE
 
@@ -114,12 +114,12 @@ class CommandError(RuntimeError):
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal stopped the command. The message says in which state the stack is and which command continues."""
+    """Signal that stopped the command. The message gives the state of the stack and the command that continues."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Child:
-    """A child program that has ended."""
+    """Child program that has ended."""
 
     status: int
     """Exit status as in subprocess: negative for the signal that ended it."""
@@ -141,7 +141,7 @@ def describe_file_error(error: OSError) -> str:
 
 
 def _on_full_disk(error: OSError) -> str:
-    """Return the folder whose disk is full, for an error without a file; empty if none of those in use is."""
+    """Return words about the full disk that caused an error without a file name; empty if no disk in use is full."""
     if error.errno != errno.ENOSPC:
         return ""
     folders = (Path(), Path(".trainyard"), Path.home(), Path(os.environ.get("TMPDIR", "/tmp")))
@@ -156,20 +156,20 @@ def discard_output() -> None:
 
 
 def set_closing(text: str) -> None:
-    """Set the sentence that the command prints if a signal stops it from here on."""
+    """Set the sentence that the command prints if a signal stops it from now on."""
     global _closing
     _closing = text
 
 
 def run_command(name: str, command: Callable[[], int]) -> int:
-    """Run this process's command. Return its exit status, that of its error, or 128 + the number of a signal."""
+    """Run this process's command. Return its exit status, the status of its error, or 128 + the number of a signal."""
     set_closing("nothing has changed")
     for number in SIGNALS:
         _handle(number)
     try:
         status = command()
         if status == ExitStatus.INTERRUPTED and _signals:
-            status = 128 + _signals[0]  # A command that handles all of SIGNALS alike does not know which it was.
+            status = 128 + _signals[0]  # The command does not know which of SIGNALS arrived.
         if sys.stdout:
             sys.stdout.flush()
     except CommandError as error:
@@ -447,7 +447,7 @@ def _handling_signals() -> Iterator[None]:
 
 
 def _handle(number: signal.Signals) -> signal.Handlers | Callable[[int, FrameType | None], object] | int | None:
-    """Handle a signal from here on, unless the parent ignores it, as `nohup` does. Return the old handler."""
+    """Handle a signal from now on, unless the parent ignores it, as `nohup` does. Return the old handler."""
     before = signal.getsignal(number)
     if before is not signal.SIG_IGN:
         signal.signal(number, _on_signal)

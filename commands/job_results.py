@@ -33,7 +33,7 @@ from workloads.trainer_flags import FLAGS, value_of
 
 RECORD_FILE = "run-record.json"
 COPY_COMMANDS = {"gs": ("gcloud", "storage", "cp"), "s3": ("aws", "s3", "cp")}
-"""Command that writes to each cloud's buckets."""
+"""URL scheme -> command that writes to the cloud's buckets."""
 MIN_RULE_WIDTH = 40
 """Characters of the shortest edge of the box."""
 LABEL_WIDTH = 10
@@ -41,7 +41,7 @@ LABEL_WIDTH = 10
 
 
 class WriteFailed(RuntimeError):
-    """A record could not be written. The message gives the target and the reason."""
+    """Run record that cannot be written. The message gives the target and the reason."""
 
 
 def unfollowed(config: StackConfig) -> dict[str, str]:
@@ -260,7 +260,7 @@ class JobResult:
     result: str
     """Result of its training; empty if unknown."""
     checkpoint: str
-    """Place of its newest checkpoint."""
+    """Path or URL of its newest checkpoint."""
     cost: str
     """Price of its hosts."""
     is_script: bool = False
@@ -291,7 +291,7 @@ def job_result(
 
 
 def checkpoint_text(bucket: Bucket, folder: str) -> str:
-    """Return the place of the newest checkpoint in a folder. List only a folder of this machine, which is fast."""
+    """Return the path or URL of the newest checkpoint in a folder; only of the folder, if a listing would be slow."""
     if not bucket.is_cluster_local:
         return bucket.location(folder) if bucket.url else "in the job's volume"
     try:

@@ -73,10 +73,10 @@ class JobReport:
     end: Sequence[str] = ()
     """End of each rank of a failed job, and the last lines of the rank that failed first."""
     newest_checkpoint: str = ""
-    """Path or URL of the newest checkpoint; of the checkpoints' folder if their names do not show which one is newest;
+    """Path or URL of the newest checkpoint, or of the folder of checkpoints if their names do not show the newest;
     empty if no checkpoint is known."""
     fresh_start: str = ""
-    """Time of the last `rerun --fresh`; empty if there was none or the job then had no curves."""
+    """Time of the last `rerun --fresh`; empty if there was none, or if it found no curves to move."""
     written: str = ""
     until: float | None = None
     """Time when the job ended, in seconds since 1970. If None, use the time of its last event."""
@@ -175,7 +175,7 @@ def events_of_log(lines: Iterable[tuple[str, str]]) -> list[Event]:
 
 
 def event_of_line(stamp: str, text: str) -> Event | None:
-    """Return the event in a line of a log, as the metrics have it; None for other text."""
+    """Return the event in a line of a log, in the form of the metrics; None for other text."""
     event = parse_event(text)
     if event is None:
         return None
@@ -241,7 +241,7 @@ def _settings(config: StackConfig, job: str) -> str:
 
 
 def _metrics(bucket: Bucket, folder: str) -> tuple[list[Event], dict[int, Event]]:
-    """Return rank 0's events and each rank's last one in a job's folder; none if this machine cannot read it."""
+    """Return rank 0's events and each rank's last event from a job's folder; empty if it cannot be read here."""
     if bucket.problem or "metrics" not in bucket.names(folder):
         return [], {}
     if bucket.is_cluster_local:
@@ -253,7 +253,7 @@ def _metrics(bucket: Bucket, folder: str) -> tuple[list[Event], dict[int, Event]
 
 
 def newest_checkpoint(bucket: Bucket, folder: str) -> str:
-    """Return the place of the newest checkpoint in a folder of the bucket, or the folder of a script's checkpoints."""
+    """Return the path or URL of the newest checkpoint in a folder of the bucket, or of a script's whole folder."""
     if bucket.problem or not bucket.names(folder):
         return ""
     name = bucket.newest_checkpoint(folder)
@@ -268,7 +268,7 @@ def known_restarts(pods: Sequence[PodState], events: Iterable[Event]) -> int:
 
 def known_troubles(pods: Sequence[PodState], events: Iterable[Event]) -> list[tuple[float, str]]:
     """Return time and reason of the restarts and failures in the states of pods and in the launcher's lines."""
-    # Import late: this module imports the page of a report, which imports this one.
+    # Import late: `document` imports the page of a report, which imports this module.
     from commands.dashboard.document import moments
 
     restarts = [event for event in events if event["event"] == "restart"]

@@ -54,7 +54,7 @@ from infra.make_command import make_command
 from setup.pulumi_cli import has_cli
 
 BACKEND_VARIABLE = "PULUMI_BACKEND_URL"
-"""Variable that names a shared backend, whose stacks may need `pulumi` before set-up has run here."""
+"""Variable that names a shared backend. Its stacks may need `pulumi` before set-up has run on this machine."""
 SALT_KEY = b"encryptionsalt:"
 CHANGING_COMMANDS = ("up", "destroy", "refresh")
 """Pulumi commands that change resources."""
@@ -225,7 +225,7 @@ def _raise_interrupted(words: Sequence[str], stack: str, done: Child) -> None:
 
 @contextmanager
 def settings_without_salt(folder: Path | None = None) -> Iterator[None]:
-    """Keep `encryptionsalt` out of settings files that had none. A salt fits the state of only one checkout.
+    """Keep `encryptionsalt` out of settings files that had none. A salt belongs to the state of only one checkout.
 
     The files are in `folder`, by default the project. Pulumi writes numbers as text when it adds the salt. Restore a
     file whose settings are unchanged. Delete a new file that has only the salt.
@@ -293,13 +293,13 @@ def explain_passphrase(stack: str) -> str:
     if salt := _unknown_salt(stack):
         return (
             f"Pulumi.{stack}.yaml: its `{salt}` belongs to another checkout or passphrase; "
-            "set PULUMI_CONFIG_PASSPHRASE to the one of that stack, or remove that line and every `secure:` value"
+            "set PULUMI_CONFIG_PASSPHRASE to that stack's passphrase, or remove that line and every `secure:` value"
         )
     why = f"not the passphrase of stack {stack}, so no resource was changed"
     lost = "docs/troubleshooting.md says how to remove the stack without it"
     if "PULUMI_CONFIG_PASSPHRASE" in os.environ:
         default = f", or unset it to use {file}" if (file := passphrase_file()).exists() else ""
-        return f"PULUMI_CONFIG_PASSPHRASE: {why}; set it to the one that created the stack{default}; {lost}"
+        return f"PULUMI_CONFIG_PASSPHRASE: {why}; set it to the passphrase that created the stack{default}; {lost}"
     file = Path(os.environ.get("PULUMI_CONFIG_PASSPHRASE_FILE") or passphrase_file())
     problem = why if file.exists() else f"no such file; it has the passphrase of stack {stack}; no resource was changed"
     return f"{file}: {problem}; restore it, or set PULUMI_CONFIG_PASSPHRASE to its former content; {lost}"

@@ -42,7 +42,7 @@ DISRUPTIONS = frozenset(
         "TerminationByKubelet",
     }
 )
-"""Reasons for which Kubernetes itself ends a pod:
+"""Kubernetes' reasons for ending a pod itself:
 https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions"""
 PREEMPTED_CODES = (75, 203)
 """Exit codes of a preempted trainer, without and with the offset of `trainer.launch`."""
@@ -57,9 +57,9 @@ PEER_FAILED = "ended because another host failed"
 MOMENT_SECONDS = 15.0
 """Seconds within which hosts that fail for the same reason count as one moment."""
 RECENT_SECONDS = 300.0
-"""Seconds for which a rank counts as a straggler after the trainer reports it as slow."""
+"""Seconds that a rank counts as a straggler after the trainer reports it as slow."""
 MAX_ATTENTION = 20
-"""Maximum number of problems, of stragglers and of warnings on the page."""
+"""Maximum number of problems, and of stragglers, and of warnings on the page."""
 NOW_KEYS = (
     "epoch",
     "step",
@@ -79,7 +79,7 @@ NO_POD = {
     "suspended": "no pod: the job is stopped",
     "queued": "no pod before the queue admits the job",
 }
-"""State of a job -> reason why a host has no pod. In other states the pod is yet to come."""
+"""State of a job -> reason why a host has no pod. In other states, the pod does not exist yet."""
 SCRIPT_PAGE = "docs/bring-your-own-script.md"
 """Page of the docs about the lines that a script prints."""
 
@@ -108,13 +108,13 @@ class Observed:
 
     stack: str
     folder: str = ""
-    """Folder of its settings, if that is another project."""
+    """Folder of its settings; empty for this project."""
     namespace: str
     time: float
     """Time of the observation, in seconds since 1970."""
     nodes: Sequence[Object]
     unseen: str = ""
-    """Reason for which the nodes are unknown; empty if they are known."""
+    """Reason why the nodes are unknown; empty if they are known."""
     jobs: Mapping[str, JobState]
     pods: Sequence[PodState]
     metrics: Mapping[str, JobMetrics]
@@ -125,7 +125,7 @@ class Observed:
     warnings: Sequence[Object] = ()
     """Warning events of the namespace, oldest first."""
     usd_per_hour: float | None = None
-    """Price of the platform with its maximum number of nodes; None for a platform without a price."""
+    """Price of the platform at the maximum number of nodes; None without a known price."""
 
 
 def document(seen: Observed) -> dict[str, Any]:

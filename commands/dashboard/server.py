@@ -304,11 +304,11 @@ def stop(server: Server, text: str) -> None:
 REFRESH_SECONDS = 2.0
 """Seconds between two queries of a stack while a page is open. Without a page, the dashboard queries no cluster."""
 LOOK_SECONDS = 0.5
-"""Seconds between two looks for the end of the last stack."""
+"""Seconds between two checks that a stack is left."""
 SCAN_SECONDS = 5.0
-"""Seconds between two looks for new stacks and jobs."""
+"""Seconds between two scans for new stacks and jobs."""
 REMOTE_SCAN_SECONDS = 60.0
-"""Seconds between two looks in a remote backend, which Pulumi queries."""
+"""Seconds between two scans of a remote backend, which Pulumi queries."""
 ENDED = "the dashboard has ended; the stacks and their jobs continue"
 GONE = "the last stack is gone, so the dashboard has ended"
 
@@ -323,7 +323,7 @@ class Dashboard:
         self._gone: dict[str, Mapping[str, Any]] = {}
 
     def update(self, found: Sequence[Source]) -> None:
-        """Watch new stacks, and renew the outputs of the others. Raises CommandError for one that cannot be watched."""
+        """Watch new stacks, and renew the outputs of the others. Raises CommandError if a stack cannot be watched."""
         for source in found:
             if watcher := self.watchers.get(source.key):
                 watcher.renew(source)
@@ -364,7 +364,7 @@ class Dashboard:
             except Unreachable as error:
                 self.hub.problem(key, str(error))
             except Exception as error:
-                # Without this the page would silently keep an old state.
+                # Otherwise the page would silently keep an old state.
                 self.hub.problem(key, f"the state cannot be shown: {type(error).__name__}: {error}")
             self.hub.wait_for_end(max(REFRESH_SECONDS - (time.monotonic() - begun), REFRESH_SECONDS / 4))
 
@@ -384,7 +384,7 @@ def main(*, port: int, only: bool, opens: bool | None) -> int:
     try:
         dashboard.update(found)
         print(f"{server.url}\n  {_listed(found)}; only this machine can open it; Ctrl-C ends it", flush=True)
-        if opens is None:  # Without a window, Python would start a browser in the terminal.
+        if opens is None:  # Without a graphical desktop, Python would start a browser in the terminal.
             opens = sys.stdout.isatty() and bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
         if opens and not webbrowser.open(server.url):
             print("  no browser could be started; open the address yourself", flush=True)
@@ -410,7 +410,7 @@ def _until_gone(dashboard: Dashboard, stack: str, *, only: bool) -> None:
         try:
             dashboard.update(sources(stack, only=only))
         except StackNotFound:
-            pass  # Its watcher finds out that it is gone.
+            pass  # The stack's watcher reports it.
         except CommandError as error:
             if warned != str(error):
                 warned = str(error)

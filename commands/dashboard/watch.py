@@ -1,4 +1,4 @@
-"""Observation of stacks for the dashboard: which stacks exist, and the state of each from its cluster and bucket."""
+"""Observation of stacks for the dashboard: the stacks that are up, and their states from clusters and buckets."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ MOMENTS = frozenset({"checkpoint", "resume", "restart", "straggler", "done"})
 
 
 class StackGone(CommandError):
-    """The stack no longer exists."""
+    """Stack that no longer exists."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +72,7 @@ class Source:
 
     @property
     def key(self) -> str:
-        """Name that no other stack has."""
+        """Unique name."""
         return f"{self.stack}@{self.folder}" if self.folder else self.stack
 
     @property
@@ -89,7 +89,7 @@ def state_folder() -> Path | None:
 def sources(stack: str, *, only: bool) -> list[Source]:
     """Return the stacks that are up: `stack` first, then the project's, then the local ones of other projects.
 
-    With a backend that is not a folder, ask Pulumi, and only for `stack`. Raises StackNotFound if that is not up.
+    If the backend is not a folder, ask Pulumi, and only for `stack`. Raises StackNotFound if that stack is not up.
     """
     folder = state_folder()
     if folder is None:
@@ -237,7 +237,7 @@ class JobFeed:
                 self._latest[int(event.get("rank", 0))] = event
 
     def metrics(self) -> JobMetrics:
-        """Return what is known so far."""
+        """Return the metrics so far."""
         file = self._file
         return JobMetrics(
             curves=self._curves,

@@ -41,7 +41,7 @@ FIRST_BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS = 10, 600
 https://github.com/kubernetes/kubernetes/blob/v1.37.2/pkg/controller/job/job_controller.go
 """
 WORKER = "worker"
-"""The role of pods that train."""
+"""Role of pods that train."""
 LAUNCHER = "launcher"
 """Role of the pod that starts the training in the job's other pods (mpi-job, ray-job). The operator runs a Job."""
 
@@ -68,11 +68,11 @@ class PodState:
     """State of one pod of a job."""
 
     uid: str
-    """Identity of the pod. A restarted host has another one."""
+    """Kubernetes' UID of the pod. A restarted host has a new one."""
     name: str
     job: str
     owner: str = ""
-    """Identity of the object that created it. A job recreated under the same name has another one."""
+    """UID of the object that created it. A job recreated under the same name has a new one."""
     role: str = WORKER
     """Its role in its job: worker, launcher, scheduler or server."""
     index: int
@@ -234,7 +234,7 @@ def _failure_action(job_spec: Object, status: Object, code: int | None) -> str:
 
 
 def owner_of(found: Object) -> str:
-    """Return the identity of the object that created this one; empty if none did."""
+    """Return the UID of the object that created this one; empty for none."""
     return next((str(each["uid"]) for each in found["metadata"].get("ownerReferences") or []), "")
 
 
@@ -295,7 +295,7 @@ def _number(spec: Object, name: str) -> int:
 
 
 def exit_codes_of_pods(events: Iterable[Object]) -> dict[str, int]:
-    """Return pods' last exit codes other than 0 by name, from the events of an operator that recreates them at once."""
+    """Return pod name -> last exit code, except 0, from the events of an operator that recreates pods at once."""
     found: dict[str, int] = {}
     for event in sorted(events, key=lambda each: each.get("lastTimestamp") or each.get("eventTime") or ""):
         if match := _EXIT_MESSAGE.fullmatch(event.get("message", "")):
@@ -342,7 +342,7 @@ def one_line(text: str) -> str:
 
 
 def silent_since(node: Object) -> str:
-    """Return the time since which a node's kubelet does not answer (RFC 3339); empty if it answers:
+    """Return the time (RFC 3339) at which a node's kubelet stopped answering; empty if it answers:
     https://kubernetes.io/docs/reference/node/node-status/#condition"""
     ready = find_condition(node.get("status", {}), "Ready")
     return str(ready.get("lastTransitionTime") or "a while") if ready.get("status") == "Unknown" else ""

@@ -1,4 +1,4 @@
-"""A complete rehearsal: `up` against simulated clouds, a check of nodes and pods, `destroy`."""
+"""Complete rehearsal: `up` against simulated clouds, a check of nodes and pods, `destroy`."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ class Rehearsal:
         self._receipt(report)
 
     def _receipt(self, report: Report) -> None:
-        """Add the receipt of `make verify-empty`, which searches by name and label as it does in a real cloud."""
+        """Add the receipt of `make verify-empty`, which searches by name and label, as in a real cloud."""
         cloud = self.subject.cloud
         if cloud is None:
             return
