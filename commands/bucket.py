@@ -108,7 +108,7 @@ class Bucket:
                 _move_files(copied, to / name)
         except OSError as error:
             raise BucketError(
-                f"{self.location(folder)} cannot be copied to {to / name}: {describe_file_error(error)}"
+                f"{self.location(folder)}: cannot be copied to {to / name}: {describe_file_error(error)}"
             ) from error
 
     def _copy_all(self, folder: str, copied: Path) -> None:
@@ -138,7 +138,7 @@ class Bucket:
         except FileNotFoundError:
             return
         except OSError as error:
-            raise BucketError(f"{self.location(folder)} cannot be deleted: {error}") from error
+            raise BucketError(f"{self.location(folder)}: cannot be deleted: {error}") from error
 
     def move(self, folder: str, to: str) -> None:
         """Move a folder of the bucket to a path that does not exist yet. Raises BucketError."""
@@ -151,7 +151,7 @@ class Bucket:
             Path(self.location(to)).parent.mkdir(parents=True, exist_ok=True)
             Path(self.location(folder)).rename(self.location(to))
         except OSError as error:
-            raise BucketError(f"{self.location(folder)} cannot be moved to {self.location(to)}: {error}") from error
+            raise BucketError(f"{self.location(folder)}: cannot be moved to {self.location(to)}: {error}") from error
 
     def put_curves_aside(self, folder: str) -> str:
         """Move the curves of a job to the folder of its earlier runs. Return that folder; empty if it has no curves."""
@@ -233,7 +233,7 @@ def fetch(job: str, to: Path | None, *, should_copy_all: bool, as_json: bool) ->
     try:
         copied = copy_results(bucket, found["run_records"][name], folder, should_copy_all=should_copy_all)
     except OSError as error:
-        raise BucketError(f"{folder} cannot be written ({error.strerror}); name another folder with `--to`") from error
+        raise BucketError(f"{folder}: cannot be written ({error.strerror}); name another folder with `--to`") from error
     if not copied:
         problem = f"job {name} has written nothing to {bucket.location('')} yet"
         try:
@@ -254,7 +254,7 @@ def copy_results(bucket: Bucket, record: dict[str, str], to: Path, *, should_cop
     if not names and not bucket.names(prefix):
         return []
     if any(bucket.contains(each) for each in (to, to / "checkpoints", to / prefix.rpartition("/")[2])):
-        raise BucketError(f"{to} is in the stack's bucket {bucket.location('')}; name a folder outside it with `--to`")
+        raise BucketError(f"{to}: is in the stack's bucket {bucket.location('')}; name another folder with `--to`")
     if not to.exists():
         to.mkdir(parents=True)
         # Keep the folder out of git and out of the files that Trainyard sends with a job's script.

@@ -1,4 +1,4 @@
-"""The command line `trainyard`. Each command imports its module when it runs, so that `--help` is fast."""
+"""Command line `trainyard`. Each command imports its module when it runs, so that `--help` is fast."""
 
 from __future__ import annotations
 

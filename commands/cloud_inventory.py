@@ -1,4 +1,4 @@
-"""A cloud stack's resources as the cloud itself lists them: leftovers after a destroy, and pending creations to adopt.
+"""Resources of a cloud stack, as the cloud lists them: leftovers after a destroy, and pending creations to adopt.
 
 `make verify-empty` lists the leftovers, writes a receipt, and exits with 1 if there are any. The real `gcloud` and
 `aws` accept the arguments of every listing. On moto, a server that simulates AWS, the listing tells two stacks apart.

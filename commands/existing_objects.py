@@ -74,7 +74,7 @@ def existing(wanted: Iterable[Identity], cloud: Cloud) -> list[Identity]:
         load(files, context=cloud.context, client_configuration=settings)
         with tempfile.TemporaryDirectory() as folder:
             cluster = client(ApiClient(settings), cache_file=str(Path(folder, "kinds")))
-            return [each for each in wanted if _is_there(cluster, *each)]
+            return [each for each in wanted if _exists(cluster, *each)]
     except (ConfigException, DynamicApiError, HTTPError, OSError) as error:
         where = f"--kubeconfig {cloud.kubeconfig} " if cloud.kubeconfig else ""
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
@@ -84,7 +84,7 @@ def existing(wanted: Iterable[Identity], cloud: Cloud) -> list[Identity]:
         ) from error
 
 
-def _is_there(cluster: Any, api_version: str, kind: str, namespace: str, name: str) -> bool:
+def _exists(cluster: Any, api_version: str, kind: str, namespace: str, name: str) -> bool:
     try:
         resource = cluster.resources.get(api_version=api_version, kind=kind)
     except ResourceNotFoundError:

@@ -94,7 +94,7 @@ class FollowError(RuntimeError):
 
 @dataclass
 class _Tracked:
-    """A pod, job, node or condition of the cluster, and what the screen has shown of it."""
+    """Pod, job, node or condition of the cluster, and what the screen has shown of it."""
 
     reported: str = ""
     """Last line about it."""

@@ -239,7 +239,7 @@ def write_record(bucket: str, record: Mapping[str, Any]) -> str:
         else:
             subprocess.run([*COPY_COMMANDS[scheme], "-", target], input=text, text=True, check=True)
     except (OSError, subprocess.CalledProcessError) as error:
-        raise WriteFailed(f"{target} cannot be written: {error}") from error
+        raise WriteFailed(f"{target}: cannot be written: {error}") from error
     return target
 
 

@@ -31,4 +31,4 @@ def output_file(target: Path, *, should_make_folder: bool = False) -> Iterator[P
         remedy = FILE_REMEDIES.get(error.errno or 0, "")
         if not remedy.startswith("free"):
             remedy = "name another file with `--output`"
-        raise CommandError(f"{target} cannot be written ({error.strerror}); {remedy}") from error
+        raise CommandError(f"{target}: cannot be written ({error.strerror}); {remedy}") from error

@@ -126,7 +126,7 @@ def _quota_left(config: StackConfig) -> QuotaLeft:
     try:
         return config.cloud.quota_left(run_json)
     except FileNotFoundError as error:
-        raise CommandError(f"--credentials: {error.filename} is not installed, so the quota cannot be read") from error
+        raise CommandError(f"--credentials: the quota cannot be read; install `{error.filename}`") from error
     except subprocess.CalledProcessError as error:
         reason = (error.stderr or "").strip().splitlines()[-1:] or [f"exit status {error.returncode}"]
         raise CommandError(f"--credentials: the quota cannot be read: `{error.cmd[0]}`: {reason[0]}") from error
@@ -143,7 +143,7 @@ def _base(requested: str | None) -> str | None:
         reason = "it has no common ancestor with this commit"
         if done.returncode != NO_ANCESTOR:
             reason = f"git cannot read it ({done.stderr.strip().removeprefix('fatal: ')})"
-        raise ValueError(f"--base {requested}: {reason}; `git fetch` it, or name another")
+        raise ValueError(f"--base {requested}: {reason}; run `git fetch`, or name another commit")
     return None
 
 
@@ -192,7 +192,7 @@ def _verdict(file: Path) -> str:
     try:
         return verdict(json.loads(file.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError, KeyError) as error:
-        remedy = "write one that `python -m commands.rehearse STACK --json` has printed"
+        remedy = "name a file with the output of `python -m commands.rehearse STACK --json`"
         raise ValueError(f"--rehearsal {file}: cannot be read ({error}); {remedy}") from error
 
 

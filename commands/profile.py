@@ -64,7 +64,7 @@ class Operation:
 
 @dataclass(frozen=True, kw_only=True)
 class Span:
-    """An event on the time line."""
+    """Event on the time line."""
 
     name: str
     start: float

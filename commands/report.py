@@ -57,7 +57,7 @@ class JobReport:
     record: Mapping[str, Any]
     """Run record with the result, the hours and the price."""
     settings: str
-    """The job's settings as YAML."""
+    """Settings of the job as YAML."""
     prices: Mapping[str, float] = field(default_factory=dict)
     """US dollars an hour of each part of the platform."""
     events: list[Event] = field(default_factory=list)

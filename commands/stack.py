@@ -210,14 +210,14 @@ def _raise_interrupted(words: Sequence[str], stack: str, done: Child) -> None:
     if done.status < 0:
         end_orphans(run_mark(PROJECT, stack))
         raise Interrupted(
-            f"`pulumi` was killed and may have left its lock and unfinished operations of stack {stack}; {again}: both "
-            "clear the lock and check the operations first"
+            f"`pulumi` was killed and may have left its lock and unfinished operations of stack {stack}; {again}; both "
+            "commands first clear the lock and check the operations"
         )
     if pending:
         names = ", ".join(pending)
-        raise Interrupted(f"stack {stack} has unfinished operations ({names}); {again}: both check them first")
+        raise Interrupted(f"stack {stack} has unfinished operations ({names}); {again}; both check them first")
     if done.is_abandoned and _state_files(stack) is None:
-        raise Interrupted(f"stack {stack} may have unfinished operations; {again}: both check them first")
+        raise Interrupted(f"stack {stack} may have unfinished operations; {again}; both check them first")
     if words[0] == "destroy" and _is_destroyed(stack):
         raise Interrupted(f"all resources of stack {stack} are deleted; {down} finishes the rest")
     raise Interrupted(f"the state of stack {stack} is complete; {again}")

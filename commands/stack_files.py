@@ -203,7 +203,7 @@ class StateFiles:
 
     @property
     def path(self) -> Path:
-        """The stack's state."""
+        """Path of the stack's state."""
         return self._stacks / f"{self.stack}{JSON_SUFFIX}"
 
 

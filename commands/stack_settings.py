@@ -215,10 +215,10 @@ def job_name(program: str) -> str:
 def init(folder: Path, stack: str, given: Mapping[str, str | int | None]) -> int:
     """Write `Pulumi.<stack>.yaml` into a folder and print the next commands. Raises InvalidSetting."""
     if not STACK_NAME.fullmatch(stack):
-        raise InvalidSetting(f"--stack {stack}: must have at most 32 lower-case letters, digits and '-'")
+        raise InvalidSetting(f"--stack {stack}: must be 1 to 32 lower-case letters, digits and '-'; write another name")
     file = folder / f"Pulumi.{stack}.yaml"
     if file.exists():
-        raise InvalidSetting(f"{file} already exists; choose another name with `--stack NAME`, or edit that file")
+        raise InvalidSetting(f"{file}: already exists; name another stack with `--stack NAME`, or edit that file")
     answers = collect(given, folder, ask_at_terminal)
     if answers.program.endswith(".py") and (folder / REQUIREMENTS).is_file():
         answers = replace(answers, requirements=REQUIREMENTS)
@@ -228,7 +228,7 @@ def init(folder: Path, stack: str, given: Mapping[str, str | int | None]) -> int
     file.write_text(text + yaml.safe_dump(found, sort_keys=False, default_flow_style=False), encoding="utf-8")
     if problem := check(file):
         file.unlink()
-        raise InvalidSetting(f"{file.name} is not written, because these answers give an invalid stack:\n{problem}")
+        raise InvalidSetting(f"{file.name}: was not written, because the answers give an invalid stack:\n{problem}")
     print(f"wrote {file}")
     for line in next_lines(stack, found["config"]["trainyard:platform"]["kind"]):
         print(line)

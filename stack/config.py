@@ -84,7 +84,7 @@ class StackConfig(Section):
 
     @property
     def cloud(self) -> Cloud:
-        """The Cloud of the platform."""
+        """Cloud of the platform."""
         return cloud_of(self.platform)
 
     @property
@@ -164,7 +164,7 @@ def load_file(path: Path) -> StackConfig:
         # The file of a stack without settings has no `config:` key.
         config = content.get("config", {})
     if not isinstance(config, dict):
-        raise ValueError(f"{path.name}: has no mapping `config:`; start it with `config:` and `  trainyard:platform:`")
+        raise ValueError(f"{path.name}: has no mapping `config:`; write `config:` and below it `  trainyard:platform:`")
     if duplicates := [key for key in config if f"{CONFIG_NAMESPACE}:{key}" in config]:
         key = duplicates[0]
         raise ValueError(f"{path.name}: {key}: duplicate of {CONFIG_NAMESPACE}:{key}; remove one of the two")

@@ -200,7 +200,7 @@ def unreadable_scripts(cloud: Cloud, jobs: Jobs) -> list[Problem]:
             for path, text in user_files.read_script(job.script, project_folder()).files.items():
                 if noun := token_kind(text):
                     message = f"{path} contains {noun} in plain text"
-                    raise Invalid("secret", f"{message}; read it from a variable, and write `secrets:` in the job")
+                    raise Invalid("secret", f"{message}; read the secret from a variable of `secrets:` in the job")
             job_layer(job.model_copy(update={"requirements": None}), cloud.built_images)
         except Invalid as error:
             problems.append(Problem(f"job.script.{error.code}", ("jobs", index, "script"), str(error), job.script))

@@ -79,7 +79,7 @@ class Curves:
         self._names = {name for name, _ in self._curves}
 
     def add(self, events: Iterable[Mapping[str, Any]]) -> None:
-        """Add events in their order."""
+        """Add events in the order of the log."""
         by_name: dict[str, list[Mapping[str, Any]]] = {name: [] for name in self._names}
         for event in events:
             if event["event"] in by_name and event.get("global_step") is not None:

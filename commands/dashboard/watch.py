@@ -63,7 +63,7 @@ class StackGone(CommandError):
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """A stack that is up, with its outputs."""
+    """Stack that is up, with its outputs."""
 
     stack: str
     folder: str = ""

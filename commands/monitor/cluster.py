@@ -99,11 +99,11 @@ class StackOutputs:
     """Outputs of a stack that the commands need."""
 
     kubeconfig_path: str
-    """The kubeconfig file of its cluster, or several with separators as in `$KUBECONFIG`."""
+    """Kubeconfig file of its cluster, or several files, separated as in `$KUBECONFIG`."""
     namespace: str
     jobs: tuple[str, ...]
     context: str | None = None
-    """The kubeconfig's context; None for its current one."""
+    """Context in the kubeconfig; None for the current one."""
 
     @classmethod
     def of(cls, stack: str, found: Mapping[str, Any]) -> StackOutputs:

@@ -39,7 +39,7 @@ OVERLAP_SECONDS = 30
 
 @dataclass(frozen=True)
 class Event:
-    """An event that the trainer reported."""
+    """Event that the trainer reported."""
 
     name: str
     """Name of the event: a word of EVENTS."""

@@ -86,7 +86,7 @@ class PodState:
     reason: str = ""
     """Kubernetes' reason for waiting or failing, such as `ImagePullBackOff`."""
     message: str = ""
-    """The reason in full."""
+    """Reason in full."""
     exit_code: int | None = None
     """Exit code of the container, once it has ended."""
     restarts: int = 0
@@ -147,7 +147,7 @@ class PodState:
 
     @property
     def ranks(self) -> range:
-        """The ranks that run in it."""
+        """Ranks that run in it."""
         if self.role != WORKER:
             return range(0)
         return range(self.index * self.processes, (self.index + 1) * self.processes)

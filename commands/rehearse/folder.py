@@ -86,7 +86,7 @@ def reserve_port(name: str) -> int:
         atexit.register(keeper.close)
         _keepers[name] = keeper
         return port
-    raise RuntimeError(f"no free port from {FIRST_PORT} to {FIRST_PORT + PORTS - 1} on 127.0.0.1")
+    raise RuntimeError(f"127.0.0.1: no free port from {FIRST_PORT} to {FIRST_PORT + PORTS - 1}; end a program there")
 
 
 def write_settings(stack_file: Path, target: Path) -> None:

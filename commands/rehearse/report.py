@@ -28,7 +28,7 @@ SHOWN_VARIABLES = ("TPU_WORKER_ID", "TPU_TOPOLOGY", "MEGASCALE_SLICE_ID", "MEGAS
 
 @dataclass(frozen=True, kw_only=True)
 class Node:
-    """A node that the stack would have."""
+    """Node that the stack would have."""
 
     name: str
     pool: str

@@ -46,13 +46,13 @@ CHECKPOINT = "step-000000001/checkpoint.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """The stack to rehearse."""
+    """Stack to rehearse."""
 
     stack: str
     project: Path
     """Folder of the Pulumi program."""
     settings: Path | None
-    """The stack's settings file; None for a program without settings."""
+    """Settings file of the stack; None for a program without settings."""
     jobs: Mapping[str, int]
     """Minimum number of pods of each job."""
     queued: frozenset[str] = frozenset()
@@ -63,7 +63,7 @@ class Subject:
 
 @dataclass(kw_only=True)
 class Rehearsal:
-    """A rehearsal in its own folder."""
+    """Rehearsal in its own folder."""
 
     subject: Subject
     folder: Path

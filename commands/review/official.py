@@ -224,7 +224,7 @@ def _without_unknowns(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class PlannedChange:
-    """A path that a plugin plans to change."""
+    """Path that a plugin plans to change."""
 
     path: str
     """Path below the resource; empty if the plugin names none."""

@@ -82,7 +82,7 @@ REGION = "region"
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """The planned action for one resource."""
+    """Planned action for one resource."""
 
     action: Action
     type: str
@@ -204,7 +204,7 @@ def is_selected(path: str, options: Iterable[str]) -> bool:
 
 @dataclass
 class _Pair:
-    """A resource in both recordings."""
+    """Resource in both recordings."""
 
     before: Record
     after: Record

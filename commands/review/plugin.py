@@ -1,4 +1,4 @@
-"""An official Pulumi plugin that checks and plans resources without credentials or access to a cloud."""
+"""Official Pulumi plugin that checks and plans resources without credentials or access to a cloud."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class _Engine(engine_pb2_grpc.EngineServicer):
 
 
 class Plugin:
-    """A running plugin."""
+    """Running plugin."""
 
     def __init__(self, stub: provider_pb2_grpc.ResourceProviderStub, engine: _Engine, stderr: Path) -> None:
         self._stub = stub

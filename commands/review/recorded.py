@@ -95,7 +95,7 @@ def _cloud_outputs(args: MockResourceArgs) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Record:
-    """A registered resource."""
+    """Registered resource."""
 
     type: str
     name: str
@@ -136,7 +136,7 @@ class RecordingEngine(Mocks):
     records: list[Record] = field(default_factory=list)
     """Registered resources, components included."""
     registered: list[resource_pb2.RegisterResourceRequest] = field(default_factory=list)
-    """The registration requests, with parents and options."""
+    """Registration requests, with parents and options."""
 
     def new_resource(self, args: MockResourceArgs) -> tuple[str | None, dict[str, Any]]:
         """Keep the resource. Its inputs become its outputs."""
