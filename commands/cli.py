@@ -29,7 +29,7 @@ from commands.interrupts import run_command, run_set_up
 from infra.make_command import command_title
 from infra.project import CHECKOUT, PROJECT_VARIABLE
 
-SET_UP_CLOSING = "set-up keeps what it has finished; the next run continues"
+SET_UP_CLOSING = "set-up keeps its finished steps; the next run continues from there"
 
 
 def print_version(ctx: click.Context, _parameter: click.Parameter, is_set: bool) -> None:

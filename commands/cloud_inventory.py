@@ -177,11 +177,11 @@ Find = Callable[[str, Mapping[str, Any], frozenset[str]], str | None]
 Returns None if the cloud has no such resource. Raises LookupError for a type that cannot be looked up.
 """
 REPEATABLE_TYPES = ("pulumi", "docker-build:", "aws:ec2/defaultSecurityGroup:")
-"""Prefixes of types for which a second creation adopts the result of the first."""
+"""Prefixes of types whose second creation adopts the result of the first."""
 
 
 def pending_creates(deployment: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the cloud resources with a pending creation, except those of REPEATABLE_TYPES."""
+    """Return the cloud resources with a pending creation, except REPEATABLE_TYPES."""
     operations = deployment.get("pending_operations") or []
     begun = [each["resource"] for each in operations if each["type"] == "creating"]
     # Components exist only in Pulumi, not in a cloud.

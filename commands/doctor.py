@@ -253,7 +253,7 @@ def _mask_assigned(text: str) -> str:
 
 
 def without_secrets(value: Any) -> Any:
-    """Return nested values without those of SECRET_KEYS, and with masked texts."""
+    """Return nested values with masked texts, and without the values of SECRET_KEYS."""
     if isinstance(value, Mapping):
         if isinstance(value.get("name"), str) and "value" in value:  # a variable of a container
             value = {**value, "value": _named(value["name"], value["value"])}

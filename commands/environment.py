@@ -48,7 +48,7 @@ def passphrase_file() -> Path:
 
 
 def program_folder() -> Path:
-    """Return the folder in which Pulumi finds the program and, by its `Pulumi.yaml`, the settings of the project.
+    """Return the folder with Pulumi's program and `Pulumi.yaml`, which names the folder of the stacks' settings.
 
     For a project outside of the checkout, generate the folder: Pulumi's `main` must be in the folder of `Pulumi.yaml`.
     """

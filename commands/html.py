@@ -53,7 +53,7 @@ $body</body>
 
 
 def document(title: str, *, style: str, body: str) -> str:
-    """Return a page. `title` is plain text; `style` adds CSS rules to those of every page."""
+    """Return a page. `title` is plain text; `style` adds CSS rules to the common rules."""
     return _DOCUMENT.substitute(title=escape(title), style=style, body=body)
 
 

@@ -44,7 +44,7 @@ POLL_SECONDS = 0.1
 REPORT_SECONDS = 5.0
 """Seconds between two progress lines of a stopping command."""
 DRAIN_SECONDS = 5.0
-"""Seconds in which output may still arrive after a child has ended. A leftover process may hold the pipe open."""
+"""Seconds that output may take to arrive after a child has ended. A leftover process may hold the pipe open."""
 OUTPUT = 1
 """File descriptor of standard output."""
 PR_SET_PDEATHSIG = 1
@@ -93,7 +93,7 @@ MEANINGS: dict[ExitStatus, str] = {
     "found invalid settings, `verify-empty` found leftovers, or a program such as `head` closed the output. This "
     "includes an unknown stack: a stack can outlive its settings file, so only the running command detects it",
     ExitStatus.USAGE: "wrong arguments, no folder with stacks, settings that `preview` cannot read, a cloud that "
-    "`verify-empty` cannot query, or a value with which `config set` would make valid settings invalid; the "
+    "`verify-empty` cannot query, or a value of `config set` that would make valid settings invalid; the "
     "command has changed nothing",
     ExitStatus.NOT_CONFIRMED: "a question was answered with no, or could not be asked: no terminal and no `--yes`",
     ExitStatus.HANGUP: "the terminal closed (SIGHUP)",

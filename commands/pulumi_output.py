@@ -239,7 +239,7 @@ class FoldedOutput:
         return "\n".join(wrap_line(text, width)).replace(UNBROKEN_BLANK, " ")
 
     def _progress(self, now: float) -> str:
-        """Return the running operations, the longest first, and the number of finished ones."""
+        """Return the running operations, the longest first, and the number of finished operations."""
         texts = [
             f"{RUNNING_WORDS.get(operation, operation)} {_label(urn)} ({format_duration(now - begun)})"
             for urn, (operation, begun) in self._running.items()

@@ -187,19 +187,19 @@ def _state_files(stack: str) -> StateFiles | None:
 
 
 def _pending(stack: str) -> list[str]:
-    """Return the operations that Pulumi is running, as far as this machine can read the state."""
+    """Return the operations that Pulumi is running; empty if this machine cannot read the state."""
     files = _state_files(stack)
     return files.pending_operations() if files else []
 
 
 def _is_destroyed(stack: str) -> bool:
-    """Return True if the stack has no more resources, as far as this machine can read the state."""
+    """Return True if the stack has no more resources; False if this machine cannot read the state."""
     files = _state_files(stack)
     return files is not None and files.is_destroyed
 
 
 def _raise_interrupted(words: Sequence[str], stack: str, done: Child) -> None:
-    """Raise Interrupted with the state in which a signal left the stack and the command that continues."""
+    """Raise Interrupted with the state of the stack after a signal and the command that continues."""
     if words[0] not in CHANGING_COMMANDS:
         raise KeyboardInterrupt
     up, down = make_command("up", STACK=stack), make_command("down", STACK=stack)

@@ -1,4 +1,4 @@
-"""Settings of a stack: write the first ones from a few answers, show them with their defaults, and store a value."""
+"""Settings of a stack: write the first settings from a few answers, show them with defaults, and store a value."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def collect(given: Mapping[str, str | int | None], folder: Path, ask: Ask) -> An
         lambda text: (
             ""
             if text in listed
-            else f"`init` writes pools of {', '.join(listed)}; write one of them, and change the pool in the file "
+            else f"must be one of {', '.join(listed)}; write one, and change the pool in the file "
             "afterwards (docs/config.md)"
         ),
     )

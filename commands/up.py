@@ -80,7 +80,7 @@ def set_up(config: stack_config.StackConfig) -> int:
     options += [f"--operator={name}" for name in sorted(config.operators)]
     if config.cloud.nodes_here:
         options += [f"--own-image={name}" for name in sorted(config.builtin_images - {TRAINER})]
-    closing = f"set-up keeps what it has finished, and nothing of the stack has changed; {make_command('up')} continues"
+    closing = f"set-up keeps its finished steps, and the stack is unchanged; {make_command('up')} continues from there"
     return run_set_up([sys.executable, "-m", "setup", *options], closing)
 
 

@@ -187,7 +187,7 @@ CLOUD_RULES = (
         "no-wildcards",
         ("aws:iam/policy:Policy", "aws:iam/rolePolicy:RolePolicy"),
         _wildcards,
-        "A wildcard also grants unintended actions and those that AWS adds later.",
+        "A wildcard also grants unintended actions and actions that AWS adds later.",
         "https://docs.aws.amazon.com/IAM/latest/UserGuide/best-practices.html#grant-least-privilege",
     ),
     Rule(

@@ -94,7 +94,7 @@ class Settings:
 
 
 def findings(resources: Iterable[Resource], rules: Iterable[Rule], settings: Settings) -> list[Finding]:
-    """Return the findings, those that fail a preview first. Raises ValueError for an unknown rule in the settings."""
+    """Return the findings, failures of a preview first. Raises ValueError for an unknown rule in the settings."""
     all_rules = tuple(rules)
     names = {rule.name for rule in all_rules}
     names_in_settings = {*settings.levels, *(rule for rule, _ in settings.exceptions)}

@@ -52,7 +52,7 @@ MACHINE_LABEL = "node.kubernetes.io/instance-type"
 MAX_SPANS = 400
 """Maximum number of spans of a time line. Shorter spans are not visible."""
 MAX_MOMENTS = 100
-"""Maximum number of moments of a job on the page, the newest ones."""
+"""Maximum number of moments of a job on the page. The page shows the newest."""
 PEER_FAILED = "ended because another host failed"
 MOMENT_SECONDS = 15.0
 """Seconds within which hosts that fail for the same reason count as one moment."""
@@ -97,7 +97,7 @@ class JobMetrics:
     fresh_start: str = ""
     """Time of the last `rerun --fresh`; empty if unknown."""
     since: float | None = None
-    """Time from which the logs of rank 0 are known; None if all are known."""
+    """Start of the known logs of rank 0; None if all are known."""
     read: float = 1.0
     """Share of the metrics read so far. The first read of a long run takes several refreshes."""
 

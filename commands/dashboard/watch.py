@@ -49,7 +49,7 @@ NO_STAMP = "1970-01-01T00:00:00Z"
 LOG_LINES = 2000
 """Lines of a log that the page links to."""
 REPLACEMENT_SECONDS = 30.0
-"""Seconds after the start of a job from which a new pod of rank 0 counts as a replacement of a deleted one."""
+"""Seconds after the start of a job. A pod of rank 0 that begins later counts as a replacement of a deleted pod."""
 MAX_STATES = 256
 """Maximum number of stacks whose outputs the dashboard keeps."""
 MAX_MOMENTS = 500
@@ -167,7 +167,7 @@ class JobFeed:
 
     @property
     def since(self) -> float | None:
-        """Time from which the logs of rank 0 are known; None if all are known."""
+        """Start of the known logs of rank 0; None if all are known."""
         return None if self.has_files else self._since
 
     def submit(self, job: JobState, pods: Sequence[PodState]) -> None:
@@ -316,7 +316,7 @@ class StackWatcher:
             raise StackGone(f"stack {self.source.title} is gone: its namespace {self._outputs.namespace} was deleted")
         self._pods = {pod.name: pod for pod in pods}
         self._read_slow(cluster, jobs, pods)
-        # A recreated job has a feed of its own: `rerun --fresh` puts the curves of the earlier runs aside.
+        # A recreated job has its own feed, because `rerun --fresh` moves the curves of earlier runs.
         uids = {job.uid for job in jobs.values()}
         self._feeds = {uid: feed for uid, feed in self._feeds.items() if uid in uids}
         return Observed(

@@ -34,7 +34,7 @@ RETRY_SECONDS = 1.0
 STOP_SECONDS = 2.0
 """Seconds that all readers together may take to end."""
 OVERLAP_SECONDS = 30
-"""Seconds before the last line from which a reader requests a log again, because the clocks of nodes differ."""
+"""Seconds of a log before its last line that a reader requests again, because the clocks of nodes differ."""
 
 
 @dataclass(frozen=True)
@@ -229,7 +229,7 @@ class LogStreams:
 
 
 def since_seconds(last: str) -> int | None:
-    """Return the number of seconds before now from which to read a log again; None for all of it."""
+    """Return the number of last seconds of a log to request again; None for the whole log."""
     if not last:
         return None
     then = datetime.fromisoformat(last[:19] + "+00:00")

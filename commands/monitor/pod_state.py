@@ -246,7 +246,7 @@ def _condition(meta: Object, spec: Object, status: Object, current: Object) -> t
         # The pod's own reason (Evicted, DeadlineExceeded, ...) explains more than its container's.
         reason = status.get("reason") or _disruption(status) or terminated.get("reason", "")
         message = status.get("message") or terminated.get("message", "")
-        # A container that goes on after the kernel ended one of its processes exits with 0 and reason OOMKilled.
+        # A container that continues after the kernel killed one of its processes exits with 0 and reason OOMKilled.
         is_plain = reason == "Completed" or (phase == "Succeeded" and reason == OUT_OF_MEMORY)
         return phase.lower(), "" if is_plain else reason, one_line(message)
     if "deletionTimestamp" in meta:

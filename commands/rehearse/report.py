@@ -196,7 +196,7 @@ GROUPS = {
 """Group of resources -> parts of their types. A type belongs to the first group that matches."""
 OTHERS = "services and logs"
 MAX_NODES = 64
-"""Maximum number of nodes of a pool that the page draws. A line gives the number of the others."""
+"""Maximum number of nodes of a pool that the page draws. A line gives the number of other nodes."""
 STYLE = """\
 :root { --pod: #dbe7fb; --waiting: #fbdcd9; }
 @media (prefers-color-scheme: dark) { :root { --pod: #263a5e; --waiting: #5c2623; } }

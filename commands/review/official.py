@@ -200,7 +200,7 @@ class _Plan:
 
 
 def _with_original_values(checked: Any, inputs: Any) -> Any:
-    """Return completed inputs, with unknown values replaced by the original ones."""
+    """Return completed inputs, with unknown values replaced by the original values."""
     if isinstance(checked, Unknown):
         return inputs
     if isinstance(checked, dict):
@@ -258,7 +258,7 @@ def action_of(changes: Iterable[PlannedChange], replace_on_changes: Iterable[str
 
 
 def _changes(found: Any) -> list[PlannedChange]:
-    """Return every path of an answer once: the detailed ones, then those that only the summary has."""
+    """Return every path of an answer once: paths of the detailed diff, then paths that only the summary has."""
     kinds = {path: each.Kind.Name(each.kind) for path, each in found.detailedDiff.items()}
     changes = [PlannedChange(path, kind in REPLACE_KINDS) for path, kind in sorted(kinds.items())]
     for path in found.replaces:

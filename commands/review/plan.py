@@ -89,7 +89,7 @@ class Step:
     name: str
     """Its name in the program."""
     inputs: dict[str, Any]
-    """Its new inputs, or the old ones of a deleted resource."""
+    """Its new inputs; the old inputs if it is deleted."""
     before: Mapping[str, Any] = field(default_factory=dict)
     """Its inputs before the change; empty for a new resource."""
     changed: tuple[str, ...] = ()
@@ -231,7 +231,7 @@ def difference(before: Iterable[Record], after: Iterable[Record]) -> list[Step]:
 
 
 def _pair(before: Record, after: Record) -> _Pair:
-    """Return the pair with the resource's own changes, without those of ignored paths."""
+    """Return the pair with the resource's own changes, except at ignored paths."""
     kept = replace(after, inputs=without_ignored(before.inputs, after.inputs, after.ignore_changes))
     found = _changes(kept, before.inputs, kept.inputs)
     if after.type.startswith(PROVIDERS) and REGION in found.changed:
@@ -268,7 +268,7 @@ def _changes(record: Record, before: Mapping[str, Any], after: Mapping[str, Any]
 
 
 def _changes_by_others(pair: _Pair, pairs: Mapping[str, _Pair]) -> Changes | None:
-    """Return the changes including those that other resources' new outputs cause; None if they cause no more."""
+    """Return the changes, with the changes that other resources' new outputs cause; None if there are no new ones."""
     if pair.changes.replaced:
         return None
     dependencies = (urn for urns in pair.after.depends.values() for urn in urns)
@@ -309,7 +309,7 @@ def _with_new_outputs(pair: _Pair, pairs: Mapping[str, _Pair]) -> Changes:
 
 
 def _with_updated_outputs(value: Any, other: _Pair) -> Any:
-    """Return an input in which the outputs that the other resource's update recomputes are unknown."""
+    """Return an input, with unknown values for the outputs that the other resource's update recomputes."""
     table = fact_table(other.after.type)
     for rule in table.rules_of("new_output") if table else ():
         if {*other.changes.changed} - {*rule["unless"]}:

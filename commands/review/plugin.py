@@ -44,7 +44,7 @@ SETTINGS: Mapping[str, Mapping[str, str]] = {
         "skipRequestingAccountId": "true",
     },
 }
-"""Package -> settings with which its plugin neither looks for credentials nor calls the cloud."""
+"""Package -> settings that keep its plugin from reading credentials and calling the cloud."""
 Properties = dict[str, Any]
 
 
@@ -171,7 +171,7 @@ class Plugin:
 
 
 class PluginRejected(Exception):
-    """Error with which a plugin answered."""
+    """Error that a plugin returned."""
 
 
 def urn_of(record: Record) -> str:

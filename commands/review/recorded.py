@@ -50,7 +50,7 @@ LOCAL_CLUSTER = {
 
 
 def _cloud_outputs(args: MockResourceArgs) -> dict[str, Any]:
-    """Return the outputs that a cloud adds to a resource's inputs, as far as the program reads them."""
+    """Return the outputs that a cloud adds to a resource's inputs and that the program reads."""
     inputs = args.inputs
     if args.typ == "gcp:container/cluster:Cluster":
         dns: dict[str, Any] = {

@@ -264,7 +264,7 @@ def test_init_adds_the_requirements_file_of_a_script(project: Path, monkeypatch:
         ({"platform": "gke", "program": "digits", "hosts": 1}, "--account is missing; write the project"),
         (
             {"platform": "eks", "program": "digits", "hosts": 1, "account": "us-west-2", "accelerator": "b200"},
-            "--accelerator b200: `init` writes pools of nvidia-l4, nvidia-tesla-t4",
+            "--accelerator b200: must be one of nvidia-l4, nvidia-tesla-t4",
         ),
     ],
 )
