@@ -96,7 +96,7 @@ def _machine(missing: list[Step]) -> Iterator[Finding]:
     space = f"{free / 1e9:.1f} GB free in {cache}, {math.ceil(needed / 1e9)} GB needed"
     yield _optional("disk", space, "; ".join(lifecycle.disk_problems(needed)))
     problems = lifecycle.check_machine(stack_cluster(str(CHECKOUT), "doctor"), needed)
-    found = "not possible on this machine" if problems else "this machine can run one"
+    found = "not possible on this machine" if problems else "possible on this machine"
     yield _optional("local cluster", found, "; ".join(problems))
 
 
@@ -378,5 +378,5 @@ def bundle(output: Path | None) -> int:
             entry.size, entry.mtime, entry.mode = len(content), int(time.time()), 0o644
             archive.addfile(entry, io.BytesIO(content))
             print(f"  {path}: {len(content):,} bytes")
-    print(f"{file.resolve()}: {file.stat().st_size:,} bytes; secrets are masked, but read it before you publish it")
+    print(f"{file.resolve()}: {file.stat().st_size:,} bytes; secrets are masked; check the files before you publish")
     return 0

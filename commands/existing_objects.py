@@ -98,8 +98,7 @@ def _exists(cluster: Any, api_version: str, kind: str, namespace: str, name: str
         group = f".{resource.group}" if resource.group else ""
         raise PulumiFailed(
             f"{kind} {name}: the permission to `get` {resource.name}{group} in {where} is missing, so a conflict with "
-            "an existing object cannot be excluded; nothing was changed; ask the cluster's administrator for this "
-            "permission"
+            "an existing object cannot be excluded; nothing was changed; ask the cluster's administrator to grant it"
         ) from error
     return True
 

@@ -47,7 +47,7 @@ class WriteFailed(RuntimeError):
 def unfollowed(config: StackConfig) -> dict[str, str]:
     """Return the jobs that do not end by themselves, each with the reason and advice."""
     found = {
-        job.name: f"its hosts wait for you; {make_command('exec', JOB=job.name, RANK='0')} opens a shell in one"
+        job.name: f"interactive; {make_command('exec', JOB=job.name, RANK='0')} opens a shell in a host"
         for job in config.jobs
         if job.interactive
     }
@@ -311,7 +311,7 @@ def cost_text(config: StackConfig, usd: float | None, *, is_resumed: bool = Fals
         return "unknown: the cluster is not Trainyard's"
     hourly = config.cloud.cost_estimate().total.amount
     since = " since its last start" if is_resumed else ""
-    spent = f"about ${usd:,.2f} for its hosts{since}" if usd is not None else "unknown: a price of its hosts is missing"
+    spent = f"about ${usd:,.2f} for its hosts{since}" if usd is not None else "unknown: its hosts have no known price"
     return f"{spent}; the stack costs up to ${hourly:,.2f} an hour until you remove it"
 
 

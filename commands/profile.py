@@ -40,8 +40,8 @@ DEVICE_CATEGORIES = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 IGNORED_CATEGORIES = frozenset({"Trace", "overhead"})
 """Categories that span the whole trace."""
 NO_TRACE = (
-    "to record one, add `profile_steps: 10-15` to the `flags` of a recipe and run it again; docs/profile.md shows how "
-    "a script writes one"
+    "to record one, add `profile_steps: 10-15` to the `flags` of a recipe and run the job again; docs/profile.md shows "
+    "how a script records one"
 )
 MAX_EVENTS = 60_000
 """Maximum number of events in the time line, which omits the shortest events of a longer trace."""

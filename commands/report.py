@@ -330,7 +330,7 @@ def report(job: str, output: Path | None, *, as_json: bool) -> int:
     advice = "open it in a browser"
     if output is None and bucket.is_cluster_local:
         down = make_command("down", STACK=stack)
-        advice += f"; {down} deletes it with the bucket, `--output FILE` writes one that stays"
+        advice += f"; {down} deletes the page with the bucket, `--output FILE` writes it elsewhere"
     print(f"{file.resolve()}: {file.stat().st_size:,} bytes; {advice}")
     return 0
 

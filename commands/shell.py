@@ -130,7 +130,7 @@ def main() -> None:
     if kubeconfig:
         namespace, context = str(found.get("namespace") or "default"), found.get("context")
         environment["KUBECONFIG"] = with_namespace(kubeconfig, context, namespace, folder / "kubeconfig")
-        where = f"kubectl uses its namespace {namespace}"
+        where = f"kubectl uses namespace {namespace}"
     shell = environment.get("SHELL") or "/bin/sh"
     words, more = start_files(shell, folder, environment, os.environ)
     print(f"shell of stack {stack}: python and pulumi are the stack's, {where}; `exit` leaves the shell", flush=True)

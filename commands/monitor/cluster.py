@@ -35,7 +35,7 @@ EXITED_REASON = "ExitedWithCode"
 WORKLOADS = ("kueue.x-k8s.io", "v1beta2")
 """API group and version of Kueue's workloads."""
 MERGE_PATCH = "application/merge-patch+json"
-NO_KUEUE = "there is no Kueue in this cluster; install it, or leave out `queue`"
+NO_KUEUE = "the cluster has no Kueue; install Kueue, or leave out `queue`"
 """Reason why a queued job stays suspended in such a cluster."""
 
 

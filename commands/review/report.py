@@ -257,7 +257,7 @@ def _named(steps: Iterable[Step]) -> Iterator[str]:
             by_provider[step.provider] += 1
             continue
         why = ", ".join(format_change(path, step.before, step.inputs) for path in step.changed)
-        rest = "; the existing one stays in the cloud and costs money until you delete it"
+        rest = "; the old resource stays in the cloud and costs money until you delete it"
         stays = rest if step.kept and step.action != "update" else ""
         recycles = f"; **{step.recycles}**" if step.recycles else ""
         yield f"- `{step.name}`{why and f': {why}'}{stays}{recycles}"
