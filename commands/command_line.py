@@ -24,7 +24,7 @@ from infra.project import CHECKOUT, PROJECT_VARIABLE, STATE_NAME
 
 MAKE_VARIABLES = ("JOB", "RANK", "PORT", "FAULT", "ORPHAN", "FRESH", "YES", "TO", VERBOSE_VARIABLE)
 """Make variables that options read. `trainyard` ignores them, because other programs use such variables too."""
-EXPLICIT = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
+USER_SOURCES = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
 """Sources of values that the user set."""
 STACK_NAME = re.compile(r"[A-Za-z0-9][-_A-Za-z0-9]*")
 """Name of a stack. A dot or slash would change the file that `Pulumi.NAME.yaml` names."""
@@ -166,7 +166,7 @@ def format_command(ctx: click.Context) -> str:
     arguments: list[str] = []
     for parameter in ctx.command.params:
         value = ctx.params.get(parameter.name or "")
-        if ctx.get_parameter_source(parameter.name or "") not in EXPLICIT or value in (None, (), "", False):
+        if ctx.get_parameter_source(parameter.name or "") not in USER_SOURCES or value in (None, (), "", False):
             continue
         values = [str(each) for each in value] if isinstance(value, tuple) else [str(value)]
         if isinstance(parameter, click.Argument):

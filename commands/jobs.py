@@ -35,7 +35,7 @@ STOP_SECONDS = 900.0
 """Seconds that the hosts of a stopped job may take to end. A job's `grace_seconds` ends them earlier."""
 DELETE_SECONDS = 900.0
 """Seconds that a deleted job may take to disappear. Its pods have `grace_seconds` to end."""
-_EXPECTED = re.compile(r"\bProcess \d+ got signal: 15\b|\bpreempted at step \d")
+_STOP_LINE = re.compile(r"\bProcess \d+ got signal: 15\b|\bpreempted at step \d")
 """Lines of torchrun and of the trainer about the SIGTERM of a stop, which read like errors."""
 _LOST_CONNECTION = re.compile(rb"^E\d{4} .*websocket: close|^error: error reading from error stream", re.MULTILINE)
 """kubectl's lines about a connection that ended before the program in the pod. Only the first has been observed:
@@ -134,7 +134,7 @@ def _show_end(pod: PodState, text: str, screen: Screen) -> Event | None:
     if event and event.name == "checkpoint":
         screen.line(pod, text, 1)
         return event
-    if not _EXPECTED.search(text) and looks_like_an_error(text):
+    if not _STOP_LINE.search(text) and looks_like_an_error(text):
         screen.line(pod, text, 1)
     return None
 

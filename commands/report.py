@@ -36,9 +36,9 @@ from stack.config import StackConfig, load_file
 REPORT_FILE = "report.html"
 MAX_FAILED_HOSTS = 64
 """Maximum number of failed hosts whose last lines a report reads."""
-TROUBLES = frozenset({"failure", "preemption", "restart"})
+TROUBLE_KINDS = frozenset({"failure", "preemption", "restart"})
 """Kinds of moments that a report lists with their reasons."""
-LIFE = frozenset({"start", "resume", "checkpoint", "restart", "done"})
+LIFE_EVENTS = frozenset({"start", "resume", "checkpoint", "restart", "done"})
 """Names of events that mark the progress of a run. A report draws curves of all other events."""
 
 RANK_NAME = re.compile(r"rank-(\d+)(\.jsonl)?")
@@ -180,7 +180,7 @@ def event_of_line(stamp: str, text: str) -> Event | None:
     if event is None:
         return None
     values = {key: found for key, value in event.fields.items() if (found := _number(value)) is not None}
-    if event.name not in LIFE and event.global_step:
+    if event.name not in LIFE_EVENTS and event.global_step:
         values["global_step"] = event.global_step[0]
         if event.global_step[1]:
             values["global_steps"] = event.global_step[1]
@@ -273,7 +273,7 @@ def known_troubles(pods: Sequence[PodState], events: Iterable[Event]) -> list[tu
 
     restarts = [event for event in events if event["event"] == "restart"]
     found = moments(pods, latest_by_place(pods), restarts)
-    return [(float(moment), str(text)) for moment, kind, text in found if kind in TROUBLES]
+    return [(float(moment), str(text)) for moment, kind, text in found if kind in TROUBLE_KINDS]
 
 
 def failed_end(cluster: Cluster, state: JobState, pods: Sequence[PodState]) -> list[str]:

@@ -26,7 +26,7 @@ MAX_MARKS = 4096
 """Maximum number of marks. Above it, RunTimes drops every second mark. Marks show how much a restart lost."""
 MAX_SPANS = 4096
 """Maximum number of spans. Above it, RunTimes merges the shortest spans into the spans before them."""
-SLOW = 1 / 1.5
+STRAGGLER_SPEED = 1 / 1.5
 """Speed below which a rank is a straggler, as in the trainer's watchdog."""
 
 Event = Mapping[str, Any]

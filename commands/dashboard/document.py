@@ -23,11 +23,11 @@ from commands.monitor.pod_state import (
 )
 from commands.monitor.screen import restart_reason
 from commands.report_page import CHARTS, fresh_text, saved_text
-from commands.run_times import CAUSES, SLOW, RunTimes, goodput, saved_step, speeds, without_short
+from commands.run_times import CAUSES, STRAGGLER_SPEED, RunTimes, goodput, saved_step, speeds, without_short
 from infra.naming import POOL_LABEL
 from settings.text import counted
 
-WANTED = tuple((event, key) for _title, _unit, lines in CHARTS for event, key, _name in lines)
+CURVE_KEYS = tuple((event, key) for _title, _unit, lines in CHARTS for event, key, _name in lines)
 """Event and key of each curve."""
 STATES = ("none", "pending", "creating", "running", "succeeded", "failed", "ending")
 """States of a host, by the numbers in the document. A host in state `none` has no pod."""
@@ -165,7 +165,7 @@ def document(seen: Observed) -> dict[str, Any]:
 def _job(
     seen: Observed, job: JobState, pods: Sequence[PodState], places: Mapping[str, int], silent: Mapping[str, str]
 ) -> dict[str, Any]:
-    metrics = seen.metrics.get(job.name) or JobMetrics(curves=Curves(WANTED), times=RunTimes())
+    metrics = seen.metrics.get(job.name) or JobMetrics(curves=Curves(CURVE_KEYS), times=RunTimes())
     current = latest_by_place(pods)
     hosts = [pod for pod in current if pod.role == WORKER]
     processes = max((pod.processes for pod in hosts), default=1)
@@ -325,7 +325,7 @@ def _attention(
         for each in metrics.moments
         if each["event"] == "straggler" and seen.time - float(each["time"]) < RECENT_SECONDS
     }
-    slow = {rank: 1 / speed for rank, speed in found.items() if speed < SLOW} | (reported if found else {})
+    slow = {rank: 1 / speed for rank, speed in found.items() if speed < STRAGGLER_SPEED} | (reported if found else {})
     for rank, ratio in sorted(slow.items(), key=lambda each: -each[1])[:MAX_ATTENTION]:
         yield [f"rank {rank}", "straggler", f"takes {ratio:.1f} times as long for its own part of a step as the median"]
 

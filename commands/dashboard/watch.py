@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from commands.bucket import EARLIER_FOLDER, OUTPUTS, Bucket, fresh_start
-from commands.dashboard.document import WANTED, JobMetrics, Observed
+from commands.dashboard.document import CURVE_KEYS, JobMetrics, Observed
 from commands.dashboard.metrics import Curves, EventFile, RankFiles
 from commands.environment import PROJECT, stack_environment
 from commands.interrupts import CommandError
@@ -156,7 +156,7 @@ class JobFeed:
         self._reset()
 
     def _reset(self) -> None:
-        self._curves, self._times = Curves(WANTED), RunTimes(self._submitted)
+        self._curves, self._times = Curves(CURVE_KEYS), RunTimes(self._submitted)
         self._times.created = self._created
         self._moments: deque[Mapping[str, Any]] = deque(maxlen=MAX_MOMENTS)
 

@@ -194,7 +194,7 @@ GROUPS = {
     "cluster and pools": ("container/", "eks/"),
 }
 """Group of resources -> parts of their types. A type belongs to the first group that matches."""
-OTHERS = "services and logs"
+OTHER_GROUP = "services and logs"
 MAX_NODES = 64
 """Maximum number of nodes of a pool that the page draws. A line gives the number of other nodes."""
 STYLE = """\
@@ -294,7 +294,7 @@ def _cost(report: Report) -> str:
 def _resources(resources: Mapping[str, list[str]]) -> str:
     groups: dict[str, dict[str, int]] = defaultdict(dict)
     for type_, ids in sorted(resources.items()):
-        group = next((name for name, parts in GROUPS.items() if any(part in type_ for part in parts)), OTHERS)
+        group = next((name for name, parts in GROUPS.items() if any(part in type_ for part in parts)), OTHER_GROUP)
         groups[group][type_.rpartition(":")[2]] = len(ids)
     return table(
         (group, ", ".join(f"{count} {kind}" for kind, count in kinds.items())) for group, kinds in groups.items()
