@@ -78,7 +78,7 @@ class StackCommand(click.Command):
         if "verbose" in ctx.params:
             os.environ[VERBOSE_VARIABLE] = "1" if ctx.params.pop("verbose") else ""
         if "job" in ctx.params:
-            os.environ["JOB"] = ""  # The settings would read it as the names of examples.
+            os.environ["JOB"] = ""  # stack.config would read JOB as the names of examples.
         words = [name, *([os.environ.get("STACK", DEFAULT_STACK)] if self.root == "this_machine" else [])]
         if self.root != "never" and not may_run(*words):
             ctx.exit(1)

@@ -200,7 +200,7 @@ def deployed_config(stack: str) -> StackConfig | None:
     try:
         return parse(values)
     except ConfigError:
-        return None  # an earlier version's settings
+        return None  # The settings are of an earlier version of Trainyard.
 
 
 def missing_quota(config: StackConfig, left: QuotaLeft, before: StackConfig | None = None) -> Iterator[str]:

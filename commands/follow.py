@@ -230,7 +230,7 @@ class Follower:
         self._pods |= {pod.uid: pod for pod in pods}
         for job in jobs.values():
             if job.state in ("suspended", "queued"):
-                # Count restarts from the job's next start, as `status` does, whose data begin there.
+                # Count restarts from the job's next start, where the data of `status` begin too.
                 self._stopped |= {pod.uid for pod in self._pods_of(job)}
                 self._progress[job.name].latest.pop("restart", None)
             self._report_job(job, [pod for pod in pods if pod.owner == job.uid], now)
@@ -396,7 +396,7 @@ class Follower:
             if self._cluster.namespace_is_gone():
                 raise FollowError(f"{problem}, and its namespace {self._cluster.namespace} with it; {advice}")
         except Unreachable:
-            return  # The next poll reports it.
+            return  # The next poll reports the error.
         self._give_up_after(ABSENT_SECONDS, f"absent {job.name}", now, problem, advice)
 
     def _report_pod(self, pod: PodState, text: str, now: float, *, is_shown: bool) -> None:
@@ -417,7 +417,7 @@ class Follower:
         if tracked.warning_read is None:
             tracked.warning_read = now
         if now - tracked.warning_read >= EVENTS_SECONDS:
-            with suppress(Unreachable):  # The next poll reports it.
+            with suppress(Unreachable):  # The next poll reports the error.
                 tracked.warning = (self._cluster.warnings(uid) or [""])[-1]
                 tracked.warning_read = now
         return tracked.warning

@@ -298,7 +298,7 @@ def run_child(
                 stdout=subprocess.PIPE if quiet else stdout,
                 stderr=subprocess.PIPE if quiet or keeps_errors else None,
                 start_new_session=True,
-                # This process has one thread here, and the function only makes two system calls.
+                # `preexec_fn` is safe: this process has one thread here, and both functions only make system calls.
                 preexec_fn=_ignore_interrupts if ignores_at_start else follow_parent,
             )
             output = _PipeReader(process.stdout, None)

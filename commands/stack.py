@@ -103,7 +103,7 @@ def pulumi(*words: str, quiet: bool = False) -> str:
                 output.end(done.status, is_partial=is_partial, is_explained=bool(full_disk))
             detail, diagnostics = f"; all of its output is in {short_path(output.log)}", output.diagnostics
         else:
-            # `run_child` gives Pulumi no terminal as input, so that it prints plain lines without this option.
+            # Without this option, Pulumi prints no colours, because `run_child` gives it no terminal as input.
             has_colours = not quiet and sys.stdout.isatty() and "NO_COLOR" not in os.environ
             done = run(["--color", "always"] if has_colours else [], quiet=quiet)
             reason = done.stderr.strip() or reported_errors(done.stdout)

@@ -138,7 +138,7 @@ class StateFiles:
         state = self.path
         if not self.is_broken:
             return done
-        # The names of these copies, from the ends of earlier commands, hold the time in nanoseconds.
+        # Pulumi makes these copies at the end of each command. Their names contain the time in nanoseconds.
         folder = self.folder / ".pulumi" / "backups" / self.project / self.stack
         copies = [backup, *sorted(folder.glob(f"*{JSON_SUFFIX}"), reverse=True)]
         copy = next((each for each in copies if _is_state(each)), None)

@@ -297,7 +297,7 @@ def with_status(command: Callable[[], int], *, as_json: bool, removes_stack: boo
     try:
         state = document(read_snapshot())
     except UnknownStack as error:
-        state = document(str(error))  # The command has printed it.
+        state = document(str(error))  # The command has printed the error.
     if removes_stack and status == 0:
         state.pop("problem", None)
     print(json.dumps(state, indent=2))

@@ -203,7 +203,7 @@ class JobFeed:
             return
         for events in self._file.read():
             if not events or not self._is_from_file:
-                self._reset()  # The file replaces what is known from the log.
+                self._reset()  # The file replaces the data from the log.
                 self._is_from_file = True
             self.take(events)
         self._ranks.update(ranks)

@@ -197,7 +197,7 @@ def restart_reason(pod: PodState, event: Event) -> str:
     code, rank = event.fields.get("exit_code", ""), event.fields.get("failed_rank", "")
     if not code.lstrip("-").isdigit():
         return ""
-    # The container itself ended later, if at all.
+    # The container itself ended later or not at all.
     then = replace(pod, exit_code=None)
     return f"restarted after rank {rank} ended with {then.exit_text(int(code))}"
 
