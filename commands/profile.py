@@ -245,7 +245,7 @@ def command_line(bucket: str, job: str, port: str) -> list[str]:
 
 
 def serve_tensorboard(set_up: Callable[[], int] = lambda: 0) -> int:
-    """Serve TensorBoard until Ctrl-C. Return the exit status. `set_up` installs TensorBoard; not 0 if it fails."""
+    """Serve TensorBoard until Ctrl-C. Return the exit status. `set_up` installs TensorBoard and returns a status."""
     set_closing(STILL_RUNNING)
     stack, job = os.environ.get("STACK", DEFAULT_STACK), os.environ.get("JOB", "")
     found = outputs_with(stack, "bucket_url", "kubeconfig_path", "namespace", "jobs")

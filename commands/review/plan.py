@@ -339,7 +339,7 @@ def _step(action: Action, record: Record, before: Record | None = None, changed:
 
 
 def with_unknown_outputs(value: Any, outputs: Mapping[str, Any], *, whole: bool = True) -> Any:
-    """Return an input with its outputs unknown. With `whole`, an input that the program computed is unknown too."""
+    """Replace `outputs` in an input with UNKNOWN. With `whole`, replace all of an input that does not contain them."""
     texts = {str(each) for each in _leaves(dict(outputs)) if each not in (None, "")}
     found = _replaced(value, texts)
     return UNKNOWN if whole and found == value else found
