@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from commands.dashboard.document import WANTED, JobMetrics, Observed, document
+from commands.dashboard.document import CURVE_KEYS, JobMetrics, Observed, document
 from commands.dashboard.metrics import RANK_KEYS, Curves
 from commands.dashboard.server import Hub, Server, serve, stop
 from commands.dashboard.watch import JobFeed
@@ -93,7 +93,7 @@ def train_event(step: int, rank: int, world: int, moment: float) -> dict[str, An
 
 def large_state(events: list[dict[str, Any]]) -> tuple[bytes, bytes, Mapping[str, JobMetrics]]:
     """Return the API's answers about pods and nodes, and the metrics, of a job on HOSTS hosts."""
-    curves = Curves(WANTED)
+    curves = Curves(CURVE_KEYS)
     curves.add(events)
     world = HOSTS * PROCESSES
     found = {rank: train_event(len(events), rank, world, START_TIME + 3600) for rank in range(world)}

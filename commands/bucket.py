@@ -35,7 +35,7 @@ https://cloud.google.com/sdk/gcloud/reference/storage/mv, https://docs.aws.amazo
 CHECKPOINT_NAME = re.compile(r"step-\d{9}")
 """Name of a checkpoint's folder (trainer/checkpoints/checkpoint.py)."""
 MANIFEST = "checkpoint.json"
-"""Last file of a checkpoint that the trainer writes (trainer/checkpoints/tensor_files.py)."""
+"""File of a checkpoint that the trainer writes last (trainer/checkpoints/tensor_files.py)."""
 
 EARLIER_FOLDER = "earlier"
 """Subfolder of a job's folder with the curves of its runs before each `rerun --fresh`, by the time of the rerun."""
@@ -45,7 +45,7 @@ CURVE_FOLDERS = ("metrics", "tensorboard")
 
 
 class BucketError(CommandError):
-    """The bucket cannot be read or changed."""
+    """Bucket that cannot be read or changed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +96,7 @@ class Bucket:
         return next((name for name in saved if MANIFEST in self.names(f"{folder}/{name}")), "")
 
     def copy(self, folder: str, to: Path) -> None:
-        """Copy a folder of the bucket to a folder of its name in `to`, without incomplete files. Raises BucketError."""
+        """Copy a folder of the bucket into the folder `to`. Leave no incomplete files. Raises BucketError."""
         self._check()
         name = folder.rpartition("/")[2]
         try:
@@ -108,7 +108,7 @@ class Bucket:
                 _move_files(copied, to / name)
         except OSError as error:
             raise BucketError(
-                f"{self.location(folder)} cannot be copied to {to / name}: {describe_file_error(error)}"
+                f"{self.location(folder)}: cannot be copied to {to / name}: {describe_file_error(error)}"
             ) from error
 
     def _copy_all(self, folder: str, copied: Path) -> None:
@@ -138,7 +138,7 @@ class Bucket:
         except FileNotFoundError:
             return
         except OSError as error:
-            raise BucketError(f"{self.location(folder)} cannot be deleted: {error}") from error
+            raise BucketError(f"{self.location(folder)}: cannot be deleted: {error}") from error
 
     def move(self, folder: str, to: str) -> None:
         """Move a folder of the bucket to a path that does not exist yet. Raises BucketError."""
@@ -151,10 +151,10 @@ class Bucket:
             Path(self.location(to)).parent.mkdir(parents=True, exist_ok=True)
             Path(self.location(folder)).rename(self.location(to))
         except OSError as error:
-            raise BucketError(f"{self.location(folder)} cannot be moved to {self.location(to)}: {error}") from error
+            raise BucketError(f"{self.location(folder)}: cannot be moved to {self.location(to)}: {error}") from error
 
     def put_curves_aside(self, folder: str) -> str:
-        """Move the curves in a job's folder to its earlier runs. Return their new folder; empty if there are none."""
+        """Move the curves of a job to the folder of its earlier runs. Return that folder; empty if it has no curves."""
         found = [name for name in self.names(folder) if name in CURVE_FOLDERS]
         to = f"{folder}/{EARLIER_FOLDER}/{time.strftime(EARLIER_TIME, time.gmtime())}"
         for name in found:
@@ -167,7 +167,7 @@ class Bucket:
 
 
 def _copy_files(source: Path, target: Path) -> None:
-    """Copy the files of a folder and of folders linked in it into an empty one. Raises OSError with the file's name."""
+    """Copy a folder into an empty one, and follow links to folders. Raises OSError with the name of the file."""
     for found in sorted(source.iterdir()):
         copied = target / found.name
         try:
@@ -176,7 +176,7 @@ def _copy_files(source: Path, target: Path) -> None:
                 continue
             copied.mkdir()
         except OSError as error:
-            # The error names the source, the copy or neither. The copy is in a temporary folder.
+            # The error may name the copy, whose temporary folder means nothing to a user, or no file.
             raise OSError(error.errno, error.strerror or str(error), found.name) from error
         _copy_files(found, copied)
 
@@ -218,7 +218,7 @@ def fresh_start(earlier: Sequence[str]) -> str:
 
 
 OUTPUTS = ("kubeconfig_path", "namespace", "jobs", "run_records", "bucket_url")
-"""Outputs of a stack with which commands find its jobs and their files."""
+"""Outputs of a stack that locate its jobs and their files."""
 
 
 def fetch(job: str, to: Path | None, *, should_copy_all: bool, as_json: bool) -> int:
@@ -233,7 +233,7 @@ def fetch(job: str, to: Path | None, *, should_copy_all: bool, as_json: bool) ->
     try:
         copied = copy_results(bucket, found["run_records"][name], folder, should_copy_all=should_copy_all)
     except OSError as error:
-        raise BucketError(f"{folder} cannot be written ({error.strerror}); name another folder with `--to`") from error
+        raise BucketError(f"{folder}: cannot be written ({error.strerror}); name another folder with `--to`") from error
     if not copied:
         problem = f"job {name} has written nothing to {bucket.location('')} yet"
         try:
@@ -254,7 +254,7 @@ def copy_results(bucket: Bucket, record: dict[str, str], to: Path, *, should_cop
     if not names and not bucket.names(prefix):
         return []
     if any(bucket.contains(each) for each in (to, to / "checkpoints", to / prefix.rpartition("/")[2])):
-        raise BucketError(f"{to} is in the stack's bucket {bucket.location('')}; name a folder outside it with `--to`")
+        raise BucketError(f"{to}: is in the stack's bucket {bucket.location('')}; name another folder with `--to`")
     if not to.exists():
         to.mkdir(parents=True)
         # Keep the folder out of git and out of the files that Trainyard sends with a job's script.

@@ -72,7 +72,7 @@ def checks() -> list[tuple[str, list[str]]]:
                 str(BIN / "detect-secrets-hook"),
                 "--no-verify",
                 *(f"--disable-plugin={each}" for each in GUESSING_PLUGINS),
-                # That test contains example tokens of every form.
+                # The excluded test contains example tokens of every form.
                 *(each for each in tracked(":!tests/unit/test_secret_scan.py") if (PROJECT / each).is_file()),
             ],
         ),
@@ -80,23 +80,23 @@ def checks() -> list[tuple[str, list[str]]]:
 
 
 def audit() -> bool:
-    """Return True if no locked dependency is known to be vulnerable. Print the number of packages without audit."""
+    """Return True if no locked dependency is known to be vulnerable. Print the number of unaudited packages."""
     print("-- vulnerabilities", flush=True)
-    fine = True
+    is_safe = True
     for name in tracked("*requirements*.txt"):
         words = [str(BIN / "pip-audit"), "--disable-pip", "--require-hashes", "--format=json", f"--requirement={name}"]
         done = subprocess.run(words, cwd=PROJECT, capture_output=True, text=True, check=False)
         if not done.stdout.startswith("{"):
             print(f"{name}: pip-audit failed: {done.stderr.strip()}")
-            fine = False
+            is_safe = False
             continue
         vulnerable, unknown, known = verdict(json.loads(done.stdout))
         for each in vulnerable:
             print(f"{name}: {each}")
-            fine = False
+            is_safe = False
         if unknown:
             print(f"{name}: NOT AUDITED: no advisories can be downloaded for {unknown} of {unknown + known} packages")
-    return fine
+    return is_safe
 
 
 def verdict(answer: dict[str, Any]) -> tuple[list[str], int, int]:

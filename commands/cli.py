@@ -1,4 +1,4 @@
-"""The command line `trainyard`. Each command imports its module when it runs, so that `--help` is fast."""
+"""Command line `trainyard`. Each command imports its module when it runs, so that `--help` is fast."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from commands.interrupts import run_command, run_set_up
 from infra.make_command import command_title
 from infra.project import CHECKOUT, PROJECT_VARIABLE
 
-SET_UP_CLOSING = "set-up keeps what it has finished; the next run continues"
+SET_UP_CLOSING = "set-up keeps its finished steps; the next run continues from there"
 
 
 def print_version(ctx: click.Context, _parameter: click.Parameter, is_set: bool) -> None:
@@ -99,7 +99,7 @@ def up(job: str | None, yes: bool, as_json: bool) -> int:
 def stop(job: str | None, as_json: bool) -> int:
     """Stop JOB: its hosts save a checkpoint and end. The cluster stays.
 
-    A script of your own saves a checkpoint if it does so at SIGTERM. JOB is needed if the stack has several jobs.
+    Your own script saves a checkpoint only if it handles SIGTERM. JOB is needed if the stack has several jobs.
 
     \b
     Examples:
@@ -135,7 +135,7 @@ def resume(job: str | None, as_json: bool) -> int:
     "--fresh",
     is_flag=True,
     envvar="FRESH",
-    help="Delete its checkpoints first, put its curves aside, and train from the beginning.",
+    help="Delete its checkpoints first, move its curves aside, and train from the beginning.",
 )
 @yes_option
 @json_option
@@ -238,7 +238,7 @@ def logs(job: str | None, rank: int | None, no_follow: bool, as_json: bool) -> i
 def exec_(job: str | None, rank: str, command: tuple[str, ...]) -> int:
     """Open a shell in the pod of a rank, or run COMMAND there. Options of `exec` come before COMMAND.
 
-    Its memory counts toward the memory limit of the pod. The exit status is that of COMMAND or of the shell.
+    The memory of COMMAND counts toward the pod's limit. The exit status is that of COMMAND or of the shell.
 
     \b
     Examples:
@@ -326,7 +326,7 @@ def tensorboard(job: str | None, port: int) -> int:
 
 
 @cli.command(cls=ClusterCommand)
-@option("--only", is_flag=True, help="Show only the stack of --stack, not all that are up.")
+@option("--only", is_flag=True, help="Show only the stack of --stack, not all stacks that are up.")
 @port_option(6007, 0, "Port on this machine; 0 for a free one.")
 @option(
     "--open/--no-open",

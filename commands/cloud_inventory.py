@@ -1,4 +1,4 @@
-"""A cloud stack's resources as the cloud itself lists them: leftovers after a destroy, and pending creations to adopt.
+"""Resources of a cloud stack, as the cloud lists them: leftovers after a destroy, and pending creations to adopt.
 
 `make verify-empty` lists the leftovers, writes a receipt, and exits with 1 if there are any. The real `gcloud` and
 `aws` accept the arguments of every listing. On moto, a server that simulates AWS, the listing tells two stacks apart.
@@ -121,7 +121,7 @@ class Receipt:
 
 
 def verify(stack: str, cloud: ProvisionedCloud, source: str, lister: Lister, mine: Ownership) -> Receipt:
-    """List the resources of every kind. Return a receipt with those that belong to `mine`."""
+    """List the resources of every kind. Return a receipt with the resources that `mine` identifies as the stack's."""
     looked_at: dict[str, int] = {}
     left: list[str] = []
     kept: list[str] = []
@@ -150,7 +150,7 @@ def receipt_of(stack: str, folder: Path | None) -> Receipt:
 
 
 def main(stack: str, *, simulated: Path | None = None) -> int:
-    """Write the receipt, of `simulated` clouds if given. Return 0 if nothing is left, 1 if something is, else 2."""
+    """Write the receipt, of `simulated` clouds if given. Return 0 for no leftovers, 1 for leftovers, 2 for an error."""
     try:
         receipt = receipt_of(stack, simulated)
     except ValueError as error:
@@ -177,11 +177,11 @@ Find = Callable[[str, Mapping[str, Any], frozenset[str]], str | None]
 Returns None if the cloud has no such resource. Raises LookupError for a type that cannot be looked up.
 """
 REPEATABLE_TYPES = ("pulumi", "docker-build:", "aws:ec2/defaultSecurityGroup:")
-"""Prefixes of types for which a second creation adopts the result of the first."""
+"""Prefixes of types whose second creation adopts the result of the first."""
 
 
 def pending_creates(deployment: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the cloud resources with a pending creation, except those of REPEATABLE_TYPES."""
+    """Return the cloud resources with a pending creation, except REPEATABLE_TYPES."""
     operations = deployment.get("pending_operations") or []
     begun = [each["resource"] for each in operations if each["type"] == "creating"]
     # Components exist only in Pulumi, not in a cloud.
@@ -189,7 +189,7 @@ def pending_creates(deployment: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def adopt(exported: Mapping[str, Any], run: Callable[..., bool], find: Find | None = None) -> list[str]:
-    """Add pending resources that exist in the cloud to the state. Return the URNs that the user must look up.
+    """Add to the state the pending resources that exist in the cloud. Return the URNs that the user must look up.
 
     Each resource gets the id that follows from its name, or the id from `find`. A refresh then keeps the resources that
     exist in the cloud, and drops the others. If `find` is None, the user must look up resources without a derivable id.
@@ -253,7 +253,7 @@ def _find_nothing(type_: str, _inputs: Mapping[str, Any], _taken: frozenset[str]
 
 
 def find_in_cloud(cloud: ProvisionedCloud, lister: Lister) -> Find:
-    """Return a Find that uses a cloud's listings: by the `Name` tag and the cluster label, else by all known facts."""
+    """Return a Find that searches a cloud's listings by the `Name` tag and cluster label, else by all known facts."""
 
     def find(type_: str, inputs: Mapping[str, Any], taken: frozenset[str]) -> str | None:
         listings = [each for each in cloud.lookups if type_ in each.types]

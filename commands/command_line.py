@@ -24,7 +24,7 @@ from infra.project import CHECKOUT, PROJECT_VARIABLE, STATE_NAME
 
 MAKE_VARIABLES = ("JOB", "RANK", "PORT", "FAULT", "ORPHAN", "FRESH", "YES", "TO", VERBOSE_VARIABLE)
 """Make variables that options read. `trainyard` ignores them, because other programs use such variables too."""
-EXPLICIT = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
+USER_SOURCES = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
 """Sources of values that the user set."""
 STACK_NAME = re.compile(r"[A-Za-z0-9][-_A-Za-z0-9]*")
 """Name of a stack. A dot or slash would change the file that `Pulumi.NAME.yaml` names."""
@@ -32,7 +32,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class _NonEmpty(click.Parameter):
-    """Parameter that rejects an empty value, as of a script with an unset variable. Empty make variables stay unset."""
+    """Parameter that rejects an empty value, such as a script's unset variable. Empty make variables stay unset."""
 
     def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Any, ParameterSource]:
         """Return the value and its source. Raises UsageError."""
@@ -60,7 +60,7 @@ class StackCommand(click.Command):
     """Command whose callback returns its exit status. Reports errors and Ctrl-C in one line."""
 
     root: Literal["never", "this_machine", "always"] = "never"
-    """Stacks for which only root may run the command: none, those of platform `local`, or all."""
+    """Stacks whose command only root may run: none, stacks of platform `local`, or all."""
     takes_stack = True
     """True if it has the options `--stack` and `--project`."""
 
@@ -78,7 +78,7 @@ class StackCommand(click.Command):
         if "verbose" in ctx.params:
             os.environ[VERBOSE_VARIABLE] = "1" if ctx.params.pop("verbose") else ""
         if "job" in ctx.params:
-            os.environ["JOB"] = ""  # The settings would read it as the names of examples.
+            os.environ["JOB"] = ""  # stack.config would read JOB as the names of examples.
         words = [name, *([os.environ.get("STACK", DEFAULT_STACK)] if self.root == "this_machine" else [])]
         if self.root != "never" and not may_run(*words):
             ctx.exit(1)
@@ -133,7 +133,7 @@ def use_stack(project: Path | None, stack: str | None) -> None:
 
 
 def find_project(given: Path | None) -> Path | None:
-    """Return the given folder, else the checkout for a make target, else the nearest with stacks above, else None."""
+    """Return the given folder; the checkout for a make target; else the nearest folder with stacks here or above."""
     if given is not None:
         return given.resolve()
     if not os.environ.get(COMMAND_VARIABLE):
@@ -150,12 +150,12 @@ def stacks_of(folder: Path) -> list[str]:
 
 
 def stacks_in_state(folder: Path) -> list[str]:
-    """Return the stacks with a state in a project, which may have no settings file any more."""
+    """Return the stacks with a state in a project. They may no longer have a settings file."""
     return sorted(file.stem for file in (folder / STATE_NAME / "pulumi" / ".pulumi" / "stacks").glob("*/*.json"))
 
 
 def default_stack(folder: Path) -> str:
-    """Return the stack of a command without `--stack`: the only one with settings, else in the state, else `local`."""
+    """Return the stack of a command without `--stack`: the only one with settings, else with a state, else `local`."""
     found = stacks_of(folder) or stacks_in_state(folder)
     return found[0] if len(found) == 1 else DEFAULT_STACK
 
@@ -166,7 +166,7 @@ def format_command(ctx: click.Context) -> str:
     arguments: list[str] = []
     for parameter in ctx.command.params:
         value = ctx.params.get(parameter.name or "")
-        if ctx.get_parameter_source(parameter.name or "") not in EXPLICIT or value in (None, (), "", False):
+        if ctx.get_parameter_source(parameter.name or "") not in USER_SOURCES or value in (None, (), "", False):
             continue
         values = [str(each) for each in value] if isinstance(value, tuple) else [str(value)]
         if isinstance(parameter, click.Argument):
@@ -179,7 +179,7 @@ def format_command(ctx: click.Context) -> str:
 
 
 def may_run(*words: str) -> bool:
-    """Return True if this user may run a command, else print why not. `words` are its name and, if needed, a stack."""
+    """Return True if this user may run a command, else print the reason. `words`: its name and, if needed, a stack."""
     return subprocess.run([CHECKOUT / "setup" / "root", *words], check=False).returncode == 0
 
 
@@ -224,7 +224,7 @@ verbose_option = option(
     envvar=VERBOSE_VARIABLE,
     help="Show all output: Pulumi's, and the lines of every rank with all fields.",
 )
-"""Decorator that adds `--verbose`. The commands read it from the environment, as they do the stack."""
+"""Decorator that adds `--verbose`. The commands read its value from the environment."""
 job_argument = click.argument("job", cls=JobArgument, required=False, envvar="JOB", metavar="[JOB]")
 
 

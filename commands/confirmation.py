@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 
 class NotConfirmed(CommandError):
-    """The user answered no, or could not be asked."""
+    """Question that the user answered with no, or that could not be asked."""
 
     status = ExitStatus.NOT_CONFIRMED
 
 
 def confirm(question: str, *, is_confirmed: bool = False) -> None:
-    """Ask a question, without its question mark. Raises NotConfirmed without a yes. `is_confirmed` answers yes."""
+    """Ask `question`, which has no question mark. Raises NotConfirmed without a yes. `is_confirmed` answers yes."""
     if is_confirmed:
         return
     if not sys.stdin.isatty():
@@ -44,7 +44,7 @@ def confirm(question: str, *, is_confirmed: bool = False) -> None:
         answer = input(f"{question}? [y/N] ")
     except EOFError:
         answer = ""
-        print(flush=True)  # Ctrl-D leaves the cursor behind the question.
+        print(flush=True)  # Ctrl-D leaves the cursor on the line of the question.
     if answer.strip().lower() not in ("y", "yes"):
         raise NotConfirmed("nothing was changed")
 
@@ -138,11 +138,11 @@ QuotaLeft = Mapping[tuple[str, str], int]
 
 
 class NotAffordable(CommandError):
-    """The account or the budget does not allow the stack. Nothing was created."""
+    """Stack that the account or the budget does not allow. Nothing was created."""
 
 
 def check_account(stack: str, config: StackConfig) -> QuotaLeft:
-    """Return the remaining quota; empty without the cloud's command. Raises NotAffordable, before anything exists."""
+    """Return the remaining quota; empty if the cloud's command is missing. Raises NotAffordable."""
     cloud = config.cloud
     if problem := missing_credentials(cloud.scheme):
         raise NotAffordable(f"{problem}; nothing was created")
@@ -163,7 +163,7 @@ def check_account(stack: str, config: StackConfig) -> QuotaLeft:
 
 
 def ask(stack: str, config: StackConfig, left: QuotaLeft, *, is_confirmed: bool) -> None:
-    """Show the plan and its price, and ask, if the cloud changes. Raises NotConfirmed, or NotAffordable."""
+    """If the cloud changes, show the plan and its price, and ask. Raises NotConfirmed, or NotAffordable."""
     # Slow to import.
     from commands.review.plan import forbidden, steps_of
 
@@ -200,7 +200,7 @@ def deployed_config(stack: str) -> StackConfig | None:
     try:
         return parse(values)
     except ConfigError:
-        return None  # an earlier version's settings
+        return None  # The settings are of an earlier version of Trainyard.
 
 
 def missing_quota(config: StackConfig, left: QuotaLeft, before: StackConfig | None = None) -> Iterator[str]:
@@ -211,7 +211,7 @@ def missing_quota(config: StackConfig, left: QuotaLeft, before: StackConfig | No
         more, available = quota.amount - used.get(key, 0), left.get(key)
         if available is not None and more > available:
             needed = f"{more} more" if key in used else f"{more}"
-            yield f"needs {needed} of {quota.location} {quota.name}, of which {available} are left; request quota"
+            yield f"needs {needed} of {quota.location} {quota.name}, but only {available} are left; request quota"
 
 
 def plan_lines(stack: str, config: StackConfig, steps: Sequence[Step], left: QuotaLeft) -> list[str]:

@@ -96,7 +96,7 @@ def _machine(missing: list[Step]) -> Iterator[Finding]:
     space = f"{free / 1e9:.1f} GB free in {cache}, {math.ceil(needed / 1e9)} GB needed"
     yield _optional("disk", space, "; ".join(lifecycle.disk_problems(needed)))
     problems = lifecycle.check_machine(stack_cluster(str(CHECKOUT), "doctor"), needed)
-    found = "not possible on this machine" if problems else "this machine can run one"
+    found = "not possible on this machine" if problems else "possible on this machine"
     yield _optional("local cluster", found, "; ".join(problems))
 
 
@@ -109,7 +109,7 @@ def set_up_steps() -> tuple[list[Step], int]:
 
 
 def _tools(number: int, missing: list[Step]) -> Iterator[Finding]:
-    """Check the `number` steps of set-up, and the commands' own files."""
+    """Check the `number` steps of set-up, and the installation of `trainyard`."""
     left = [step.name for step in missing]
     remedy = f"not done: {', '.join(left)}; run {make_command('setup', STACK='')}" if left else ""
     yield _optional("set-up", f"{number - len(left)} of {number} steps done", remedy)
@@ -121,7 +121,7 @@ def _tools(number: int, missing: list[Step]) -> Iterator[Finding]:
 
 
 def _is_done(check: object) -> bool:
-    """Return the result of a step's check. A check that raises an error means not done."""
+    """Return True if a step is done. A check that raises an error counts as not done."""
     assert callable(check)
     try:
         return bool(check())
@@ -222,7 +222,7 @@ LOGIN_HEADER = re.compile(r"""(?i)\b((?:authorization|x-api-key)\\?["']?\s*:\s*\
 ASSIGNMENT = re.compile(r"""(?<![\w.-])([\w.-]{1,80})\\?["']?\s{0,8}[=:]\s{0,8}""")
 """Name of a variable, before its value. The bounds keep the search linear."""
 VALUE = re.compile(r"""\\?"[^"\n]*(?:"|$)|'[^'\n]*(?:'|$)|[^\s"']+""", re.MULTILINE)
-"""Value up to the end of its quotation, or else to the next space or quotation mark."""
+"""Value up to the end of its quotes, else up to the next space or quote."""
 VALUE_START = 200
 """Number of first characters of a value in which the search looks for a secret."""
 
@@ -253,7 +253,7 @@ def _mask_assigned(text: str) -> str:
 
 
 def without_secrets(value: Any) -> Any:
-    """Return nested values without those of SECRET_KEYS, and with masked texts."""
+    """Return nested values with masked texts, and without the values of SECRET_KEYS."""
     if isinstance(value, Mapping):
         if isinstance(value.get("name"), str) and "value" in value:  # a variable of a container
             value = {**value, "value": _named(value["name"], value["value"])}
@@ -378,5 +378,5 @@ def bundle(output: Path | None) -> int:
             entry.size, entry.mtime, entry.mode = len(content), int(time.time()), 0o644
             archive.addfile(entry, io.BytesIO(content))
             print(f"  {path}: {len(content):,} bytes")
-    print(f"{file.resolve()}: {file.stat().st_size:,} bytes; secrets are masked, but read it before you publish it")
+    print(f"{file.resolve()}: {file.stat().st_size:,} bytes; secrets are masked; check the files before you publish")
     return 0

@@ -39,7 +39,7 @@ CLUSTER_RESOURCE = "::local-processes"
 
 
 def destroy(stack: str) -> bool:
-    """Destroy the stack's resources. Return False if it had none."""
+    """Destroy the stack's resources. Return False if there are none."""
     if not has_backend():
         return False
     try:
@@ -61,9 +61,9 @@ def destroy(stack: str) -> bool:
         if should_stop_jobs(resources):
             stop_jobs(lambda *words: pulumi(*words, "--stack", stack, *options))
         pulumi("destroy", "--yes", "--skip-preview", "--stack", stack, *options)
-    # Do not read the settings, which may have changed since the last `up`. In the state, only a bucket is retained.
+    # The settings may have changed since the last `up`, so use the state. Only a bucket can have `retainOnDelete`.
     if before.get("bucket_url") and any(each.get("retainOnDelete") for each in resources):
-        print(f"kept because of `bucket.keep`; it costs money until you delete it: {before['bucket_url']}")
+        print(f"kept because of `bucket.keep`; the bucket costs money until you delete it: {before['bucket_url']}")
     return True
 
 
@@ -189,7 +189,7 @@ def why_not_abandoned(name: str, names: list[str]) -> str:
     if saved:
         command = make_command("down", STACK=saved.stack)
         return f"belongs to {saved.owner}, which still exists; run {command} there"
-    allowed = f"must be one of {', '.join(names)}" if names else "there is no cluster whose checkout no longer exists"
+    allowed = f"must be one of {', '.join(names)}" if names else "the checkout of every cluster exists"
     return f"unknown cluster; {allowed}"
 
 

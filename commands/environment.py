@@ -1,6 +1,6 @@
 """Environment in which `pulumi`, `kubectl` and `python` use one stack, and the errors of commands in this environment.
 
-`make shell` and all commands use the environment.
+`make shell` and all commands use this environment.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PROVIDER_FILES = STATE / "provider"
 def passphrase_file() -> Path:
     """Return the file with the passphrase of this checkout's secrets. Create it at first use, for this user only.
 
-    Do not replace a lost file while stacks exist. A new passphrase would not fit their states.
+    Do not replace a lost file while stacks exist: a new passphrase cannot decrypt their states.
     """
     path = STATE / "passphrase"
     stacks = (STATE / "pulumi" / ".pulumi" / "stacks").glob("*/*")
@@ -48,7 +48,7 @@ def passphrase_file() -> Path:
 
 
 def program_folder() -> Path:
-    """Return the folder in which Pulumi finds the program and, by its `Pulumi.yaml`, the settings of the project.
+    """Return the folder with Pulumi's program and `Pulumi.yaml`, which names the folder of the stacks' settings.
 
     For a project outside of the checkout, generate the folder: Pulumi's `main` must be in the folder of `Pulumi.yaml`.
     """
@@ -85,7 +85,7 @@ def stack_environment() -> dict[str, str]:
         environment["PULUMI_BACKEND_URL"] = f"file://{STATE / 'pulumi'}"
     if not {"PULUMI_CONFIG_PASSPHRASE", "PULUMI_CONFIG_PASSPHRASE_FILE"} & environment.keys():
         environment["PULUMI_CONFIG_PASSPHRASE_FILE"] = str(passphrase_file())
-    # Without a secrets provider in Pulumi.<stack>.yaml, use that of the state, so that Pulumi does not edit the file.
+    # Without a secrets provider in Pulumi.<stack>.yaml, use the state's, so that Pulumi does not edit the file.
     environment.setdefault("PULUMI_FALLBACK_TO_STATE_SECRETS_MANAGER", "true")
     environment.setdefault("PULUMI_SKIP_UPDATE_CHECK", "true")
     environment[TAKE_OVER_VARIABLE] = "true"
@@ -100,19 +100,19 @@ def stack_environment() -> dict[str, str]:
 
 
 class PulumiFailed(CommandError):
-    """A `pulumi` command failed. Its own error is on the screen or in the message."""
+    """Failure of a `pulumi` command, whose error is on the screen or in the message."""
 
     diagnostics: str = ""
-    """Its error diagnostics, if the screen shows a summary of its output."""
+    """Error diagnostics of the command; empty if the screen shows all of its output."""
 
 
 class PassphraseRejected(PulumiFailed):
-    """The passphrase is missing or not that of the stack, so Pulumi has changed nothing."""
+    """Missing or wrong passphrase of a stack. Pulumi has changed nothing."""
 
 
 class StackBusy(PulumiFailed):
-    """Another command works on the stack, or may do so."""
+    """Stack on which another command works or may work."""
 
 
 class StateBroken(PulumiFailed):
-    """The state of the stack cannot be read and has no intact copy."""
+    """Unreadable state of a stack, without an intact copy."""

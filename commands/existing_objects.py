@@ -34,7 +34,7 @@ REMEDIES = {
 
 
 def conflicts(stack: str, config: StackConfig, deployment: Mapping[str, Any]) -> list[str]:
-    """Return one line for each object that the stack would create, is not in its state, and that exists."""
+    """Return one line for each existing object that the stack would create and that is not in the stack's state."""
     text = (PROJECT / f"Pulumi.{stack}.yaml").read_text(encoding="utf-8")
     try:
         records = record_file(text, config)
@@ -74,7 +74,7 @@ def existing(wanted: Iterable[Identity], cloud: Cloud) -> list[Identity]:
         load(files, context=cloud.context, client_configuration=settings)
         with tempfile.TemporaryDirectory() as folder:
             cluster = client(ApiClient(settings), cache_file=str(Path(folder, "kinds")))
-            return [each for each in wanted if _is_there(cluster, *each)]
+            return [each for each in wanted if _exists(cluster, *each)]
     except (ConfigException, DynamicApiError, HTTPError, OSError) as error:
         where = f"--kubeconfig {cloud.kubeconfig} " if cloud.kubeconfig else ""
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
@@ -84,7 +84,7 @@ def existing(wanted: Iterable[Identity], cloud: Cloud) -> list[Identity]:
         ) from error
 
 
-def _is_there(cluster: Any, api_version: str, kind: str, namespace: str, name: str) -> bool:
+def _exists(cluster: Any, api_version: str, kind: str, namespace: str, name: str) -> bool:
     try:
         resource = cluster.resources.get(api_version=api_version, kind=kind)
     except ResourceNotFoundError:
@@ -98,7 +98,7 @@ def _is_there(cluster: Any, api_version: str, kind: str, namespace: str, name: s
         group = f".{resource.group}" if resource.group else ""
         raise PulumiFailed(
             f"{kind} {name}: the permission to `get` {resource.name}{group} in {where} is missing, so a conflict with "
-            "an existing object cannot be excluded; nothing was changed; ask the cluster's administrator for it"
+            "an existing object cannot be excluded; nothing was changed; ask the cluster's administrator to grant it"
         ) from error
     return True
 

@@ -89,12 +89,12 @@ MANY_HOSTS = 8
 
 
 class FollowError(RuntimeError):
-    """The jobs will not end by themselves, or can no longer be queried. The message says why and what to do."""
+    """Jobs that will not end by themselves, or cannot be queried any more. The message says why and what to do."""
 
 
 @dataclass
 class _Tracked:
-    """A pod, job, node or condition of the cluster, and what the screen has shown of it."""
+    """Pod, job, node or condition of the cluster, and what the screen has shown of it."""
 
     reported: str = ""
     """Last line about it."""
@@ -103,7 +103,7 @@ class _Tracked:
     warning: str = ""
     """Its last warning event."""
     warning_read: float | None = None
-    """Time of the last query of its events, or at which it began to wait."""
+    """Time of the last query of its events, or the time at which it began to wait."""
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
     """Last lines of a pod's log."""
     heard: float | None = None
@@ -125,7 +125,7 @@ class Follower:
         epochs: Mapping[str, int] = MappingProxyType({}),
         quiet_seconds: float = QUIET_SECONDS,
     ) -> None:
-        """Follow jobs. `epochs` has the number of epochs of each job for which it is known."""
+        """Follow jobs. `epochs` has the number of epochs of each job, if known."""
         self._quiet_seconds = quiet_seconds
         self._training = {name: Training(epochs=epochs.get(name, 0)) for name in names}
         self._up = up or make_command("up")
@@ -181,7 +181,7 @@ class Follower:
 
     @property
     def ended_jobs(self) -> list[str]:
-        """Names of the jobs that have ended, or whose training has."""
+        """Names of the jobs that have ended, or whose training has ended."""
         return [name for name, job in self._jobs.items() if job.is_over or "done" in self._progress[name].latest]
 
     def _loop(self) -> None:
@@ -230,7 +230,7 @@ class Follower:
         self._pods |= {pod.uid: pod for pod in pods}
         for job in jobs.values():
             if job.state in ("suspended", "queued"):
-                # Count restarts from the job's next start, as `status` does, whose data begin there.
+                # Count restarts from the job's next start, where the data of `status` begin too.
                 self._stopped |= {pod.uid for pod in self._pods_of(job)}
                 self._progress[job.name].latest.pop("restart", None)
             self._report_job(job, [pod for pod in pods if pod.owner == job.uid], now)
@@ -246,7 +246,7 @@ class Follower:
     def _wait_for_api(self, error: Unreachable, now: float) -> None:
         """Report an API server that does not answer. Give up if it will not come back by itself."""
         self._screen.set_live_lines(["waiting for the API server"])
-        # A cluster whose removal began before this follower has no `_local`.
+        # `_local` is None if the removal of the cluster began before this follower.
         if is_removed(self._cluster.kubeconfig_path) or (self._local and self._local.is_removed()):
             down = make_command("down")
             raise FollowError(f"the stack's cluster was removed, as {down} does; {self._up} creates a new one")
@@ -369,7 +369,7 @@ class Follower:
             self._screen.note(f"{pod.job}/{pod.label} prints again")
 
     def _report_quiet_hosts(self, job: JobState, current: Sequence[PodState], now: float) -> None:
-        """Report running hosts that print nothing for long. In many scripts only rank 0 prints: ignore the others."""
+        """Report running hosts that have stopped printing. In many scripts only rank 0 prints: ignore other hosts."""
         has_printed = any(self._tracked[pod.uid].tail for pod in current)
         for pod in current:
             if pod.state != "running" or not pod.ranks:
@@ -396,7 +396,7 @@ class Follower:
             if self._cluster.namespace_is_gone():
                 raise FollowError(f"{problem}, and its namespace {self._cluster.namespace} with it; {advice}")
         except Unreachable:
-            return  # The next poll reports it.
+            return  # The next poll reports the error.
         self._give_up_after(ABSENT_SECONDS, f"absent {job.name}", now, problem, advice)
 
     def _report_pod(self, pod: PodState, text: str, now: float, *, is_shown: bool) -> None:
@@ -417,7 +417,7 @@ class Follower:
         if tracked.warning_read is None:
             tracked.warning_read = now
         if now - tracked.warning_read >= EVENTS_SECONDS:
-            with suppress(Unreachable):  # The next poll reports it.
+            with suppress(Unreachable):  # The next poll reports the error.
                 tracked.warning = (self._cluster.warnings(uid) or [""])[-1]
                 tracked.warning_read = now
         return tracked.warning

@@ -17,7 +17,7 @@ COLUMNS = 600
 """Number of columns that keep their smallest and largest point. More points would not be visible."""
 COLOURS = ("var(--a)", "var(--b)", "var(--c)", "var(--d)")
 LOG_RATIO = 100.0
-"""Ratio of largest to smallest value above which positive values have a logarithmic axis. Percentages never do."""
+"""Ratio of largest to smallest value above which positive values, except percentages, have a logarithmic axis."""
 MANY_CELLS = 1024
 """Number of ranks above which a grid has one shape for each colour instead of one for each rank."""
 
@@ -53,7 +53,7 @@ $body</body>
 
 
 def document(title: str, *, style: str, body: str) -> str:
-    """Return a page. `title` is plain text; `style` adds CSS rules to those of every page."""
+    """Return a page. `title` is plain text; `style` adds CSS rules to the common rules."""
     return _DOCUMENT.substitute(title=escape(title), style=style, body=body)
 
 

@@ -44,7 +44,7 @@ POLL_SECONDS = 0.1
 REPORT_SECONDS = 5.0
 """Seconds between two progress lines of a stopping command."""
 DRAIN_SECONDS = 5.0
-"""Seconds in which output may still arrive after a child has ended. A leftover process may hold the pipe open."""
+"""Seconds that output may take to arrive after a child has ended. A leftover process may hold the pipe open."""
 OUTPUT = 1
 """File descriptor of standard output."""
 PR_SET_PDEATHSIG = 1
@@ -61,7 +61,7 @@ FILE_REMEDIES = {
 }
 """Error of a file system -> what to do."""
 TOOLS = ("pulumi", "kubectl")
-"""Programs that set-up installs. A removed or another cache folder lacks them."""
+"""Programs that set-up installs into the cache folder. A new cache folder lacks them."""
 _LIBC = ctypes.CDLL(None)
 _signals: list[int] = []
 """Signals received."""
@@ -93,7 +93,7 @@ MEANINGS: dict[ExitStatus, str] = {
     "found invalid settings, `verify-empty` found leftovers, or a program such as `head` closed the output. This "
     "includes an unknown stack: a stack can outlive its settings file, so only the running command detects it",
     ExitStatus.USAGE: "wrong arguments, no folder with stacks, settings that `preview` cannot read, a cloud that "
-    "`verify-empty` cannot query, or a value with which `config set` would make valid settings invalid; the "
+    "`verify-empty` cannot query, or a value of `config set` that would make valid settings invalid; the "
     "command has changed nothing",
     ExitStatus.NOT_CONFIRMED: "a question was answered with no, or could not be asked: no terminal and no `--yes`",
     ExitStatus.HANGUP: "the terminal closed (SIGHUP)",
@@ -104,7 +104,7 @@ MEANINGS: dict[ExitStatus, str] = {
 
 
 class CommandError(RuntimeError):
-    """An error that ends a command. The message says what is wrong and what to do."""
+    """Error that ends a command. The message says what is wrong and what to do."""
 
     status: int = ExitStatus.FAILURE
 
@@ -114,12 +114,12 @@ class CommandError(RuntimeError):
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal stopped the command. The message says in which state the stack is and which command continues."""
+    """Signal that stopped the command. The message gives the state of the stack and the command that continues."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Child:
-    """A child program that has ended."""
+    """Child program that has ended."""
 
     status: int
     """Exit status as in subprocess: negative for the signal that ended it."""
@@ -141,7 +141,7 @@ def describe_file_error(error: OSError) -> str:
 
 
 def _on_full_disk(error: OSError) -> str:
-    """Return the folder whose disk is full, for an error without a file; empty if none of those in use is."""
+    """Return words about the full disk that caused an error without a file name; empty if no disk in use is full."""
     if error.errno != errno.ENOSPC:
         return ""
     folders = (Path(), Path(".trainyard"), Path.home(), Path(os.environ.get("TMPDIR", "/tmp")))
@@ -156,20 +156,20 @@ def discard_output() -> None:
 
 
 def set_closing(text: str) -> None:
-    """Set the sentence that the command prints if a signal stops it from here on."""
+    """Set the sentence that the command prints if a signal stops it from now on."""
     global _closing
     _closing = text
 
 
 def run_command(name: str, command: Callable[[], int]) -> int:
-    """Run this process's command. Return its exit status, that of its error, or 128 + the number of a signal."""
+    """Run this process's command. Return its exit status, the status of its error, or 128 + the number of a signal."""
     set_closing("nothing has changed")
     for number in SIGNALS:
         _handle(number)
     try:
         status = command()
         if status == ExitStatus.INTERRUPTED and _signals:
-            status = 128 + _signals[0]  # A command that handles all of SIGNALS alike does not know which it was.
+            status = 128 + _signals[0]  # The command does not know which of SIGNALS arrived.
         if sys.stdout:
             sys.stdout.flush()
     except CommandError as error:
@@ -298,7 +298,7 @@ def run_child(
                 stdout=subprocess.PIPE if quiet else stdout,
                 stderr=subprocess.PIPE if quiet or keeps_errors else None,
                 start_new_session=True,
-                # This process has one thread here, and the function only makes two system calls.
+                # `preexec_fn` is safe: this process has one thread here, and both functions only make system calls.
                 preexec_fn=_ignore_interrupts if ignores_at_start else follow_parent,
             )
             output = _PipeReader(process.stdout, None)
@@ -447,7 +447,7 @@ def _handling_signals() -> Iterator[None]:
 
 
 def _handle(number: signal.Signals) -> signal.Handlers | Callable[[int, FrameType | None], object] | int | None:
-    """Handle a signal from here on, unless the parent ignores it, as `nohup` does. Return the old handler."""
+    """Handle a signal from now on, unless the parent ignores it, as `nohup` does. Return the old handler."""
     before = signal.getsignal(number)
     if before is not signal.SIG_IGN:
         signal.signal(number, _on_signal)

@@ -33,7 +33,7 @@ from workloads.trainer_flags import FLAGS, value_of
 
 RECORD_FILE = "run-record.json"
 COPY_COMMANDS = {"gs": ("gcloud", "storage", "cp"), "s3": ("aws", "s3", "cp")}
-"""Command that writes to each cloud's buckets."""
+"""URL scheme -> command that writes to the cloud's buckets."""
 MIN_RULE_WIDTH = 40
 """Characters of the shortest edge of the box."""
 LABEL_WIDTH = 10
@@ -41,13 +41,13 @@ LABEL_WIDTH = 10
 
 
 class WriteFailed(RuntimeError):
-    """A record could not be written. The message gives the target and the reason."""
+    """Run record that cannot be written. The message gives the target and the reason."""
 
 
 def unfollowed(config: StackConfig) -> dict[str, str]:
     """Return the jobs that do not end by themselves, each with the reason and advice."""
     found = {
-        job.name: f"its hosts wait for you; {make_command('exec', JOB=job.name, RANK='0')} opens a shell in one"
+        job.name: f"interactive; {make_command('exec', JOB=job.name, RANK='0')} opens a shell in a host"
         for job in config.jobs
         if job.interactive
     }
@@ -239,7 +239,7 @@ def write_record(bucket: str, record: Mapping[str, Any]) -> str:
         else:
             subprocess.run([*COPY_COMMANDS[scheme], "-", target], input=text, text=True, check=True)
     except (OSError, subprocess.CalledProcessError) as error:
-        raise WriteFailed(f"{target} cannot be written: {error}") from error
+        raise WriteFailed(f"{target}: cannot be written: {error}") from error
     return target
 
 
@@ -260,7 +260,7 @@ class JobResult:
     result: str
     """Result of its training; empty if unknown."""
     checkpoint: str
-    """Place of its newest checkpoint."""
+    """Path or URL of its newest checkpoint."""
     cost: str
     """Price of its hosts."""
     is_script: bool = False
@@ -291,7 +291,7 @@ def job_result(
 
 
 def checkpoint_text(bucket: Bucket, folder: str) -> str:
-    """Return the place of the newest checkpoint in a folder. List only a folder of this machine, which is fast."""
+    """Return the path or URL of the newest checkpoint in a folder; only of the folder, if a listing would be slow."""
     if not bucket.is_cluster_local:
         return bucket.location(folder) if bucket.url else "in the job's volume"
     try:
@@ -311,7 +311,7 @@ def cost_text(config: StackConfig, usd: float | None, *, is_resumed: bool = Fals
         return "unknown: the cluster is not Trainyard's"
     hourly = config.cloud.cost_estimate().total.amount
     since = " since its last start" if is_resumed else ""
-    spent = f"about ${usd:,.2f} for its hosts{since}" if usd is not None else "unknown: a price of its hosts is missing"
+    spent = f"about ${usd:,.2f} for its hosts{since}" if usd is not None else "unknown: its hosts have no known price"
     return f"{spent}; the stack costs up to ${hourly:,.2f} an hour until you remove it"
 
 

@@ -35,10 +35,10 @@ STOP_SECONDS = 900.0
 """Seconds that the hosts of a stopped job may take to end. A job's `grace_seconds` ends them earlier."""
 DELETE_SECONDS = 900.0
 """Seconds that a deleted job may take to disappear. Its pods have `grace_seconds` to end."""
-_EXPECTED = re.compile(r"\bProcess \d+ got signal: 15\b|\bpreempted at step \d")
+_STOP_LINE = re.compile(r"\bProcess \d+ got signal: 15\b|\bpreempted at step \d")
 """Lines of torchrun and of the trainer about the SIGTERM of a stop, which read like errors."""
 _LOST_CONNECTION = re.compile(rb"^E\d{4} .*websocket: close|^error: error reading from error stream", re.MULTILINE)
-"""kubectl's lines about a connection that ended before the program in the pod did. Only the first was seen:
+"""kubectl's lines about a connection that ended before the program in the pod. Only the first has been observed:
 https://github.com/kubernetes/kubernetes/blob/v1.37.2/staging/src/k8s.io/client-go/tools/remotecommand/errorstream.go"""
 KUBECTL_TAIL_BYTES = 4096
 """Number of last bytes of kubectl's stderr that are searched for these lines."""
@@ -47,7 +47,7 @@ SHELL = ("sh", "-c", "exec $(command -v bash || echo sh)")
 
 
 class JobError(CommandError):
-    """The job is not in a state that the command can change."""
+    """Job in a state that the command cannot change."""
 
 
 class Stack:
@@ -134,7 +134,7 @@ def _show_end(pod: PodState, text: str, screen: Screen) -> Event | None:
     if event and event.name == "checkpoint":
         screen.line(pod, text, 1)
         return event
-    if not _EXPECTED.search(text) and looks_like_an_error(text):
+    if not _STOP_LINE.search(text) and looks_like_an_error(text):
         screen.line(pod, text, 1)
     return None
 
@@ -222,7 +222,7 @@ def _forget_runs(job: str, config: StackConfig, bucket: Bucket, folder: str) -> 
 
 
 def fresh_folder(stack: Stack, config: StackConfig) -> str:
-    """Return the bucket's folder of the job's checkpoints; empty without one. Raises JobError if it is not its own."""
+    """Return the bucket's folder with only this job's checkpoints; empty for none. Raises JobError if others use it."""
     spec = next(each for each in config.jobs if each.name == stack.job)
     other_bucket = value_of(spec.recipe, spec.flags, "bucket") if spec.recipe else None
     if other_bucket == "":
@@ -335,7 +335,7 @@ def run_kubectl(words: Sequence[str], environment: Mapping[str, str]) -> tuple[i
                 tail = (tail + chunk)[-KUBECTL_TAIL_BYTES:]
                 sys.stderr.buffer.write(chunk)
                 sys.stderr.flush()
-        except BaseException:  # As subprocess.run does after a signal.
+        except BaseException:  # Like subprocess.run after a signal.
             child.kill()
             raise
     return child.returncode, child.returncode != 0 and _LOST_CONNECTION.search(tail) is not None

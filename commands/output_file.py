@@ -1,4 +1,4 @@
-"""Files that a command writes where the user says: whole, or not at all."""
+"""Output files of a command, each written completely or not at all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from commands.interrupts import FILE_REMEDIES, CommandError
 
 @contextmanager
 def output_file(target: Path, *, should_make_folder: bool = False) -> Iterator[Path]:
-    """Yield a path for a file's content, renamed to `target` at the end, or removed. Raises CommandError."""
+    """Yield a path to write to. Rename it to `target` at the end; remove it after an error. Raises CommandError."""
     try:
         if should_make_folder:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -31,4 +31,4 @@ def output_file(target: Path, *, should_make_folder: bool = False) -> Iterator[P
         remedy = FILE_REMEDIES.get(error.errno or 0, "")
         if not remedy.startswith("free"):
             remedy = "name another file with `--output`"
-        raise CommandError(f"{target} cannot be written ({error.strerror}); {remedy}") from error
+        raise CommandError(f"{target}: cannot be written ({error.strerror}); {remedy}") from error

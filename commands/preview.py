@@ -1,4 +1,4 @@
-"""`make preview`: report the effects, the price, the quota and the broken rules of a change of a stack.
+"""`make preview`: report the effects, price, quota and broken rules of a change of a stack.
 
 The preview compares the stack with its file in a commit, which --base names. The default is the commit where this
 branch left `main` or `origin/main`. Without such a commit the stack counts as new. The deployed stack may differ from
@@ -126,7 +126,7 @@ def _quota_left(config: StackConfig) -> QuotaLeft:
     try:
         return config.cloud.quota_left(run_json)
     except FileNotFoundError as error:
-        raise CommandError(f"--credentials: {error.filename} is not installed, so the quota cannot be read") from error
+        raise CommandError(f"--credentials: the quota cannot be read; install `{error.filename}`") from error
     except subprocess.CalledProcessError as error:
         reason = (error.stderr or "").strip().splitlines()[-1:] or [f"exit status {error.returncode}"]
         raise CommandError(f"--credentials: the quota cannot be read: `{error.cmd[0]}`: {reason[0]}") from error
@@ -143,7 +143,7 @@ def _base(requested: str | None) -> str | None:
         reason = "it has no common ancestor with this commit"
         if done.returncode != NO_ANCESTOR:
             reason = f"git cannot read it ({done.stderr.strip().removeprefix('fatal: ')})"
-        raise ValueError(f"--base {requested}: {reason}; `git fetch` it, or name another")
+        raise ValueError(f"--base {requested}: {reason}; run `git fetch`, or name another commit")
     return None
 
 
@@ -192,12 +192,12 @@ def _verdict(file: Path) -> str:
     try:
         return verdict(json.loads(file.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError, KeyError) as error:
-        remedy = "write one that `python -m commands.rehearse STACK --json` has printed"
+        remedy = "name a file with the output of `python -m commands.rehearse STACK --json`"
         raise ValueError(f"--rehearsal {file}: cannot be read ({error}); {remedy}") from error
 
 
 def _console() -> Console:
-    """Return the writer to stdout. Tables in a file or a log get FILE_WIDTH."""
+    """Return a console for stdout. Tables in a file or a log have FILE_WIDTH."""
     return Console(width=None if sys.stdout.isatty() else FILE_WIDTH)
 
 
@@ -228,7 +228,7 @@ def jobs_by_pool(pods: Iterable[PodState], nodes: Iterable[Mapping[str, Any]]) -
 
 
 def running_jobs(stack: str) -> dict[str, list[str]]:
-    """Return pool -> running jobs of a stack, or none with a warning. Raises PulumiFailed. Untested on a cloud."""
+    """Return pool -> running jobs; empty, with a warning, if the cluster does not answer. Not yet tested on a cloud."""
     found = outputs(stack) if stack_exists(stack) else {}
     if "kubeconfig_path" not in found:
         return {}

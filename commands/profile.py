@@ -1,4 +1,4 @@
-"""Profiles and curves of jobs: a page about a rank's trace of torch.profiler, and TensorBoard on the stack's bucket."""
+"""Profiles and curves of jobs: a page about a rank's torch.profiler trace, and TensorBoard on the stack's bucket."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ DEVICE_CATEGORIES = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 IGNORED_CATEGORIES = frozenset({"Trace", "overhead"})
 """Categories that span the whole trace."""
 NO_TRACE = (
-    "to record one, add `profile_steps: 10-15` to the `flags` of a recipe and run it again; docs/profile.md shows how "
-    "a script writes one"
+    "to record one, add `profile_steps: 10-15` to the `flags` of a recipe and run the job again; docs/profile.md shows "
+    "how a script records one"
 )
 MAX_EVENTS = 60_000
 """Maximum number of events in the time line, which omits the shortest events of a longer trace."""
 
 
 class ProfileError(CommandError):
-    """There is no trace to show."""
+    """Missing trace."""
 
 
 @dataclass
@@ -64,7 +64,7 @@ class Operation:
 
 @dataclass(frozen=True, kw_only=True)
 class Span:
-    """An event on the time line."""
+    """Event on the time line."""
 
     name: str
     start: float
@@ -101,7 +101,7 @@ def profile(job: str, rank: int, output: Path | None, *, as_json: bool) -> int:
 def read_trace(
     bucket: Bucket, folder: str, job: str, rank: int, ranks: int | None = None
 ) -> tuple[str, list[dict[str, Any]]]:
-    """Return title and events of a rank's newest trace. Raises ProfileError. `ranks` is the number in the settings."""
+    """Return title and events of a rank's newest trace. Raises ProfileError. `ranks` is the job's number of ranks."""
     folders = bucket.names(folder)
     matches = filter(None, map(TRACE.fullmatch, bucket.names(f"{folder}/rank-{rank}")))
     traces = sorted(matches, key=lambda match: int(match["last"]))
@@ -115,7 +115,7 @@ def read_trace(
     if not traces:
         found = [each for each in folders if any(map(TRACE.fullmatch, bucket.names(f"{folder}/{each}")))]
         have = ", ".join(each.removeprefix("rank-") for each in found)
-        ranks_text = f"ranks with one: {have}" if have else NO_TRACE
+        ranks_text = f"ranks with a trace: {have}" if have else NO_TRACE
         raise ProfileError(f"rank {rank} of job {job} has no trace in {bucket.location(folder)}; {ranks_text}")
     with tempfile.TemporaryDirectory() as scratch:
         bucket.copy(f"{folder}/rank-{rank}", Path(scratch))
@@ -245,7 +245,7 @@ def command_line(bucket: str, job: str, port: str) -> list[str]:
 
 
 def serve_tensorboard(set_up: Callable[[], int] = lambda: 0) -> int:
-    """Serve TensorBoard until Ctrl-C. Return the exit status. `set_up` installs TensorBoard and returns its own."""
+    """Serve TensorBoard until Ctrl-C. Return the exit status. `set_up` installs TensorBoard and returns a status."""
     set_closing(STILL_RUNNING)
     stack, job = os.environ.get("STACK", DEFAULT_STACK), os.environ.get("JOB", "")
     found = outputs_with(stack, "bucket_url", "kubeconfig_path", "namespace", "jobs")
@@ -255,7 +255,7 @@ def serve_tensorboard(set_up: Callable[[], int] = lambda: 0) -> int:
 
 
 def run_server(command: Sequence[str]) -> int:
-    """Run a server until it ends or a signal, in a session whose Ctrl-C prints no traceback. Return its status."""
+    """Run a server in its own session, so that it prints no traceback after Ctrl-C. Return its exit status."""
     process = subprocess.Popen(command, start_new_session=True, preexec_fn=follow_parent)
     try:
         return process.wait()

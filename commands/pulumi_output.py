@@ -22,11 +22,11 @@ from settings.text import wrap_line
 from setup.progress import LiveLine, format_duration
 
 EVENTS_VARIABLE = {"PULUMI_DEBUG_COMMANDS": "true"}
-"""Environment with which the CLI has the option `--event-log`. Pulumi's Automation API uses it too:
+"""Environment that enables the CLI's option `--event-log`. Pulumi's Automation API uses it too:
 https://github.com/pulumi/pulumi/blob/v3.274.1/sdk/python/lib/pulumi/automation/_stack.py
 """
 VERBS = {"up": ("updating", "updated"), "destroy": ("destroying", "destroyed"), "refresh": ("refreshing", "refreshed")}
-"""Pulumi command -> words for it in messages: while it runs, and after its success."""
+"""Pulumi command -> its verbs in messages: while it runs, and after its success."""
 RESULT_WORDS = {
     "create": "created",
     "import": "imported",
@@ -66,18 +66,18 @@ MAX_FILES = 5
 TAIL_LINES = 20
 """Number of log lines to show if Pulumi fails without a diagnostic."""
 UNBROKEN_BLANK = "\N{NO-BREAK SPACE}"
-"""Space at which no line ends. The output has an ordinary space in its place."""
+"""Space at which no line breaks. The output replaces it with an ordinary space."""
 _KNOWN_WARNING = re.compile(
     r"(warning: )?using pulumi-[\w-]+ from \$PATH at "
     r"|Attempting to deploy or update resources with \d+ pending operations from previous deployment\."
 )
-"""Warnings that only the log has.
+"""Warnings that only the log shows.
 
 One is about a plugin on PATH, where set-up puts plugins on some machines: https://github.com/pulumi/pulumi/pull/18476.
 The other is about unfinished operations. `commands.cloud_inventory.adopt_pending` checks them before each command.
 """
 PASSPHRASE_ERROR = re.compile(r"incorrect passphrase|unable to read PULUMI_CONFIG_PASSPHRASE_FILE")
-"""Errors about the passphrase. Only the log has them, because `commands.stack.pulumi` reports them in other words."""
+"""Errors about the passphrase. Only the log shows them, because `commands.stack.pulumi` explains them instead."""
 _COLOUR = re.compile(r"<\{%[^%]*%\}>|\x1b\[[0-9;]*m")
 """Colours in messages: Pulumi's own marks and a terminal's codes."""
 
@@ -111,12 +111,12 @@ class EventLog:
 
 
 class FoldedOutput:
-    """Short output of one Pulumi command. Use it as a context, and call `poll` while Pulumi runs."""
+    """Short output of one Pulumi command. Use it as a context manager, and call `poll` while Pulumi runs."""
 
     def __init__(
         self, command: str, stack: str, folder: Path, out: TextIO | None = None, *, changes_jobs: bool = False
     ) -> None:
-        """Show the output of `command`, whose events are in `folder`. `changes_jobs`: it changes only jobs."""
+        """Show the output of `command`, whose events are in `folder`. `changes_jobs` if it changes only jobs."""
         self._doing, self._done = VERBS[command]
         self._subject = f"the jobs of stack {stack}" if changes_jobs else f"stack {stack}"
         self._events = EventLog(folder / "events.json")
@@ -135,7 +135,7 @@ class FoldedOutput:
         self._last_shown = ("", "")
         self._last_severity = ""
         self.diagnostics = ""
-        """Text of its error diagnostics."""
+        """Text of Pulumi's error diagnostics."""
 
     def __enter__(self) -> FoldedOutput:
         self.file = self.log.open("a", encoding="utf-8")
@@ -147,7 +147,7 @@ class FoldedOutput:
         self.file.close()
 
     def poll(self, is_stopping: bool) -> None:
-        """Show new diagnostics and the running operations. While Pulumi stops, other lines show what it waits for."""
+        """Show new diagnostics, and the running operations unless Pulumi is stopping: then `run_child` shows them."""
         for event in self._events.read():
             self._read(event)
         now = time.monotonic()
@@ -168,7 +168,7 @@ class FoldedOutput:
     def end(self, status: int, *, is_partial: bool = False, is_explained: bool = False) -> None:
         """Show the counts, and the end of the log if Pulumi failed for a reason that the caller does not explain.
 
-        `is_partial` says that a signal stopped Pulumi before its end. Pulumi 3.274.1 may then still return 0.
+        `is_partial` is True if a signal stopped Pulumi before its end. Pulumi 3.274.1 may then still return 0.
         """
         self.poll(True)
         self._line.clear()
@@ -234,12 +234,12 @@ class FoldedOutput:
         self._line.print("\n".join(map(self._wrapped, lines) if self._line.is_shown else lines))
 
     def _wrapped(self, text: str) -> str:
-        """Return an indented line, on a terminal in lines that fit."""
+        """Wrap an indented line if the output is a terminal."""
         width = shutil.get_terminal_size().columns - 1 if self._line.is_shown else len(text)
         return "\n".join(wrap_line(text, width)).replace(UNBROKEN_BLANK, " ")
 
     def _progress(self, now: float) -> str:
-        """Return the running operations, the longest first, and the number of finished ones."""
+        """Return the running operations, the longest first, and the number of finished operations."""
         texts = [
             f"{RUNNING_WORDS.get(operation, operation)} {_label(urn)} ({format_duration(now - begun)})"
             for urn, (operation, begun) in self._running.items()
@@ -285,7 +285,7 @@ def reported_errors(output: str) -> str:
 
 
 def short_path(path: Path) -> str:
-    """Return a path relative to the working directory, or unchanged if it is not below that."""
+    """Return a path relative to the working directory; unchanged for a path outside of it."""
     here = Path.cwd()
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
@@ -322,7 +322,7 @@ def _changed_files(metadata: Mapping[str, Any]) -> str:
 
 
 def _counts_text(counts: Counter[str]) -> str:
-    """Return counts by kind, most frequent first: `3 ServiceAccount, 1 Job`. No line breaks between both."""
+    """Return counts by kind, most frequent first: `3 ServiceAccount, 1 Job`. No line breaks after a count."""
     found = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
     return ", ".join(PLAIN_NAMES.get(kind) or f"{count}{UNBROKEN_BLANK}{kind}" for kind, count in found)
 

@@ -36,9 +36,9 @@ from stack.config import StackConfig, load_file
 REPORT_FILE = "report.html"
 MAX_FAILED_HOSTS = 64
 """Maximum number of failed hosts whose last lines a report reads."""
-TROUBLES = frozenset({"failure", "preemption", "restart"})
+TROUBLE_KINDS = frozenset({"failure", "preemption", "restart"})
 """Kinds of moments that a report lists with their reasons."""
-LIFE = frozenset({"start", "resume", "checkpoint", "restart", "done"})
+LIFE_EVENTS = frozenset({"start", "resume", "checkpoint", "restart", "done"})
 """Names of events that mark the progress of a run. A report draws curves of all other events."""
 
 RANK_NAME = re.compile(r"rank-(\d+)(\.jsonl)?")
@@ -57,7 +57,7 @@ class JobReport:
     record: Mapping[str, Any]
     """Run record with the result, the hours and the price."""
     settings: str
-    """The job's settings as YAML."""
+    """Settings of the job as YAML."""
     prices: Mapping[str, float] = field(default_factory=dict)
     """US dollars an hour of each part of the platform."""
     events: list[Event] = field(default_factory=list)
@@ -73,10 +73,10 @@ class JobReport:
     end: Sequence[str] = ()
     """End of each rank of a failed job, and the last lines of the rank that failed first."""
     newest_checkpoint: str = ""
-    """Path or URL of the newest checkpoint; of the checkpoints' folder if their names do not show which one is newest;
+    """Path or URL of the newest checkpoint, or of the folder of checkpoints if their names do not show the newest;
     empty if no checkpoint is known."""
     fresh_start: str = ""
-    """Time of the last `rerun --fresh`; empty if there was none or the job then had no curves."""
+    """Time of the last `rerun --fresh`; empty if there was none, or if it found no curves to move."""
     written: str = ""
     until: float | None = None
     """Time when the job ended, in seconds since 1970. If None, use the time of its last event."""
@@ -175,12 +175,12 @@ def events_of_log(lines: Iterable[tuple[str, str]]) -> list[Event]:
 
 
 def event_of_line(stamp: str, text: str) -> Event | None:
-    """Return the event in a line of a log, as the metrics have it; None for other text."""
+    """Return the event in a line of a log, in the form of the metrics; None for other text."""
     event = parse_event(text)
     if event is None:
         return None
     values = {key: found for key, value in event.fields.items() if (found := _number(value)) is not None}
-    if event.name not in LIFE and event.global_step:
+    if event.name not in LIFE_EVENTS and event.global_step:
         values["global_step"] = event.global_step[0]
         if event.global_step[1]:
             values["global_steps"] = event.global_step[1]
@@ -241,7 +241,7 @@ def _settings(config: StackConfig, job: str) -> str:
 
 
 def _metrics(bucket: Bucket, folder: str) -> tuple[list[Event], dict[int, Event]]:
-    """Return rank 0's events and each rank's last one in a job's folder; none if this machine cannot read it."""
+    """Return rank 0's events and each rank's last event from a job's folder; empty if it cannot be read here."""
     if bucket.problem or "metrics" not in bucket.names(folder):
         return [], {}
     if bucket.is_cluster_local:
@@ -253,7 +253,7 @@ def _metrics(bucket: Bucket, folder: str) -> tuple[list[Event], dict[int, Event]
 
 
 def newest_checkpoint(bucket: Bucket, folder: str) -> str:
-    """Return the place of the newest checkpoint in a folder of the bucket, or the folder of a script's checkpoints."""
+    """Return the path or URL of the newest checkpoint in a folder of the bucket, or of a script's whole folder."""
     if bucket.problem or not bucket.names(folder):
         return ""
     name = bucket.newest_checkpoint(folder)
@@ -268,12 +268,12 @@ def known_restarts(pods: Sequence[PodState], events: Iterable[Event]) -> int:
 
 def known_troubles(pods: Sequence[PodState], events: Iterable[Event]) -> list[tuple[float, str]]:
     """Return time and reason of the restarts and failures in the states of pods and in the launcher's lines."""
-    # Import late: this module imports the page of a report, which imports this one.
+    # Import late: `document` imports the page of a report, which imports this module.
     from commands.dashboard.document import moments
 
     restarts = [event for event in events if event["event"] == "restart"]
     found = moments(pods, latest_by_place(pods), restarts)
-    return [(float(moment), str(text)) for moment, kind, text in found if kind in TROUBLES]
+    return [(float(moment), str(text)) for moment, kind, text in found if kind in TROUBLE_KINDS]
 
 
 def failed_end(cluster: Cluster, state: JobState, pods: Sequence[PodState]) -> list[str]:
@@ -330,7 +330,7 @@ def report(job: str, output: Path | None, *, as_json: bool) -> int:
     advice = "open it in a browser"
     if output is None and bucket.is_cluster_local:
         down = make_command("down", STACK=stack)
-        advice += f"; {down} deletes it with the bucket, `--output FILE` writes one that stays"
+        advice += f"; {down} deletes the page with the bucket, `--output FILE` writes it elsewhere"
     print(f"{file.resolve()}: {file.stat().st_size:,} bytes; {advice}")
     return 0
 

@@ -1,4 +1,4 @@
-"""The HTML page of a job's report. It loads nothing from a network. Pure."""
+"""HTML page of a job's report, which loads nothing from a network. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from commands.html import Bar, Series, clock, curves, document, number, rank_grid, table, time_line
 from commands.report import JobReport
-from commands.run_times import MEANINGS, SLOW, goodput, saved_step, speeds, without_short
+from commands.run_times import MEANINGS, STRAGGLER_SPEED, goodput, saved_step, speeds, without_short
 from settings.text import counted
 
 CHARTS = (
@@ -35,11 +35,11 @@ RECORD_ROWS = {
     "pools": "pools",
     "checkpoints": "checkpoints in the bucket",
 }
-NO_CURVES = (
+NO_CURVES_TEXT = (
     "The job has written no metrics and printed no event. A script gets curves if rank 0 prints lines such as "
     "<code>train step=12 loss=0.35</code>; the page <i>My script</i> of the documentation lists them."
 )
-STOPPED = (
+STOPPED_TEXT = (
     "The job is stopped. Its log was deleted with its pods, and it wrote no metrics. A script that also appends its "
     "steps to a file in the bucket keeps them; see the page <i>My script</i> of the documentation."
 )
@@ -113,7 +113,7 @@ def page(report: JobReport) -> str:
         reason=reason,
         end=f'<pre class="log">{escape(chr(10).join(report.end))}</pre>' if report.end else "",
         fresh=f"<p>{fresh_text(report.fresh_start)}</p>" if report.fresh_start else "",
-        charts="".join(_charts(report)) or f"<p>{STOPPED if is_unknown else NO_CURVES}</p>",
+        charts="".join(_charts(report)) or f"<p>{STOPPED_TEXT if is_unknown else NO_CURVES_TEXT}</p>",
         line=_time_line(report) or f"<p>The attempts are unknown: the job {why}.</p>",
         troubles=_troubles(report),
         goodput=_goodput(report),
@@ -139,7 +139,7 @@ def _span(report: JobReport) -> str:
 
 
 def _plain_time(stamp: str) -> str:
-    """Return a time of Kubernetes, such as `2026-11-27T16:23:50Z`, as the rest of the page has it."""
+    """Return a Kubernetes time, such as `2026-11-27T16:23:50Z`, in the format of the page."""
     return stamp.replace("T", " ").replace("Z", " UTC")
 
 
@@ -259,7 +259,7 @@ def _ranks(report: JobReport) -> str:
     colours, texts = [], []
     for rank in range(count):
         state, speed = report.rank_states.get(rank, ""), found.get(rank)
-        is_slow = speed is not None and speed < SLOW and state != "failed"
+        is_slow = speed is not None and speed < STRAGGLER_SPEED and state != "failed"
         colours.append("var(--slow)" if is_slow else RANK_COLOURS.get(state, "var(--waiting)"))
         step = report.ranks.get(rank, {}).get("global_step")
         words = [
@@ -269,7 +269,7 @@ def _ranks(report: JobReport) -> str:
             "" if speed is None else f"{100 * speed:.0f} % of the median speed",
         ]
         texts.append(", ".join(filter(None, words)))
-    rows = "".join(f"<tr><td>{escape(texts[rank])}</td></tr>" for rank in found if found[rank] < SLOW)
+    rows = "".join(f"<tr><td>{escape(texts[rank])}</td></tr>" for rank in found if found[rank] < STRAGGLER_SPEED)
     names = {"var(--a)": "running", "var(--training)": "ended", "var(--lost)": "failed"}
     names |= {"var(--slow)": "slow", "var(--waiting)": "not running"}
     legend = "".join(

@@ -1,4 +1,4 @@
-"""Time of a run by cause, from rank 0's events, and the speed of each rank compared with the others. Pure."""
+"""Time of a run by cause, from rank 0's events, and the speed of each rank compared with the median. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAX_MARKS = 4096
 """Maximum number of marks. Above it, RunTimes drops every second mark. Marks show how much a restart lost."""
 MAX_SPANS = 4096
 """Maximum number of spans. Above it, RunTimes merges the shortest spans into the spans before them."""
-SLOW = 1 / 1.5
+STRAGGLER_SPEED = 1 / 1.5
 """Speed below which a rank is a straggler, as in the trainer's watchdog."""
 
 Event = Mapping[str, Any]
@@ -64,7 +64,7 @@ class RunTimes:
         self.created: float | None = None
         """Creation time of the job. The first wait begins then if the time of the job's first start is unknown."""
         self.uncertain_gaps = 0
-        """Number of gaps between attempts that may be a stop or a restart: Kubernetes has only the newest start."""
+        """Number of gaps between attempts that may be a stop or a restart: Kubernetes reports only the newest start."""
         self.totals = dict.fromkeys(CAUSES, 0.0)
         self._spans: list[Span] = []
         self._marks: list[_Mark] = []
@@ -288,7 +288,7 @@ def _is_number(value: Any) -> bool:
 
 
 def seconds_per_unit(event: Event) -> float | None:
-    """Return a rank's own seconds per sample or token. All ranks take equal steps: a slow one waits least."""
+    """Return a rank's own seconds per sample or token, without the time that it waits for other ranks."""
     rate, waited = event.get("rate"), event.get("all_reduce")
     if not isinstance(rate, int | float) or rate <= 0:
         return None

@@ -1,8 +1,8 @@
 """`make shell`: the user's shell with the stack's python, pulumi, kubectl and namespace.
 
 The user's own startup files run first, and may change PATH, KUBECONFIG and aliases. The startup files of this module
-then set the stack's values. bash and zsh restore the order of PATH before each prompt, because PROMPT_COMMAND may
-change it.
+then set the stack's values. bash and zsh restore the order of PATH before each prompt, because the user's
+PROMPT_COMMAND may change the order.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _zsh_file(name: str, own: str, folder: Path) -> str:
 
 
 def context_file(files: list[str], context: str | None, namespace: str) -> str | None:
-    """Return a kubeconfig with one context of `files`, by default the first current one; None if none has it."""
+    """Return a kubeconfig with one context of `files`, by default the first current context; None if it is missing."""
     contents = [content for file in files if (content := _kubeconfig(Path(file)))]
     name = context or next((each["current-context"] for each in contents if each.get("current-context")), None)
     found = (each for content in contents for each in content.get("contexts") or [] if each["name"] == name)
@@ -130,7 +130,7 @@ def main() -> None:
     if kubeconfig:
         namespace, context = str(found.get("namespace") or "default"), found.get("context")
         environment["KUBECONFIG"] = with_namespace(kubeconfig, context, namespace, folder / "kubeconfig")
-        where = f"kubectl uses its namespace {namespace}"
+        where = f"kubectl uses namespace {namespace}"
     shell = environment.get("SHELL") or "/bin/sh"
     words, more = start_files(shell, folder, environment, os.environ)
     print(f"shell of stack {stack}: python and pulumi are the stack's, {where}; `exit` leaves the shell", flush=True)
@@ -142,7 +142,7 @@ def main() -> None:
 
 
 def with_namespace(kubeconfig: str, context: str | None, namespace: str, file: Path) -> str:
-    """Return the value of $KUBECONFIG with the context in `file` first, because kubectl takes it from the first file:
+    """Return $KUBECONFIG with `file` first, because kubectl uses the current context of the first file:
     https://kubernetes.io/docs/concepts/configuration/organize-cluster-access-kubeconfig/#merging-kubeconfig-files"""
     text = context_file(kubeconfig.split(os.pathsep), context, namespace)
     if text is None:

@@ -54,7 +54,7 @@ from infra.make_command import make_command
 from setup.pulumi_cli import has_cli
 
 BACKEND_VARIABLE = "PULUMI_BACKEND_URL"
-"""Variable that names a shared backend, whose stacks may need `pulumi` before set-up has run here."""
+"""Variable that names a shared backend. Its stacks may need `pulumi` before set-up has run on this machine."""
 SALT_KEY = b"encryptionsalt:"
 CHANGING_COMMANDS = ("up", "destroy", "refresh")
 """Pulumi commands that change resources."""
@@ -103,7 +103,7 @@ def pulumi(*words: str, quiet: bool = False) -> str:
                 output.end(done.status, is_partial=is_partial, is_explained=bool(full_disk))
             detail, diagnostics = f"; all of its output is in {short_path(output.log)}", output.diagnostics
         else:
-            # `run_child` gives Pulumi no terminal as input, so that it prints plain lines without this option.
+            # Without this option, Pulumi prints no colours, because `run_child` gives it no terminal as input.
             has_colours = not quiet and sys.stdout.isatty() and "NO_COLOR" not in os.environ
             done = run(["--color", "always"] if has_colours else [], quiet=quiet)
             reason = done.stderr.strip() or reported_errors(done.stdout)
@@ -187,19 +187,19 @@ def _state_files(stack: str) -> StateFiles | None:
 
 
 def _pending(stack: str) -> list[str]:
-    """Return the operations that Pulumi is running, as far as this machine can read the state."""
+    """Return the operations that Pulumi is running; empty if this machine cannot read the state."""
     files = _state_files(stack)
     return files.pending_operations() if files else []
 
 
 def _is_destroyed(stack: str) -> bool:
-    """Return True if the stack has no more resources, as far as this machine can read the state."""
+    """Return True if the stack has no more resources; False if this machine cannot read the state."""
     files = _state_files(stack)
     return files is not None and files.is_destroyed
 
 
 def _raise_interrupted(words: Sequence[str], stack: str, done: Child) -> None:
-    """Raise Interrupted with the state in which a signal left the stack and the command that continues."""
+    """Raise Interrupted with the state of the stack after a signal and the command that continues."""
     if words[0] not in CHANGING_COMMANDS:
         raise KeyboardInterrupt
     up, down = make_command("up", STACK=stack), make_command("down", STACK=stack)
@@ -210,14 +210,14 @@ def _raise_interrupted(words: Sequence[str], stack: str, done: Child) -> None:
     if done.status < 0:
         end_orphans(run_mark(PROJECT, stack))
         raise Interrupted(
-            f"`pulumi` was killed and may have left its lock and unfinished operations of stack {stack}; {again}: both "
-            "clear the lock and check the operations first"
+            f"`pulumi` was killed and may have left its lock and unfinished operations of stack {stack}; {again}; both "
+            "commands first clear the lock and check the operations"
         )
     if pending:
         names = ", ".join(pending)
-        raise Interrupted(f"stack {stack} has unfinished operations ({names}); {again}: both check them first")
+        raise Interrupted(f"stack {stack} has unfinished operations ({names}); {again}; both check them first")
     if done.is_abandoned and _state_files(stack) is None:
-        raise Interrupted(f"stack {stack} may have unfinished operations; {again}: both check them first")
+        raise Interrupted(f"stack {stack} may have unfinished operations; {again}; both check them first")
     if words[0] == "destroy" and _is_destroyed(stack):
         raise Interrupted(f"all resources of stack {stack} are deleted; {down} finishes the rest")
     raise Interrupted(f"the state of stack {stack} is complete; {again}")
@@ -225,7 +225,7 @@ def _raise_interrupted(words: Sequence[str], stack: str, done: Child) -> None:
 
 @contextmanager
 def settings_without_salt(folder: Path | None = None) -> Iterator[None]:
-    """Keep `encryptionsalt` out of settings files that had none. A salt fits the state of only one checkout.
+    """Keep `encryptionsalt` out of settings files that had none. A salt belongs to the state of only one checkout.
 
     The files are in `folder`, by default the project. Pulumi writes numbers as text when it adds the salt. Restore a
     file whose settings are unchanged. Delete a new file that has only the salt.
@@ -293,13 +293,13 @@ def explain_passphrase(stack: str) -> str:
     if salt := _unknown_salt(stack):
         return (
             f"Pulumi.{stack}.yaml: its `{salt}` belongs to another checkout or passphrase; "
-            "set PULUMI_CONFIG_PASSPHRASE to the one of that stack, or remove that line and every `secure:` value"
+            "set PULUMI_CONFIG_PASSPHRASE to that stack's passphrase, or remove that line and every `secure:` value"
         )
     why = f"not the passphrase of stack {stack}, so no resource was changed"
     lost = "docs/troubleshooting.md says how to remove the stack without it"
     if "PULUMI_CONFIG_PASSPHRASE" in os.environ:
         default = f", or unset it to use {file}" if (file := passphrase_file()).exists() else ""
-        return f"PULUMI_CONFIG_PASSPHRASE: {why}; set it to the one that created the stack{default}; {lost}"
+        return f"PULUMI_CONFIG_PASSPHRASE: {why}; set it to the passphrase that created the stack{default}; {lost}"
     file = Path(os.environ.get("PULUMI_CONFIG_PASSPHRASE_FILE") or passphrase_file())
     problem = why if file.exists() else f"no such file; it has the passphrase of stack {stack}; no resource was changed"
     return f"{file}: {problem}; restore it, or set PULUMI_CONFIG_PASSPHRASE to its former content; {lost}"

@@ -138,7 +138,7 @@ class StateFiles:
         state = self.path
         if not self.is_broken:
             return done
-        # The names of these copies, from the ends of earlier commands, hold the time in nanoseconds.
+        # Pulumi makes these copies at the end of each command. Their names contain the time in nanoseconds.
         folder = self.folder / ".pulumi" / "backups" / self.project / self.stack
         copies = [backup, *sorted(folder.glob(f"*{JSON_SUFFIX}"), reverse=True)]
         copy = next((each for each in copies if _is_state(each)), None)
@@ -174,7 +174,7 @@ class StateFiles:
             return []
 
     def outputs(self) -> dict[str, Any]:
-        """Return the outputs without secrets, read without Pulumi; empty if it is not up or its state is unreadable."""
+        """Return the outputs without secrets, read without Pulumi; empty if the stack is not up or is unreadable."""
         try:
             resources = _content(self.path)["checkpoint"]["latest"]["resources"]
             found = next(each for each in resources if each["type"] == STACK_TYPE).get("outputs") or {}
@@ -203,7 +203,7 @@ class StateFiles:
 
     @property
     def path(self) -> Path:
-        """The stack's state."""
+        """Path of the stack's state."""
         return self._stacks / f"{self.stack}{JSON_SUFFIX}"
 
 
@@ -249,7 +249,7 @@ def _is_state(file: Path) -> bool:
 
 
 def _has_types(found: Mapping[str, Any], types: Mapping[str, type]) -> bool:
-    """Return True if each value that is there has its type. Go reads null as the empty value of every type."""
+    """Return True if each present value has its type. Go reads null as the empty value of every type."""
     return all(found.get(key) is None or isinstance(found[key], each) for key, each in types.items())
 
 
@@ -270,7 +270,7 @@ def end_orphans(mark: str) -> int:
 
 
 def orphans_of(mark: str) -> list[int]:
-    """Return the processes with the mark but no living `pulumi` with it as an ancestor, without the local cluster."""
+    """Return the processes with the mark, outside the local cluster, without a living `pulumi` with it above them."""
     marked = dict[int, tuple[str, int]]()
     for pid in (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()):
         if leftovers.environment_value(pid, RUN_VARIABLE) != mark:
@@ -306,7 +306,7 @@ def _wait(is_done: Callable[[], bool], seconds: float) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class LockOwner:
-    """The process that created one of Pulumi's locks."""
+    """Process that created one of Pulumi's locks."""
 
     user: str
     host: str
@@ -334,7 +334,7 @@ class LockOwner:
 
 
 def free_locks(folder: Path, project: str, stack: str, mark: str, *, is_shared: bool) -> list[str]:
-    """Remove dead owners' locks, while holding this checkout's. Return a sentence for each. Raises StackBusy."""
+    """Remove the locks of dead owners. Needs this checkout's lock. Return a sentence for each. Raises StackBusy."""
     done = []
     for lock in sorted((folder / ".pulumi" / "locks" / "organization" / project / stack).glob("*.json")):
         owner = _lock_owner(lock)
@@ -406,7 +406,7 @@ def _cancel_command(stack: str) -> str:
 
 @contextmanager
 def only_command(stack: str, command: str) -> Iterator[None]:
-    """Hold this checkout's lock of a stack, which the kernel frees. Raises StackBusy while another command has it."""
+    """Hold this checkout's lock of a stack in this block. Raises StackBusy. The kernel frees a dead process's lock."""
     path = STATE / "locks" / stack
     path.parent.mkdir(parents=True, exist_ok=True)
     # Mode "a" does not empty the file of a holder.
@@ -436,7 +436,7 @@ def _acquire(lock: TextIO, stack: str) -> None:
 
 
 def lock_holder(stack: str) -> str:
-    """Return which command holds this checkout's lock of a stack, since when; empty if none does."""
+    """Return the command that holds this checkout's lock of a stack, and its start; empty for none."""
     path = STATE / "locks" / stack
     try:
         with path.open(encoding="utf-8") as lock:

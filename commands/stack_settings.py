@@ -1,4 +1,4 @@
-"""Settings of a stack: write the first ones from a few answers, show them with their defaults, and store a value."""
+"""Settings of a stack: write the first settings from a few answers, show them with defaults, and store a value."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ HOST_RESOURCES = {"cpu": 6, "memory": "20Gi"}
 
 
 class InvalidSetting(CommandError):
-    """The answers do not describe a stack, the key is missing, or the value would make valid settings invalid."""
+    """Answers that describe no stack, a missing key, or a value that would make valid settings invalid."""
 
     status = ExitStatus.USAGE
 
@@ -113,7 +113,7 @@ REQUIREMENTS = "requirements.txt"
 
 
 def collect(given: Mapping[str, str | int | None], folder: Path, ask: Ask) -> Answers:
-    """Return the answers, from the options in `given` or by asking, again after a wrong one. Raises InvalidSetting."""
+    """Return the answers from the options in `given`, else by asking, again if one is wrong. Raises InvalidSetting."""
 
     def answer(name: str, question: str, default: str, problem_of: Callable[[str], str]) -> str:
         value = given.get(name)
@@ -154,7 +154,7 @@ def collect(given: Mapping[str, str | int | None], folder: Path, ask: Ask) -> An
         lambda text: (
             ""
             if text in listed
-            else f"`init` writes pools of {', '.join(listed)}; write one of them, and change the pool in the file "
+            else f"must be one of {', '.join(listed)}; write one, and change the pool in the file "
             "afterwards (docs/config.md)"
         ),
     )
@@ -215,10 +215,10 @@ def job_name(program: str) -> str:
 def init(folder: Path, stack: str, given: Mapping[str, str | int | None]) -> int:
     """Write `Pulumi.<stack>.yaml` into a folder and print the next commands. Raises InvalidSetting."""
     if not STACK_NAME.fullmatch(stack):
-        raise InvalidSetting(f"--stack {stack}: must have at most 32 lower-case letters, digits and '-'")
+        raise InvalidSetting(f"--stack {stack}: must be 1 to 32 lower-case letters, digits and '-'; write another name")
     file = folder / f"Pulumi.{stack}.yaml"
     if file.exists():
-        raise InvalidSetting(f"{file} already exists; choose another name with `--stack NAME`, or edit that file")
+        raise InvalidSetting(f"{file}: already exists; name another stack with `--stack NAME`, or edit that file")
     answers = collect(given, folder, ask_at_terminal)
     if answers.program.endswith(".py") and (folder / REQUIREMENTS).is_file():
         answers = replace(answers, requirements=REQUIREMENTS)
@@ -228,7 +228,7 @@ def init(folder: Path, stack: str, given: Mapping[str, str | int | None]) -> int
     file.write_text(text + yaml.safe_dump(found, sort_keys=False, default_flow_style=False), encoding="utf-8")
     if problem := check(file):
         file.unlink()
-        raise InvalidSetting(f"{file.name} is not written, because these answers give an invalid stack:\n{problem}")
+        raise InvalidSetting(f"{file.name}: was not written, because the answers give an invalid stack:\n{problem}")
     print(f"wrote {file}")
     for line in next_lines(stack, found["config"]["trainyard:platform"]["kind"]):
         print(line)

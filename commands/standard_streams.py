@@ -1,4 +1,4 @@
-"""Standard input, output and errors of a command: closed ones, full disks, and text that the output cannot encode."""
+"""Standard streams of a command: closed streams, full disks, and text that the output cannot encode."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class OutputError(CommandError):
-    """Standard output cannot be written."""
+    """Failed write to standard output."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"the output cannot be written: {reason}")
@@ -26,7 +26,7 @@ class _Output(io.FileIO):
     def write(self, data: ReadableBuffer, /) -> int:
         """Write data. Return the number of bytes."""
         if not memoryview(data).nbytes:
-            # click tests a stream with an empty text, and hides the error.
+            # click writes an empty text to test a stream, and hides the error.
             return 0
         try:
             return super().write(data)
@@ -39,7 +39,7 @@ class _Output(io.FileIO):
 
 def prepare() -> None:
     """Replace characters that the output cannot encode, and replace closed streams. Raises OutputError."""
-    # A closed stream is None. The lowest free descriptor is that of the stream.
+    # A closed stream is None. `open` takes the lowest free descriptor, which is the stream's own.
     if sys.stdin is None:
         sys.stdin = open(os.devnull)  # noqa: SIM115, PTH123  # stays open until the process ends
     is_closed = sys.stdout is None
@@ -52,7 +52,7 @@ def prepare() -> None:
     if isinstance(sys.stderr, io.TextIOWrapper):
         sys.stderr.reconfigure(errors="replace")
     old = sys.stdout
-    # A test replaces standard output by another file.
+    # A test replaces standard output with another file.
     if not isinstance(old, io.TextIOWrapper) or not isinstance(getattr(old.buffer, "raw", old.buffer), io.FileIO):
         return
     if old.fileno() != OUTPUT or isinstance(getattr(old.buffer, "raw", old.buffer), _Output):

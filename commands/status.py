@@ -134,7 +134,7 @@ def take_snapshot(cluster: Cluster, names: Sequence[str]) -> Snapshot:
 
 
 def read_notes(cluster: Cluster, job: JobState, pods: list[PodState]) -> dict[str, str]:
-    """Return the last warning for objects that wait without a reason, and the exit codes of replaced pods."""
+    """Return the last warning for objects that wait without a known reason, and the exit codes of replaced pods."""
     waiting = [pod.uid for pod in pods if pod.state in ("pending", "creating") and not pod.reason]
     if not pods and job.uid:
         waiting.append(job.uid)
@@ -162,7 +162,7 @@ def _progress(cluster: Cluster, pod: PodState, notes: dict[str, str]) -> Progres
 def job_rows(
     job: JobState, pods: Sequence[PodState], progress: dict[str, Progress], notes: dict[str, str]
 ) -> list[Row]:
-    """Return a row for each host of a job, or one without hosts. The keys of `progress` and `notes` are uids."""
+    """Return a row for each host of a job, or one row without a host. The keys of `progress` and `notes` are uids."""
     current = latest_by_place(pods)
     reason = job.reason or notes.get(job.uid, "")
     if job.state == "suspended":
@@ -281,7 +281,7 @@ def with_status(command: Callable[[], int], *, as_json: bool, removes_stack: boo
     """Run a command and return its exit status.
 
     With `as_json`, send its output and that of its child processes to stderr. Then print the state of the stack to
-    stdout. After a success of a command that `removes_stack`, a stack that is not up is not a problem.
+    stdout. After the success of a command that `removes_stack`, do not report that the stack is not up as a problem.
     """
     if not as_json:
         return command()
@@ -297,7 +297,7 @@ def with_status(command: Callable[[], int], *, as_json: bool, removes_stack: boo
     try:
         state = document(read_snapshot())
     except UnknownStack as error:
-        state = document(str(error))  # The command has printed it.
+        state = document(str(error))  # The command has printed the error.
     if removes_stack and status == 0:
         state.pop("problem", None)
     print(json.dumps(state, indent=2))

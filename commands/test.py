@@ -1,6 +1,6 @@
 """`make test` runs pytest: on one core for named files, else on several. `make coverage` measures each lane.
 
-pytest gets all other arguments. tests/lanes.py defines the options that select tests.
+pytest gets all arguments except `--coverage`. tests/lanes.py defines the options that select tests.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def main() -> int:
 
 
 def run_pytest(options: list[str], environment: Mapping[str, str], *, module: tuple[str, ...] = ("pytest",)) -> int:
-    """Run pytest and return its exit status. Then stop the clusters that interrupted tests have left running.
+    """Run pytest, then stop the clusters that interrupted tests have left running. Return pytest's exit status.
 
     xdist gives a worker 10 seconds after Ctrl-C, which is too short to remove a cluster.
     """

@@ -36,7 +36,7 @@ from setup.steps import steps
 from stack import config as stack_config
 
 _REQUIREMENTS_ERROR = re.compile(r"(^|\s)requirements: ")
-"""Beginning of an installer's error (images/layer/install.py)."""
+"""Beginning of an error of images/layer/install.py, which installs a job's packages."""
 
 
 def main(*, is_confirmed: bool = False) -> int:
@@ -80,7 +80,7 @@ def set_up(config: stack_config.StackConfig) -> int:
     options += [f"--operator={name}" for name in sorted(config.operators)]
     if config.cloud.nodes_here:
         options += [f"--own-image={name}" for name in sorted(config.builtin_images - {TRAINER})]
-    closing = f"set-up keeps what it has finished, and nothing of the stack has changed; {make_command('up')} continues"
+    closing = f"set-up keeps its finished steps, and the stack is unchanged; {make_command('up')} continues from there"
     return run_set_up([sys.executable, "-m", "setup", *options], closing)
 
 
@@ -119,7 +119,7 @@ def bring_up(stack: str, config: stack_config.StackConfig, ask: Callable[[], Non
 
 @contextmanager
 def naming_requirements(config: stack_config.StackConfig, again: str) -> Iterator[None]:
-    """If an update fails because of a requirements file, raise an error that names the file. `again` is the command."""
+    """Raise an error that names the requirements file if it makes the update fail. `again` is the command to repeat."""
     try:
         yield
     except PulumiFailed as error:
@@ -161,7 +161,7 @@ def remove_lost_cluster(stack: str) -> bool:
 
 
 def print_outputs(found: dict[str, object]) -> None:
-    """Show the stack's outputs, one a line. Leave out empty ones."""
+    """Print the stack's outputs that are not empty."""
     print("\nOutputs of the stack:", *_lines(found, indent="  "), sep="\n")
 
 

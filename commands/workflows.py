@@ -25,7 +25,7 @@ PROGRAM_PATHS = (
 )
 """Prefixes of the paths that every stack depends on. A test compares them with the modules that the program loads."""
 JOB_PAGES = PurePosixPath("docs/recipes")
-"""Folder of the example pages that a stack's `jobs` may name."""
+"""Folder of the pages with examples that a stack's `jobs` may name."""
 _STACK = re.compile(r"Pulumi\.([\w-]+)\.yaml")
 
 
@@ -43,7 +43,7 @@ def is_named(path: str, text: str) -> bool:
 
 
 def affected(changed: Iterable[str], stacks: Mapping[str, str]) -> list[str]:
-    """Return the stacks that depend on a changed path. `stacks` has each stack's name and the text of its file."""
+    """Return the stacks that depend on a changed path. `stacks` maps the name of each stack to the text of its file."""
     paths = list(changed)
     if any(map(is_program, paths)):
         return sorted(stacks)
@@ -64,7 +64,7 @@ def changed_paths(revisions: str) -> list[str]:
 
 
 def first_up(history: Iterable[Mapping[str, Any]]) -> datetime | None:
-    """Return the start of the first `up` since the last good `destroy`, from a history that begins with the newest."""
+    """Return the start of the first `up` since the last successful `destroy`, from a history with the newest first."""
     begun = None
     for each in history:
         if each["kind"] == "destroy" and each["result"] == "succeeded":
@@ -75,7 +75,7 @@ def first_up(history: Iterable[Mapping[str, Any]]) -> datetime | None:
 
 
 def is_expired(begun: datetime | None, ttl_hours: float | None, now: datetime) -> bool:
-    """Return True if a stack that is up since `begun` has outlived its ttl. A stack without a ttl never expires."""
+    """Return True if a stack that is up since `begun` has outlived `ttl_hours`. Without a ttl, it never expires."""
     return begun is not None and ttl_hours is not None and now - begun > timedelta(hours=ttl_hours)
 
 

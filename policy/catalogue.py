@@ -187,7 +187,7 @@ CLOUD_RULES = (
         "no-wildcards",
         ("aws:iam/policy:Policy", "aws:iam/rolePolicy:RolePolicy"),
         _wildcards,
-        "A wildcard also grants unintended actions and those that AWS adds later.",
+        "A wildcard also grants unintended actions and actions that AWS adds later.",
         "https://docs.aws.amazon.com/IAM/latest/UserGuide/best-practices.html#grant-least-privilege",
     ),
     Rule(
@@ -386,11 +386,10 @@ def _rule_name(value: str) -> str:
 
 
 RuleName = Annotated[str, AfterValidator(_rule_name)]
-"""Name of a rule."""
 
 
 class ExceptionConfig(Section):
-    """Exception of one resource from one rule."""
+    """Resource that may break one rule."""
 
     rule: RuleName = Field(examples=["images-by-digest"])
     """Name of the rule."""

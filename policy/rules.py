@@ -1,4 +1,4 @@
-"""Rule: requirement or recommendation for a resource, as a predicate with a reason and a source.
+"""Rules: requirements and recommendations for resources. Each rule is a predicate with a reason and a source.
 
 `make preview` checks a recorded graph (`findings`). The policy pack runs the same rules in the engine (policy/pack).
 """
@@ -52,7 +52,7 @@ class Rule:
     """Default level. A mandatory finding fails the preview."""
 
     def applies(self, kind: str) -> bool:
-        """Return True if the rule applies to resources of that type."""
+        """Return True if the rule applies to resources of type `kind`."""
         return kind.endswith(self.types)
 
     def problem(self, resource: str, inputs: Inputs) -> Problem | None:
@@ -71,7 +71,7 @@ class Finding:
     resource: str
     """Name of the resource in the program."""
     problem: Problem
-    """Code of the rule, the input and the error."""
+    """Code of the rule, path of the input, and the error."""
     level: Level
     """Level in this stack."""
     excused: str | None
@@ -94,7 +94,7 @@ class Settings:
 
 
 def findings(resources: Iterable[Resource], rules: Iterable[Rule], settings: Settings) -> list[Finding]:
-    """Return the findings, those that fail a preview first. Raises ValueError for an unknown rule in the settings."""
+    """Return the findings, failures of a preview first. Raises ValueError for an unknown rule in the settings."""
     all_rules = tuple(rules)
     names = {rule.name for rule in all_rules}
     names_in_settings = {*settings.levels, *(rule for rule, _ in settings.exceptions)}

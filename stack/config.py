@@ -84,7 +84,7 @@ class StackConfig(Section):
 
     @property
     def cloud(self) -> Cloud:
-        """The Cloud of the platform."""
+        """Cloud of the platform."""
         return cloud_of(self.platform)
 
     @property
@@ -94,12 +94,12 @@ class StackConfig(Section):
 
     @property
     def builtin_images(self) -> frozenset[str]:
-        """Names of the images that Trainyard builds for the jobs, with `trainer` unless no job uses it."""
+        """Names of the images that Trainyard builds for the jobs."""
         return frozenset(name for job in self.jobs for name in job.builtin_images)
 
     @property
     def job_layers(self) -> dict[str, JobLayer]:
-        """Job -> its layer over a builtin image, for jobs with a layer. Raises ValueError for an invalid file."""
+        """Job -> its layer over a builtin image, for each job with a layer. Raises ValueError for an invalid file."""
         layers = {job.name: job_layer(job, self.cloud.built_images) for job in self.jobs}
         return {name: layer for name, layer in layers.items() if layer}
 
@@ -164,7 +164,7 @@ def load_file(path: Path) -> StackConfig:
         # The file of a stack without settings has no `config:` key.
         config = content.get("config", {})
     if not isinstance(config, dict):
-        raise ValueError(f"{path.name}: has no mapping `config:`; start it with `config:` and `  trainyard:platform:`")
+        raise ValueError(f"{path.name}: has no mapping `config:`; write `config:` and below it `  trainyard:platform:`")
     if duplicates := [key for key in config if f"{CONFIG_NAMESPACE}:{key}" in config]:
         key = duplicates[0]
         raise ValueError(f"{path.name}: {key}: duplicate of {CONFIG_NAMESPACE}:{key}; remove one of the two")

@@ -33,11 +33,11 @@ ANCHOR_SOURCE = (
     "llama3_h100_202412_torchtitan.md"
 )
 ANCHOR_RATES = (5605, 6667)
-"""Its tokens a second on each GPU, of the slowest and the fastest setting in 16 bits."""
+"""Tokens a second on each GPU, for the anchor's slowest and fastest settings in 16 bits."""
 
 
 def anchor_shares() -> list[float]:
-    """Return the shares of the GPU's peak (MFU) of both settings, for the operations that the trainer counts."""
+    """Return the model FLOPs utilization (MFU) of both settings of the anchor, with the trainer's count of FLOPs."""
     model = Model(layers=32, width=4096, heads=32, kv_heads=8, hidden=14336, vocabulary=128_256, is_tied=False)
     peak = (GPUS["nvidia-h100-80gb"].teraflops or 0) * 1e12
     return [rate * model.flops_per_token(8192) / peak for rate in ANCHOR_RATES]
@@ -56,7 +56,7 @@ class LanguageEstimate:
     memory_gib: float
     """Estimated memory of each device."""
     memory_parts: str
-    """Uses of that memory."""
+    """Breakdown of that memory by use."""
     memory_limit_gib: float
     """Memory that each device offers."""
     tokens_per_second: tuple[float, float] | None

@@ -19,7 +19,7 @@ Jobs = tuple[JobSpec, ...]
 
 
 def _with_value(jobs: Jobs, problem: Problem) -> Problem:
-    """Return the problem of a job with the value that is at its path."""
+    """Add the value at the problem's path to the problem of a job."""
     index, *keys = problem.path[1:]
     value: object = jobs[int(index)]
     for key in keys:
@@ -87,7 +87,7 @@ def queue_capacity(cloud: Cloud, jobs: Jobs) -> list[PoolCapacity]:
 
 
 def local_capacity_problems(jobs: Jobs, nodes: int, machine: Capacity) -> list[Problem]:
-    """Return a problem for each job too large for a local cluster, else for the first without room next to others."""
+    """Return a problem for each job larger than the local cluster, else for the first that does not fit with others."""
     node = _local_node(jobs, nodes, machine)
     offer = f"the cluster has {counted(nodes, 'node')} of {node}"
     problems = []
@@ -109,8 +109,8 @@ def _concurrency_problems(jobs: Jobs, nodes: int, node: Capacity) -> list[Proble
     """Return a problem for the first pod group that does not fit next to the concurrent pods."""
     groups = _groups(jobs)
     running = [group for group in groups if group.runs]
-    # Queued jobs may wait for each other, so each must fit only next to the running jobs. A suspended job must fit only
-    # by itself.
+    # Queued jobs may wait for each other, so each only needs to fit next to the running jobs. A suspended job only
+    # needs to fit alone.
     concurrent_groups = [running]
     for index, job in enumerate(jobs):
         job_groups = [group for group in groups if group.job == index]

@@ -39,7 +39,7 @@ class SourceState:
 
 @cache
 def source_state(folder: Path = CHECKOUT) -> SourceState:
-    """Return the state of a checkout: new files count unless git ignores them, settings only in the plan's digest."""
+    """Return the state of a checkout, with new files that git does not ignore, but without the stacks' settings."""
     head = _git(folder, "rev-parse", "HEAD").decode().strip()
     if not head:
         return SourceState(commit="unknown", dirty="unknown", diff_digest=None)
@@ -77,7 +77,7 @@ def plan_digest(config: StackConfig, spec: JobSpec) -> str:
 
 
 def _sent(spec: JobSpec) -> dict[str, str]:
-    """Return the digests of the user's files that the job gets, and Trainyard's commit in another project."""
+    """Return the digests of the user's files that the job gets, and Trainyard's commit if the project is elsewhere."""
     found = {}
     if spec.script and user_files.is_in_checkout(spec.script):
         found["script_digest"] = f"sha256:{user_files.read_script(spec.script, project_folder()).digest}"
@@ -112,7 +112,7 @@ def usd_per_hour(estimate: CostEstimate, pools: Mapping[str, tuple[int, int]], s
 
 
 def run_records(config: StackConfig, image_of: Callable[[ImageRef], Any]) -> dict[str, dict[str, Any]]:
-    """Return job -> run record, with the reference of the job's image, which `image_of` returns."""
+    """Return job -> run record, with the image reference that `image_of` returns."""
     pool_nodes, estimate = config.cloud.pool_nodes(), config.cloud.cost_estimate()
     return {
         spec.name: {**run_record(config, spec, pool_nodes, estimate), "image": image_of(config.image_ref(spec))}

@@ -86,12 +86,12 @@ def _derived_name_collisions(jobs: Sequence[JobSpec]) -> Iterator[tuple[int, Pro
 
 def _missing_accelerators(cloud: Cloud, job: JobSpec) -> Iterator[Problem]:
     if job.accelerator and not cloud.has_accelerators:
-        message = "the cluster on this machine has only CPUs; remove it, or run the job on a cloud stack"
+        message = "the cluster on this machine has only CPUs; remove `accelerator`, or run the job on a cloud stack"
         yield Problem("job.accelerator.local", ("accelerator",), message, job.accelerator)
 
 
 def _platform_conflicts(cloud: Cloud, job: JobSpec) -> Iterator[Problem]:
-    """Yield the requirements of a job that its platform does not meet, but another platform may."""
+    """Yield the requirements of a job that its platform does not meet, but that another platform may meet."""
     sources = ImageSources(builds=cloud.built_images, pulls=cloud.pulls_images)
     yield from image_conflicts(job, sources)
     yield from package_conflicts(job, sources)
@@ -105,7 +105,7 @@ def _platform_conflicts(cloud: Cloud, job: JobSpec) -> Iterator[Problem]:
 
 
 def data_source(cloud: Cloud, job: JobSpec) -> DataSource | None:
-    """Return the place of a job's data, or None without `data`. Raises Invalid."""
+    """Return the source of a job's data, or None without `data`. Raises Invalid."""
     if job.data is None:
         return None
     if cloud.nodes_here:
@@ -114,7 +114,7 @@ def data_source(cloud: Cloud, job: JobSpec) -> DataSource | None:
 
 
 def unusable_secrets(jobs: Jobs, secrets: Mapping[str, bool]) -> list[Problem]:
-    """Return a problem, without its value, for each secret that is in plain text or missing from the stack."""
+    """Return a problem, without the secret's value, for each secret in plain text or missing from the stack."""
     problems = []
     for index, job in enumerate(jobs):
         for variable, name in job.secrets.items():
@@ -130,7 +130,7 @@ def unusable_secrets(jobs: Jobs, secrets: Mapping[str, bool]) -> list[Problem]:
     used_names = {name for job in jobs for name in job.secrets.values()}
     for name, is_encrypted in secrets.items():
         if not is_encrypted and name not in used_names:
-            message = f"is in plain text; run {_store_command(name)}, or remove it, because no job uses it"
+            message = f"is in plain text; run {_store_command(name)}, or remove the secret, which no job uses"
             problems.append(Problem("stack.secrets.in_clear", (name,), message, namespace=SECRETS))
     return problems
 
@@ -158,7 +158,7 @@ def protected_despite_ttl(cloud: Cloud, ttl_hours: float | None) -> list[Problem
     """Return a problem if a stack with a time to live is protected against deletion."""
     if ttl_hours is None or not cloud.is_protected:
         return []
-    message = "requires a stack without deletion protection; remove it, or the platform's `deletion_protection`"
+    message = "the stack has deletion protection; remove `ttl_hours`, or the platform's `deletion_protection`"
     return [Problem("stack.ttl_hours.protected", ("ttl_hours",), message, ttl_hours)]
 
 
@@ -200,7 +200,7 @@ def unreadable_scripts(cloud: Cloud, jobs: Jobs) -> list[Problem]:
             for path, text in user_files.read_script(job.script, project_folder()).files.items():
                 if noun := token_kind(text):
                     message = f"{path} contains {noun} in plain text"
-                    raise Invalid("secret", f"{message}; read it from a variable, and write `secrets:` in the job")
+                    raise Invalid("secret", f"{message}; read the secret from a variable of `secrets:` in the job")
             job_layer(job.model_copy(update={"requirements": None}), cloud.built_images)
         except Invalid as error:
             problems.append(Problem(f"job.script.{error.code}", ("jobs", index, "script"), str(error), job.script))

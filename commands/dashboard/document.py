@@ -23,11 +23,11 @@ from commands.monitor.pod_state import (
 )
 from commands.monitor.screen import restart_reason
 from commands.report_page import CHARTS, fresh_text, saved_text
-from commands.run_times import CAUSES, SLOW, RunTimes, goodput, saved_step, speeds, without_short
+from commands.run_times import CAUSES, STRAGGLER_SPEED, RunTimes, goodput, saved_step, speeds, without_short
 from infra.naming import POOL_LABEL
 from settings.text import counted
 
-WANTED = tuple((event, key) for _title, _unit, lines in CHARTS for event, key, _name in lines)
+CURVE_KEYS = tuple((event, key) for _title, _unit, lines in CHARTS for event, key, _name in lines)
 """Event and key of each curve."""
 STATES = ("none", "pending", "creating", "running", "succeeded", "failed", "ending")
 """States of a host, by the numbers in the document. A host in state `none` has no pod."""
@@ -42,7 +42,7 @@ DISRUPTIONS = frozenset(
         "TerminationByKubelet",
     }
 )
-"""Reasons for which Kubernetes itself ends a pod:
+"""Kubernetes' reasons for ending a pod itself:
 https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions"""
 PREEMPTED_CODES = (75, 203)
 """Exit codes of a preempted trainer, without and with the offset of `trainer.launch`."""
@@ -52,14 +52,14 @@ MACHINE_LABEL = "node.kubernetes.io/instance-type"
 MAX_SPANS = 400
 """Maximum number of spans of a time line. Shorter spans are not visible."""
 MAX_MOMENTS = 100
-"""Maximum number of moments of a job on the page, the newest ones."""
+"""Maximum number of moments of a job on the page. The page shows the newest."""
 PEER_FAILED = "ended because another host failed"
 MOMENT_SECONDS = 15.0
 """Seconds within which hosts that fail for the same reason count as one moment."""
 RECENT_SECONDS = 300.0
-"""Seconds for which a rank counts as a straggler after the trainer reports it as slow."""
+"""Seconds that a rank counts as a straggler after the trainer reports it as slow."""
 MAX_ATTENTION = 20
-"""Maximum number of problems, of stragglers and of warnings on the page."""
+"""Maximum number of problems, and of stragglers, and of warnings on the page."""
 NOW_KEYS = (
     "epoch",
     "step",
@@ -79,7 +79,7 @@ NO_POD = {
     "suspended": "no pod: the job is stopped",
     "queued": "no pod before the queue admits the job",
 }
-"""State of a job -> reason why a host has no pod. In other states the pod is yet to come."""
+"""State of a job -> reason why a host has no pod. In other states, the pod does not exist yet."""
 SCRIPT_PAGE = "docs/bring-your-own-script.md"
 """Page of the docs about the lines that a script prints."""
 
@@ -97,7 +97,7 @@ class JobMetrics:
     fresh_start: str = ""
     """Time of the last `rerun --fresh`; empty if unknown."""
     since: float | None = None
-    """Time from which the logs of rank 0 are known; None if all are known."""
+    """Start of the known logs of rank 0; None if all are known."""
     read: float = 1.0
     """Share of the metrics read so far. The first read of a long run takes several refreshes."""
 
@@ -108,13 +108,13 @@ class Observed:
 
     stack: str
     folder: str = ""
-    """Folder of its settings, if that is another project."""
+    """Folder of its settings; empty for this project."""
     namespace: str
     time: float
     """Time of the observation, in seconds since 1970."""
     nodes: Sequence[Object]
     unseen: str = ""
-    """Reason for which the nodes are unknown; empty if they are known."""
+    """Reason why the nodes are unknown; empty if they are known."""
     jobs: Mapping[str, JobState]
     pods: Sequence[PodState]
     metrics: Mapping[str, JobMetrics]
@@ -125,7 +125,7 @@ class Observed:
     warnings: Sequence[Object] = ()
     """Warning events of the namespace, oldest first."""
     usd_per_hour: float | None = None
-    """Price of the platform with its maximum number of nodes; None for a platform without a price."""
+    """Price of the platform at the maximum number of nodes; None without a known price."""
 
 
 def document(seen: Observed) -> dict[str, Any]:
@@ -165,7 +165,7 @@ def document(seen: Observed) -> dict[str, Any]:
 def _job(
     seen: Observed, job: JobState, pods: Sequence[PodState], places: Mapping[str, int], silent: Mapping[str, str]
 ) -> dict[str, Any]:
-    metrics = seen.metrics.get(job.name) or JobMetrics(curves=Curves(WANTED), times=RunTimes())
+    metrics = seen.metrics.get(job.name) or JobMetrics(curves=Curves(CURVE_KEYS), times=RunTimes())
     current = latest_by_place(pods)
     hosts = [pod for pod in current if pod.role == WORKER]
     processes = max((pod.processes for pod in hosts), default=1)
@@ -325,7 +325,7 @@ def _attention(
         for each in metrics.moments
         if each["event"] == "straggler" and seen.time - float(each["time"]) < RECENT_SECONDS
     }
-    slow = {rank: 1 / speed for rank, speed in found.items() if speed < SLOW} | (reported if found else {})
+    slow = {rank: 1 / speed for rank, speed in found.items() if speed < STRAGGLER_SPEED} | (reported if found else {})
     for rank, ratio in sorted(slow.items(), key=lambda each: -each[1])[:MAX_ATTENTION]:
         yield [f"rank {rank}", "straggler", f"takes {ratio:.1f} times as long for its own part of a step as the median"]
 

@@ -79,7 +79,7 @@ class Curves:
         self._names = {name for name, _ in self._curves}
 
     def add(self, events: Iterable[Mapping[str, Any]]) -> None:
-        """Add events in their order."""
+        """Add events in the order of the log."""
         by_name: dict[str, list[Mapping[str, Any]]] = {name: [] for name in self._names}
         for event in events:
             if event["event"] in by_name and event.get("global_step") is not None:
@@ -126,9 +126,9 @@ class EventFile:
 
     path: Path
     offset: int = 0
-    """Bytes that were read."""
+    """Number of bytes read so far."""
     size: int = 0
-    """Bytes of the file at the last read."""
+    """Size of the file in bytes at the last read."""
     _inode: int = 0
 
     def read(self, seconds: float = READ_SECONDS) -> Iterator[list[Event]]:
@@ -161,7 +161,7 @@ def parse_lines(text: bytes) -> list[Event]:
     """Return the events in lines of JSON, without lines that are cut off."""
     lines = text.splitlines()
     try:
-        # Parsing all lines in one call takes half of the time.
+        # Parsing all lines in one call takes half the time.
         found = json.loads(b"[" + b",".join(filter(None, lines)) + b"]")
     except ValueError:
         found = []

@@ -31,7 +31,7 @@ from commands.monitor.cluster import StackNotFound, Unreachable
 from infra.make_command import DEFAULT_STACK, make_command
 
 ADDRESS = "127.0.0.1"
-NAMES = (ADDRESS, "localhost")
+HOST_NAMES = (ADDRESS, "localhost")
 """Names of this machine that a Host header may have."""
 PAGE = Path(__file__).with_name("page.html")
 TOKEN_BYTES = 24
@@ -229,7 +229,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _problem(self) -> str:
         """Return the reason to reject a request; empty if it may read the dashboard."""
-        hosts = {f"{name}:{self.server.server_port}" for name in NAMES}
+        hosts = {f"{name}:{self.server.server_port}" for name in HOST_NAMES}
         if self.headers.get("Host") not in hosts:
             return "the Host header does not name this machine"
         if self.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
@@ -303,14 +303,14 @@ def stop(server: Server, text: str) -> None:
 
 REFRESH_SECONDS = 2.0
 """Seconds between two queries of a stack while a page is open. Without a page, the dashboard queries no cluster."""
-LOOK_SECONDS = 0.5
-"""Seconds between two looks for the end of the last stack."""
+CHECK_SECONDS = 0.5
+"""Seconds between two checks that a stack is left."""
 SCAN_SECONDS = 5.0
-"""Seconds between two looks for new stacks and jobs."""
+"""Seconds between two scans for new stacks and jobs."""
 REMOTE_SCAN_SECONDS = 60.0
-"""Seconds between two looks in a remote backend, which Pulumi queries."""
-ENDED = "the dashboard has ended; the stacks and their jobs continue"
-GONE = "the last stack is gone, so the dashboard has ended"
+"""Seconds between two scans of a remote backend, which Pulumi queries."""
+ENDED_TEXT = "the dashboard has ended; the stacks and their jobs continue"
+GONE_TEXT = "the last stack is gone, so the dashboard has ended"
 
 
 class Dashboard:
@@ -323,7 +323,7 @@ class Dashboard:
         self._gone: dict[str, Mapping[str, Any]] = {}
 
     def update(self, found: Sequence[Source]) -> None:
-        """Watch new stacks, and renew the outputs of the others. Raises CommandError for one that cannot be watched."""
+        """Watch new stacks, and renew the outputs of the others. Raises CommandError if a stack cannot be watched."""
         for source in found:
             if watcher := self.watchers.get(source.key):
                 watcher.renew(source)
@@ -364,7 +364,7 @@ class Dashboard:
             except Unreachable as error:
                 self.hub.problem(key, str(error))
             except Exception as error:
-                # Without this the page would silently keep an old state.
+                # Otherwise the page would silently keep an old state.
                 self.hub.problem(key, f"the state cannot be shown: {type(error).__name__}: {error}")
             self.hub.wait_for_end(max(REFRESH_SECONDS - (time.monotonic() - begun), REFRESH_SECONDS / 4))
 
@@ -384,15 +384,15 @@ def main(*, port: int, only: bool, opens: bool | None) -> int:
     try:
         dashboard.update(found)
         print(f"{server.url}\n  {_listed(found)}; only this machine can open it; Ctrl-C ends it", flush=True)
-        if opens is None:  # Without a window, Python would start a browser in the terminal.
+        if opens is None:  # Without a graphical desktop, Python would start a browser in the terminal.
             opens = sys.stdout.isatty() and bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
         if opens and not webbrowser.open(server.url):
             print("  no browser could be started; open the address yourself", flush=True)
         _until_gone(dashboard, stack, only=only)
-        print(GONE, flush=True)
-        stop(server, GONE)
+        print(GONE_TEXT, flush=True)
+        stop(server, GONE_TEXT)
     except BaseException:
-        stop(server, ENDED)
+        stop(server, ENDED_TEXT)
         raise
     return 0
 
@@ -402,7 +402,7 @@ def _until_gone(dashboard: Dashboard, stack: str, *, only: bool) -> None:
     scan_seconds = REMOTE_SCAN_SECONDS if state_folder() is None else SCAN_SECONDS
     warned, due = "", time.monotonic() + scan_seconds
     while dashboard.watchers:
-        time.sleep(LOOK_SECONDS)
+        time.sleep(CHECK_SECONDS)
         for text in dashboard.removal_messages():
             print(text, flush=True)
         if time.monotonic() < due:
@@ -410,7 +410,7 @@ def _until_gone(dashboard: Dashboard, stack: str, *, only: bool) -> None:
         try:
             dashboard.update(sources(stack, only=only))
         except StackNotFound:
-            pass  # Its watcher finds out that it is gone.
+            pass  # The stack's watcher reports it.
         except CommandError as error:
             if warned != str(error):
                 warned = str(error)

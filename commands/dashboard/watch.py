@@ -1,4 +1,4 @@
-"""Observation of stacks for the dashboard: which stacks exist, and the state of each from its cluster and bucket."""
+"""Observation of stacks for the dashboard: the stacks that are up, and their states from clusters and buckets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from commands.bucket import EARLIER_FOLDER, OUTPUTS, Bucket, fresh_start
-from commands.dashboard.document import WANTED, JobMetrics, Observed
+from commands.dashboard.document import CURVE_KEYS, JobMetrics, Observed
 from commands.dashboard.metrics import Curves, EventFile, RankFiles
 from commands.environment import PROJECT, stack_environment
 from commands.interrupts import CommandError
@@ -49,7 +49,7 @@ NO_STAMP = "1970-01-01T00:00:00Z"
 LOG_LINES = 2000
 """Lines of a log that the page links to."""
 REPLACEMENT_SECONDS = 30.0
-"""Seconds after the start of a job from which a new pod of rank 0 counts as a replacement of a deleted one."""
+"""Seconds after the start of a job. A pod of rank 0 that begins later counts as a replacement of a deleted pod."""
 MAX_STATES = 256
 """Maximum number of stacks whose outputs the dashboard keeps."""
 MAX_MOMENTS = 500
@@ -58,12 +58,12 @@ MOMENTS = frozenset({"checkpoint", "resume", "restart", "straggler", "done"})
 
 
 class StackGone(CommandError):
-    """The stack no longer exists."""
+    """Stack that no longer exists."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """A stack that is up, with its outputs."""
+    """Stack that is up, with its outputs."""
 
     stack: str
     folder: str = ""
@@ -72,7 +72,7 @@ class Source:
 
     @property
     def key(self) -> str:
-        """Name that no other stack has."""
+        """Unique name."""
         return f"{self.stack}@{self.folder}" if self.folder else self.stack
 
     @property
@@ -89,7 +89,7 @@ def state_folder() -> Path | None:
 def sources(stack: str, *, only: bool) -> list[Source]:
     """Return the stacks that are up: `stack` first, then the project's, then the local ones of other projects.
 
-    With a backend that is not a folder, ask Pulumi, and only for `stack`. Raises StackNotFound if that is not up.
+    If the backend is not a folder, ask Pulumi, and only for `stack`. Raises StackNotFound if that stack is not up.
     """
     folder = state_folder()
     if folder is None:
@@ -156,7 +156,7 @@ class JobFeed:
         self._reset()
 
     def _reset(self) -> None:
-        self._curves, self._times = Curves(WANTED), RunTimes(self._submitted)
+        self._curves, self._times = Curves(CURVE_KEYS), RunTimes(self._submitted)
         self._times.created = self._created
         self._moments: deque[Mapping[str, Any]] = deque(maxlen=MAX_MOMENTS)
 
@@ -167,7 +167,7 @@ class JobFeed:
 
     @property
     def since(self) -> float | None:
-        """Time from which the logs of rank 0 are known; None if all are known."""
+        """Start of the known logs of rank 0; None if all are known."""
         return None if self.has_files else self._since
 
     def submit(self, job: JobState, pods: Sequence[PodState]) -> None:
@@ -203,7 +203,7 @@ class JobFeed:
             return
         for events in self._file.read():
             if not events or not self._is_from_file:
-                self._reset()  # The file replaces what is known from the log.
+                self._reset()  # The file replaces the data from the log.
                 self._is_from_file = True
             self.take(events)
         self._ranks.update(ranks)
@@ -237,7 +237,7 @@ class JobFeed:
                 self._latest[int(event.get("rank", 0))] = event
 
     def metrics(self) -> JobMetrics:
-        """Return what is known so far."""
+        """Return the metrics so far."""
         file = self._file
         return JobMetrics(
             curves=self._curves,
@@ -316,7 +316,7 @@ class StackWatcher:
             raise StackGone(f"stack {self.source.title} is gone: its namespace {self._outputs.namespace} was deleted")
         self._pods = {pod.name: pod for pod in pods}
         self._read_slow(cluster, jobs, pods)
-        # A recreated job has a feed of its own: `rerun --fresh` puts the curves of the earlier runs aside.
+        # A recreated job has its own feed, because `rerun --fresh` moves the curves of earlier runs.
         uids = {job.uid for job in jobs.values()}
         self._feeds = {uid: feed for uid, feed in self._feeds.items() if uid in uids}
         return Observed(

@@ -35,12 +35,12 @@ EXITED_REASON = "ExitedWithCode"
 WORKLOADS = ("kueue.x-k8s.io", "v1beta2")
 """API group and version of Kueue's workloads."""
 MERGE_PATCH = "application/merge-patch+json"
-NO_KUEUE = "there is no Kueue in this cluster; install it, or leave out `queue`"
+NO_KUEUE = "the cluster has no Kueue; install Kueue, or leave out `queue`"
 """Reason why a queued job stays suspended in such a cluster."""
 
 
 class Unreachable(CommandError):
-    """The cluster cannot be queried. The message says why."""
+    """Cluster that cannot be queried. The message says why."""
 
     is_running = False
     """True if its API server has answered."""
@@ -61,37 +61,37 @@ class Unreachable(CommandError):
 
 
 class NotFound(Unreachable):
-    """The API server does not know the requested object."""
+    """Object that the API server does not have."""
 
     is_running = True
 
 
 class NoKubeconfig(Unreachable):
-    """The kubeconfig file is missing."""
+    """Missing kubeconfig file."""
 
     has_advice = True
 
 
 class ClusterRemoved(NoKubeconfig):
-    """The stack's cluster on this machine was removed, but the state still has the stack."""
+    """Removed cluster of this machine, whose stack is still in the state."""
 
 
 class Forbidden(Unreachable):
-    """The API server answers, but the user has no permission for the request."""
+    """Request that the user has no permission to make."""
 
     is_running = True
 
 
 class Untrusted(Unreachable):
-    """The API server's certificate is of another cluster, or the server does not accept the kubeconfig's login."""
+    """API server with the certificate of another cluster, or that rejects the kubeconfig's login."""
 
 
 class UnknownStack(CommandError):
-    """No stack has that name: it has neither a settings file nor resources."""
+    """Name of no stack: it has neither a settings file nor resources."""
 
 
 class StackNotFound(CommandError):
-    """The stack has no jobs to show. The message says why and what to do."""
+    """Stack without jobs to show. The message says why and what to do."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,11 +99,11 @@ class StackOutputs:
     """Outputs of a stack that the commands need."""
 
     kubeconfig_path: str
-    """The kubeconfig file of its cluster, or several with separators as in `$KUBECONFIG`."""
+    """Kubeconfig file of its cluster, or several files, separated as in `$KUBECONFIG`."""
     namespace: str
     jobs: tuple[str, ...]
     context: str | None = None
-    """The kubeconfig's context; None for its current one."""
+    """Context in the kubeconfig; None for the current one."""
 
     @classmethod
     def of(cls, stack: str, found: Mapping[str, Any]) -> StackOutputs:
@@ -182,7 +182,7 @@ class Cluster:
         self._job_specs: dict[str, Object] = {}
 
     def connect(self) -> None:
-        """Read the kubeconfig and use it from here on. It changes when a cluster starts with new keys."""
+        """Read the kubeconfig and use it from now on. It changes when a cluster starts with new keys."""
         settings = Configuration()
         settings.retries = False
         settings.connection_pool_maxsize = 100
@@ -315,7 +315,7 @@ class Cluster:
                 )
 
     def _custom_objects(self) -> tuple[list[Object], list[Object]]:
-        """Return the operators' jobs, and the objects between them and their pods. Query a missing kind once."""
+        """Return the operators' jobs, and the objects between them and their pods. Query a missing kind only once."""
         jobs: list[Object] = []
         intermediates: list[Object] = []
         for kind in list(self._kinds):
@@ -399,7 +399,7 @@ class Cluster:
     def follow_log(
         self, pod: PodState, since_seconds: int | None, opened: Callable[[Callable[[], None]], None]
     ) -> Iterator[tuple[str, str]]:
-        """Yield time (RFC 3339) and text of a log's lines until its container ends. `opened` gets its end function."""
+        """Yield time (RFC 3339) and text of a log's lines until its container ends. Pass `opened` an end function."""
         with _translating_errors():
             timeout = (TIMEOUT[0], QUIET_SECONDS)
             answer = self._log(pod, timeout, follow=True, timestamps=True, since_seconds=since_seconds)

@@ -1,6 +1,6 @@
 """State of a job, derived from its object: an Indexed Job or an operator's resource.
 
-Each operator reports the state in conditions, in its own words. Source: their code at the versions of setup/go.
+Each operator has its own conditions. Source: the code of the operators, at the versions in setup/go.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from workloads.kinds.kind import Resource
 CUSTOM_KINDS: Mapping[str, Resource] = {name: kind.resource for name, kind in KINDS.items() if kind.resource}
 """Job kind -> its custom resource."""
 _NAMES = {(resource.api_version, resource.kind): name for name, resource in CUSTOM_KINDS.items()}
-"""Version and kind of the API -> job kind."""
+"""API version and kind -> job kind."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ class JobState:
 
     name: str
     kind: str
-    """Kind of the job in the stack's words."""
+    """Kind of the job, as in the stack's settings."""
     state: str
     """pending (no host runs), running, complete, failed, suspended, queued (its queue has not admitted it), or
     absent.
@@ -42,7 +42,7 @@ class JobState:
     finished: str = ""
     """Time at which it completed or failed (RFC 3339); empty before."""
     uid: str = ""
-    """Identity. A job recreated under the same name has another one."""
+    """Kubernetes' UID. A job recreated under the same name has a new one."""
     queue: str = ""
     """Queue that admits it; empty for none."""
     is_resumed: bool = False
@@ -54,7 +54,7 @@ class JobState:
         return self.state in ("complete", "failed")
 
     def known_until(self, now: float) -> float | None:
-        """Return the time, in seconds since 1970, until which it ran. Return None if that is its last event."""
+        """Return when it stopped running, in seconds since 1970; None if that is the time of its last event."""
         if self.state in ("suspended", "absent"):
             return None
         return time_of(self.finished) or now
@@ -80,7 +80,7 @@ def why_no_pods(job: JobState) -> str:
 
 def _batch_state(job: Object) -> JobState:
     meta, spec, status = job["metadata"], job["spec"], job.get("status", {})
-    # A job whose hosts have all succeeded runs until its controller sees it, which can take minutes on a busy machine.
+    # A job whose hosts have all succeeded counts as running until its controller completes it, which can take minutes.
     is_ending = status.get("succeeded", 0) >= (spec.get("completions") or 1)
     state, reason, finished, is_resumed = "running" if status.get("ready") or is_ending else "pending", "", "", False
     for condition in status.get("conditions") or []:
@@ -160,7 +160,7 @@ def why_queued(workload: Object) -> str:
 
 
 _FINAL_EXIT = re.compile(r"Container \S+ for pod (?:\S+/)?(\S+) failed with exit code (\d+) matching FailJob rule.*")
-"""Message of Kubernetes about an exit code after which it does not restart a job."""
+"""Kubernetes' message about an exit code that fails a job without a restart."""
 
 
 def _condition_text(condition: Object) -> str:

@@ -34,17 +34,17 @@ RETRY_SECONDS = 1.0
 STOP_SECONDS = 2.0
 """Seconds that all readers together may take to end."""
 OVERLAP_SECONDS = 30
-"""Seconds before the last line from which a reader requests a log again, because the clocks of nodes differ."""
+"""Seconds of a log before its last line that a reader requests again, because the clocks of nodes differ."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """An event that the trainer reported."""
+    """Event that the trainer reported."""
 
     name: str
     """Name of the event: a word of EVENTS."""
     fields: dict[str, str]
-    """Its values as printed."""
+    """Values of the event, as printed."""
 
     @property
     def rank(self) -> int | None:
@@ -54,13 +54,13 @@ class Event:
 
     @property
     def global_step(self) -> tuple[int, int] | None:
-        """Step over all epochs (`global_step`, else `step`), and the number of steps, 0 if unknown; None without."""
+        """Step over all epochs (`global_step`, else `step`), and the number of steps, 0 if unknown; else None."""
         step, _, steps = (self.fields.get("global_step") or self.fields.get("step", "")).partition("/")
         return (int(step), int(steps) if steps.isdecimal() else 0) if step.isdecimal() else None
 
     @property
     def epoch_step(self) -> tuple[int, int] | None:
-        """Step within the epoch, and the number of its steps, 0 if unknown. None if the line has only a global step."""
+        """Step within the epoch, and the epoch's steps, 0 if unknown. None if the line has only a global step."""
         is_within = self.fields.keys() >= {"global_step", "step", "epoch"}
         step, _, steps = self.fields["step"].partition("/") if is_within else ("", "", "")
         return (int(step), int(steps) if steps.isdecimal() else 0) if step.isdecimal() else None
@@ -164,7 +164,7 @@ class LogStreams:
         self._stopped = threading.Event()
 
     def update(self, pods: list[PodState]) -> None:
-        """Start reading pods that print, and record those that have ended. `pods` are all existing pods."""
+        """Start reading the logs of started pods, and record which pods have ended. `pods` are all existing pods."""
         existing = {pod.uid: pod for pod in pods}
         for uid, stream in self._streams.items():
             pod = existing.get(uid)
@@ -186,7 +186,7 @@ class LogStreams:
             return None
 
     def are_over(self) -> bool:
-        """Return True if all readers have reached the end of their logs and no line is left to take."""
+        """Return True if all readers have reached the end of their logs and no line is left."""
         alive = any(stream.thread is not None and stream.thread.is_alive() for stream in self._streams.values())
         return not alive and self._lines.empty()
 
@@ -223,13 +223,13 @@ class LogStreams:
                 answered = False
             if was_over and answered:
                 return
-            # If the pod has ended, read its log once more at once, for its last lines.
+            # If the pod has just ended, read its last lines without a pause.
             if not (stream.is_over.is_set() and answered):
                 self._stopped.wait(RETRY_SECONDS)
 
 
 def since_seconds(last: str) -> int | None:
-    """Return the number of seconds before now from which to read a log again; None for all of it."""
+    """Return the number of last seconds of a log to request again; None for the whole log."""
     if not last:
         return None
     then = datetime.fromisoformat(last[:19] + "+00:00")

@@ -41,7 +41,7 @@ FIRST_BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS = 10, 600
 https://github.com/kubernetes/kubernetes/blob/v1.37.2/pkg/controller/job/job_controller.go
 """
 WORKER = "worker"
-"""The role of pods that train."""
+"""Role of pods that train."""
 LAUNCHER = "launcher"
 """Role of the pod that starts the training in the job's other pods (mpi-job, ray-job). The operator runs a Job."""
 
@@ -68,11 +68,11 @@ class PodState:
     """State of one pod of a job."""
 
     uid: str
-    """Identity of the pod. A restarted host has another one."""
+    """Kubernetes' UID of the pod. A restarted host has a new one."""
     name: str
     job: str
     owner: str = ""
-    """Identity of the object that created it. A job recreated under the same name has another one."""
+    """UID of the object that created it. A job recreated under the same name has a new one."""
     role: str = WORKER
     """Its role in its job: worker, launcher, scheduler or server."""
     index: int
@@ -86,7 +86,7 @@ class PodState:
     reason: str = ""
     """Kubernetes' reason for waiting or failing, such as `ImagePullBackOff`."""
     message: str = ""
-    """The reason in full."""
+    """Reason in full."""
     exit_code: int | None = None
     """Exit code of the container, once it has ended."""
     restarts: int = 0
@@ -147,7 +147,7 @@ class PodState:
 
     @property
     def ranks(self) -> range:
-        """The ranks that run in it."""
+        """Ranks that run in it."""
         if self.role != WORKER:
             return range(0)
         return range(self.index * self.processes, (self.index + 1) * self.processes)
@@ -234,7 +234,7 @@ def _failure_action(job_spec: Object, status: Object, code: int | None) -> str:
 
 
 def owner_of(found: Object) -> str:
-    """Return the identity of the object that created this one; empty if none did."""
+    """Return the UID of the object that created this one; empty for none."""
     return next((str(each["uid"]) for each in found["metadata"].get("ownerReferences") or []), "")
 
 
@@ -246,7 +246,7 @@ def _condition(meta: Object, spec: Object, status: Object, current: Object) -> t
         # The pod's own reason (Evicted, DeadlineExceeded, ...) explains more than its container's.
         reason = status.get("reason") or _disruption(status) or terminated.get("reason", "")
         message = status.get("message") or terminated.get("message", "")
-        # A container that goes on after the kernel ended one of its processes exits with 0 and reason OOMKilled.
+        # A container that continues after the kernel killed one of its processes exits with 0 and reason OOMKilled.
         is_plain = reason == "Completed" or (phase == "Succeeded" and reason == OUT_OF_MEMORY)
         return phase.lower(), "" if is_plain else reason, one_line(message)
     if "deletionTimestamp" in meta:
@@ -295,7 +295,7 @@ def _number(spec: Object, name: str) -> int:
 
 
 def exit_codes_of_pods(events: Iterable[Object]) -> dict[str, int]:
-    """Return pods' last exit codes other than 0 by name, from the events of an operator that recreates them at once."""
+    """Return pod name -> last exit code, except 0, from the events of an operator that recreates pods at once."""
     found: dict[str, int] = {}
     for event in sorted(events, key=lambda each: each.get("lastTimestamp") or each.get("eventTime") or ""):
         if match := _EXIT_MESSAGE.fullmatch(event.get("message", "")):
@@ -342,7 +342,7 @@ def one_line(text: str) -> str:
 
 
 def silent_since(node: Object) -> str:
-    """Return the time since which a node's kubelet does not answer (RFC 3339); empty if it answers:
+    """Return the time (RFC 3339) at which a node's kubelet stopped answering; empty if it answers:
     https://kubernetes.io/docs/reference/node/node-status/#condition"""
     ready = find_condition(node.get("status", {}), "Ready")
     return str(ready.get("lastTransitionTime") or "a while") if ready.get("status") == "Unknown" else ""

@@ -25,7 +25,7 @@ from infra.make_command import make_command
 from settings.text import wrap
 
 MANY_RANKS = 4
-"""Number of ranks above which the screen shows, of ranks other than 0, only starts, restarts and errors."""
+"""Number of ranks above which the screen shows only starts, restarts and errors of ranks other than 0."""
 HIDDEN_FIELDS = frozenset(
     {
         *("rank", "host", "node", "time", "global_step", "threads", "path", "model"),
@@ -63,13 +63,13 @@ class Detail(Enum):
     READABLE = "readable"
     """Lines and main fields of rank 0; of other ranks only errors and restarts."""
     LINES = "lines"
-    """Lines of all ranks, one line each on a terminal. Above MANY_RANKS, only starts, restarts and errors of others."""
+    """Lines of all ranks, one line each on a terminal. Above MANY_RANKS, fewer lines of ranks other than 0."""
     ALL = "all"
     """All lines of all ranks with all fields."""
 
 
 class Screen:
-    """Writer to one text stream. On a terminal it uses colours and live lines below."""
+    """Writer to one text stream. On a terminal, it uses colours and live lines at the bottom."""
 
     def __init__(self, out: TextIO, *, only_rank: int | None = None, detail: Detail = Detail.LINES) -> None:
         self._console = Console(file=out, highlight=False, markup=False, emoji=False)
@@ -130,7 +130,7 @@ class Screen:
         return event.name in shown if event is not None else looks_like_an_error(text)
 
     def _is_in_live_line(self, job: str, event: Event) -> bool:
-        """Return True for a step that only the live line shows. An epoch's last step and one a minute get a line."""
+        """Return True for a step that only the live line shows. An epoch's last step and one a minute are printed."""
         if self._live is None or self.detail is not Detail.READABLE or event.name != "train":
             return False
         step, _, steps = event.fields.get("step", "").partition("/")
@@ -197,13 +197,13 @@ def restart_reason(pod: PodState, event: Event) -> str:
     code, rank = event.fields.get("exit_code", ""), event.fields.get("failed_rank", "")
     if not code.lstrip("-").isdigit():
         return ""
-    # The container itself ended later, if at all.
+    # The container itself ended later or not at all.
     then = replace(pod, exit_code=None)
     return f"restarted after rank {rank} ended with {then.exit_text(int(code))}"
 
 
 def describe_many(name: str, pods: Iterable[PodState]) -> str:
-    """Return the states of a job's many pods, counted, with the reasons of those that wait."""
+    """Return the number of a job's pods in each state, with the reasons."""
     counts: dict[str, int] = {}
     for pod in pods:
         words = pod.state if not pod.why else f"{pod.state} ({pod.why})"
@@ -256,7 +256,7 @@ def summary(
 
 
 def state_after(job: JobState) -> str:
-    """Return the state of a job that has ended, and its duration. Kubernetes knows only that since the last start."""
+    """Return the state and duration of a job that has ended. Kubernetes measures from the job's last start."""
     duration = format_seconds(seconds_between(job.started, job.finished))
     if not duration:
         return job.state
@@ -264,7 +264,7 @@ def state_after(job: JobState) -> str:
 
 
 def restarts_text(job: JobState, count: int) -> str:
-    """Return the number of restarts of a job, of which those before a stop are unknown."""
+    """Return the number of restarts of a job. Restarts before a stop are unknown."""
     return f"restarts {count}" + (" since its last start" if job.is_resumed else "")
 
 
@@ -275,7 +275,7 @@ def restarts_of(pods: Iterable[PodState], progress: Progress | None) -> int:
 
 
 def _pod_to_blame(pods: Iterable[PodState], tails: Mapping[str, list[str]]) -> PodState | None:
-    """Return the failed pod to blame: one with a trainer's code, else the first to fail; last, one others ended."""
+    """Return the failed pod to blame: one that no other pod ended, with a trainer's code, the first to fail."""
 
     def blame(pod: PodState) -> tuple[bool, bool, str, tuple[bool, str, int]]:
         is_ended_by_another = any(line.startswith(ENDED_BY_ANOTHER_HOST) for line in tails[pod.uid])
@@ -287,7 +287,7 @@ def _pod_to_blame(pods: Iterable[PodState], tails: Mapping[str, list[str]]) -> P
 
 
 def _rank_ends(pod: PodState, tail: list[str]) -> list[str]:
-    """Return a line about the end of each rank, from torchrun's report, else from the container's end."""
+    """Return a line about the end of each rank, from torchrun's report, else from the state of the container."""
     if not pod.is_over:
         return [f"{_label(pod)} on {pod.node or 'no node'}: was {pod.state} when the job ended"]
     reported = exit_codes(tail) if pod.state == "failed" else {}

@@ -31,7 +31,7 @@ MAX_CHARACTERS = 400
 _BLOCK = re.compile(r"^  (\S.*\)):$")
 """Line of Pulumi's diagnostics that names a resource."""
 BACKEND = "pulumi"
-"""Folder of Pulumi's backend in that of a rehearsal."""
+"""Subfolder with Pulumi's backend in the folder of a rehearsal."""
 SECRET_PLACEHOLDER = "a-secret-of-the-rehearsal"
 _keepers: dict[str, socket.socket] = {}
 """Sockets that reserve ports, by the rehearsal's name. Each name has at most one rehearsal at a time."""
@@ -52,10 +52,10 @@ def rehearsal_lock(folder: Path) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise RuntimeError(
-                f"a rehearsal named {folder.name!r} is already running: wait, or use "
+                f"a rehearsal named {folder.name!r} is already running; wait until it ends, or run "
                 f"{make_command('rehearse', NAME='another')}"
             ) from error
-        # Keep the file: another process may have opened it, and would then lock a file without a name.
+        # Keep the file: another process may have opened it, and would then lock a deleted file.
         yield
 
 
@@ -67,7 +67,7 @@ def cluster_settings(name: str, port: int | None) -> ClusterSettings:
 
 
 def reserve_port(name: str) -> int:
-    """Reserve a free port from 16821 on while this process lives. Raises RuntimeError if none is free.
+    """Reserve a free port of at least 16821 until this process ends. Raises RuntimeError if none is free.
 
     The cluster opens the port half a minute later. Until then, no other rehearsal and no outgoing connection may take
     it. A port that is bound without a listener can be opened only with SO_REUSEADDR.
@@ -86,11 +86,11 @@ def reserve_port(name: str) -> int:
         atexit.register(keeper.close)
         _keepers[name] = keeper
         return port
-    raise RuntimeError(f"no free port from {FIRST_PORT} to {FIRST_PORT + PORTS - 1} on 127.0.0.1")
+    raise RuntimeError(f"127.0.0.1: no free port from {FIRST_PORT} to {FIRST_PORT + PORTS - 1}; end a program there")
 
 
 def write_settings(stack_file: Path, target: Path) -> None:
-    """Copy a stack's settings. Put a placeholder for each encrypted value, because only the owner can decrypt it."""
+    """Copy a stack's settings, with a placeholder for each encrypted value, which only the owner can decrypt."""
     content = yaml.safe_load(stack_file.read_text(encoding="utf-8")) or {}
     config = {
         key: SECRET_PLACEHOLDER if isinstance(value, dict) and "secure" in value else value

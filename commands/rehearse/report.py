@@ -1,4 +1,4 @@
-"""The report of a rehearsal as plain text, as JSON, and as an HTML page that loads nothing from the network."""
+"""Report of a rehearsal as plain text, as JSON, and as an HTML page that loads nothing from the network."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SHOWN_VARIABLES = ("TPU_WORKER_ID", "TPU_TOPOLOGY", "MEGASCALE_SLICE_ID", "MEGAS
 
 @dataclass(frozen=True, kw_only=True)
 class Node:
-    """A node that the stack would have."""
+    """Node that the stack would have."""
 
     name: str
     pool: str
@@ -117,7 +117,7 @@ class Report:
         return "\n".join(lines)
 
     def unknown(self) -> list[str]:
-        """Return what the rehearsal cannot know."""
+        """Return the questions that the rehearsal cannot answer."""
         unchecked = [
             f"whether the provider accepts {', '.join(names)} of {type_}" for type_, names in self.unchecked.items()
         ]
@@ -194,9 +194,9 @@ GROUPS = {
     "cluster and pools": ("container/", "eks/"),
 }
 """Group of resources -> parts of their types. A type belongs to the first group that matches."""
-OTHERS = "services and logs"
+OTHER_GROUP = "services and logs"
 MAX_NODES = 64
-"""Maximum number of nodes of a pool that the page draws. A line gives the number of the others."""
+"""Maximum number of nodes of a pool that the page draws. A line gives the number of other nodes."""
 STYLE = """\
 :root { --pod: #dbe7fb; --waiting: #fbdcd9; }
 @media (prefers-color-scheme: dark) { :root { --pod: #263a5e; --waiting: #5c2623; } }
@@ -294,7 +294,7 @@ def _cost(report: Report) -> str:
 def _resources(resources: Mapping[str, list[str]]) -> str:
     groups: dict[str, dict[str, int]] = defaultdict(dict)
     for type_, ids in sorted(resources.items()):
-        group = next((name for name, parts in GROUPS.items() if any(part in type_ for part in parts)), OTHERS)
+        group = next((name for name, parts in GROUPS.items() if any(part in type_ for part in parts)), OTHER_GROUP)
         groups[group][type_.rpartition(":")[2]] = len(ids)
     return table(
         (group, ", ".join(f"{count} {kind}" for kind, count in kinds.items())) for group, kinds in groups.items()

@@ -1,4 +1,4 @@
-"""A complete rehearsal: `up` against simulated clouds, a check of nodes and pods, `destroy`."""
+"""Complete rehearsal: `up` against simulated clouds, a check of nodes and pods, `destroy`."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ CHECKPOINT = "step-000000001/checkpoint.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """The stack to rehearse."""
+    """Stack to rehearse."""
 
     stack: str
     project: Path
     """Folder of the Pulumi program."""
     settings: Path | None
-    """The stack's settings file; None for a program without settings."""
+    """Settings file of the stack; None for a program without settings."""
     jobs: Mapping[str, int]
     """Minimum number of pods of each job."""
     queued: frozenset[str] = frozenset()
@@ -63,7 +63,7 @@ class Subject:
 
 @dataclass(kw_only=True)
 class Rehearsal:
-    """A rehearsal in its own folder."""
+    """Rehearsal in its own folder."""
 
     subject: Subject
     folder: Path
@@ -222,7 +222,7 @@ class Rehearsal:
         self._receipt(report)
 
     def _receipt(self, report: Report) -> None:
-        """Add the receipt of `make verify-empty`, which searches by name and label as it does in a real cloud."""
+        """Add the receipt of `make verify-empty`, which searches by name and label, as in a real cloud."""
         cloud = self.subject.cloud
         if cloud is None:
             return

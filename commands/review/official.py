@@ -1,4 +1,4 @@
-"""Plans of the official plugins, compared with Trainyard's own. A difference is a defect of Trainyard."""
+"""Plans of the official plugins, compared with Trainyard's own plan. A difference is a defect of Trainyard."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from simulation.cloud.values import UNKNOWN, Unknown
 
 PACKAGES = ("gcp", "aws")
 ACCOUNTS = ("allowedAccountIds", "forbiddenAccountIds")
-"""Provider settings that need an answer of the cloud, so a review leaves them out."""
+"""Provider settings that a review leaves out, because they need an answer from the cloud."""
 DEFECT_PREFIX = "a defect of Trainyard: "
 REPLACE_KINDS = ("ADD_REPLACE", "DELETE_REPLACE", "UPDATE_REPLACE")
 
 
 @dataclass(frozen=True, kw_only=True)
 class PluginReview:
-    """The official plugins' answers."""
+    """Answers of the official plugins."""
 
     asked: Mapping[str, int] = field(default_factory=dict)
     """Plugin with its version -> number of resources that it checked and planned."""
@@ -108,7 +108,7 @@ class _Plan:
         self.actions: dict[str, Action] = {}
         """Resource -> the plugin's action."""
         self.reasons: dict[str, list[str]] = {}
-        """Replaced resource -> inputs that replace it."""
+        """Resource -> inputs that cause the action."""
         self.rejected: list[str] = []
 
     def make(self) -> None:
@@ -200,7 +200,7 @@ class _Plan:
 
 
 def _with_original_values(checked: Any, inputs: Any) -> Any:
-    """Return completed inputs, with unknown values replaced by the original ones."""
+    """Return completed inputs, with unknown values replaced by the original values."""
     if isinstance(checked, Unknown):
         return inputs
     if isinstance(checked, dict):
@@ -224,7 +224,7 @@ def _without_unknowns(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class PlannedChange:
-    """A path that a plugin plans to change."""
+    """Path that a plugin plans to change."""
 
     path: str
     """Path below the resource; empty if the plugin names none."""
@@ -258,7 +258,7 @@ def action_of(changes: Iterable[PlannedChange], replace_on_changes: Iterable[str
 
 
 def _changes(found: Any) -> list[PlannedChange]:
-    """Return every path of an answer once: the detailed ones, then those that only the summary has."""
+    """Return every path of an answer once: paths of the detailed diff, then paths that only the summary has."""
     kinds = {path: each.Kind.Name(each.kind) for path, each in found.detailedDiff.items()}
     changes = [PlannedChange(path, kind in REPLACE_KINDS) for path, kind in sorted(kinds.items())]
     for path in found.replaces:

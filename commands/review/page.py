@@ -1,6 +1,6 @@
 """Drawings of a stack's architecture, coloured by what changes: Mermaid for GitHub, and the HTML page of a preview.
 
-GitHub draws Mermaid in comments: https://mermaid.js.org/syntax/flowchart.html. Pure.
+GitHub renders Mermaid in comments: https://mermaid.js.org/syntax/flowchart.html. Pure.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from stack.placement import pools_of_jobs
 NETWORKS = ("compute/network:Network", "ec2/vpc:Vpc")
 CLUSTERS = ("container/cluster:Cluster", "eks/cluster:Cluster")
 REGISTRIES = ("artifactregistry/repository:Repository", "ecr/repository:Repository")
-MACHINES = ("nodeConfig.machineType", "instanceTypes[0]")
+MACHINE_TYPE_PATHS = ("nodeConfig.machineType", "instanceTypes[0]")
 """Possible input paths of a pool's machine type."""
-NAMES = ("repositoryId", "tags.Name")
+NAME_PATHS = ("repositoryId", "tags.Name")
 """Possible input paths of the name of a repository or network."""
-COUNTS = (
+NODE_COUNT_PATHS = (
     ("scalingConfig.minSize", "scalingConfig.maxSize"),
     ("autoscaling.totalMinNodeCount", "autoscaling.totalMaxNodeCount"),
     ("autoscaling.minNodeCount", "autoscaling.maxNodeCount"),
@@ -81,8 +81,8 @@ def _boxes(kind: str, steps: Iterable[Step]) -> Iterator[str]:
 
 def nodes_of(step: Step) -> str:
     """Return number and machine type of a pool's nodes; empty for other resources."""
-    machine = next((found for path in MACHINES if (found := value_at(step.inputs, path))), "")
-    for least, most in COUNTS if step.type.endswith(POOLS) else ():
+    machine = next((found for path in MACHINE_TYPE_PATHS if (found := value_at(step.inputs, path))), "")
+    for least, most in NODE_COUNT_PATHS if step.type.endswith(POOLS) else ():
         bounds = value_at(step.inputs, least), value_at(step.inputs, most)
         if bounds[1] is not None:
             count = f"{int(bounds[1])}" if bounds[0] in (None, bounds[1]) else f"{int(bounds[0])} to {int(bounds[1])}"
@@ -92,7 +92,7 @@ def nodes_of(step: Step) -> str:
 
 def name_of(step: Step) -> str:
     """Return the name by which users know a resource."""
-    found = next((found for key in NAMES if (found := value_at(step.inputs, key))), None)
+    found = next((found for key in NAME_PATHS if (found := value_at(step.inputs, key))), None)
     return found if isinstance(found, str) else name_in_cloud(step)
 
 
@@ -102,7 +102,7 @@ def is_part(name: str, pool: str | None) -> bool:
 
 
 def _text(text: str) -> str:
-    """Return a text for a label, without characters that end one."""
+    """Return a text without the characters that end a label."""
     return text.replace('"', "'").replace("\n", " ")
 
 
@@ -137,7 +137,7 @@ def page(stack: str, text: str, config: StackConfig, steps: Sequence[Step]) -> s
 
 
 def _html_drawing(config: StackConfig, steps: Sequence[Step]) -> Iterable[str]:
-    """Yield the drawing in HTML: pools with jobs and the cluster in the network, and images and buckets at its side."""
+    """Yield the drawing in HTML: a box for the network with cluster, pools and jobs, then images and buckets."""
     clusters = list(of_type(steps, CLUSTERS))
     if not clusters:
         return

@@ -82,14 +82,14 @@ REGION = "region"
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """The planned action for one resource."""
+    """Planned action for one resource."""
 
     action: Action
     type: str
     name: str
     """Its name in the program."""
     inputs: dict[str, Any]
-    """Its new inputs, or the old ones of a deleted resource."""
+    """Its new inputs; the old inputs if it is deleted."""
     before: Mapping[str, Any] = field(default_factory=dict)
     """Its inputs before the change; empty for a new resource."""
     changed: tuple[str, ...] = ()
@@ -161,7 +161,7 @@ def name_in_cloud(step: Step) -> str:
 
 
 def forbidden(steps: Iterable[Step], running: Mapping[str, Iterable[str]], may_replace: Iterable[str]) -> list[str]:
-    """Return the reasons to reject the plan: it would remove buckets, or pools under the `running` jobs."""
+    """Return the reasons to reject the plan: it would remove buckets, or pools with `running` jobs."""
     allowed, found = set(may_replace), []
     for step in steps:
         verb = "recycle the nodes of" if step.recycles else step.action
@@ -173,7 +173,7 @@ def forbidden(steps: Iterable[Step], running: Mapping[str, Iterable[str]], may_r
         remedy = f"write `policy: {{may_replace: [{name}]}}` in the stack to allow this"
         jobs = sorted({*running.get(name, ()), *running.get(step.name, ())})
         if step.type.endswith(POOLS) and jobs:
-            found.append(f"would {verb} pool {name}, on which {', '.join(jobs)} runs; {remedy}")
+            found.append(f"would {verb} pool {name}, which runs {', '.join(jobs)}; {remedy}")
         elif step.type.endswith(BUCKETS):
             found.append(f"would {step.action} bucket {name} with its checkpoints; {remedy}")
     return found
@@ -204,7 +204,7 @@ def is_selected(path: str, options: Iterable[str]) -> bool:
 
 @dataclass
 class _Pair:
-    """A resource in both recordings."""
+    """Resource in both recordings."""
 
     before: Record
     after: Record
@@ -231,7 +231,7 @@ def difference(before: Iterable[Record], after: Iterable[Record]) -> list[Step]:
 
 
 def _pair(before: Record, after: Record) -> _Pair:
-    """Return the pair with the resource's own changes, without those of ignored paths."""
+    """Return the pair with the resource's own changes, except at ignored paths."""
     kept = replace(after, inputs=without_ignored(before.inputs, after.inputs, after.ignore_changes))
     found = _changes(kept, before.inputs, kept.inputs)
     if after.type.startswith(PROVIDERS) and REGION in found.changed:
@@ -268,7 +268,7 @@ def _changes(record: Record, before: Mapping[str, Any], after: Mapping[str, Any]
 
 
 def _changes_by_others(pair: _Pair, pairs: Mapping[str, _Pair]) -> Changes | None:
-    """Return the changes including those that other resources' new outputs cause; None if they cause no more."""
+    """Return the changes, with the changes that other resources' new outputs cause; None if there are no new ones."""
     if pair.changes.replaced:
         return None
     dependencies = (urn for urns in pair.after.depends.values() for urn in urns)
@@ -309,7 +309,7 @@ def _with_new_outputs(pair: _Pair, pairs: Mapping[str, _Pair]) -> Changes:
 
 
 def _with_updated_outputs(value: Any, other: _Pair) -> Any:
-    """Return an input in which the outputs that the other resource's update recomputes are unknown."""
+    """Return an input, with unknown values for the outputs that the other resource's update recomputes."""
     table = fact_table(other.after.type)
     for rule in table.rules_of("new_output") if table else ():
         if {*other.changes.changed} - {*rule["unless"]}:
@@ -339,7 +339,7 @@ def _step(action: Action, record: Record, before: Record | None = None, changed:
 
 
 def with_unknown_outputs(value: Any, outputs: Mapping[str, Any], *, whole: bool = True) -> Any:
-    """Return an input whose parts made of outputs are unknown; all of it, if `whole` and the program transformed it."""
+    """Replace `outputs` in an input with UNKNOWN. With `whole`, replace all of an input that does not contain them."""
     texts = {str(each) for each in _leaves(dict(outputs)) if each not in (None, "")}
     found = _replaced(value, texts)
     return UNKNOWN if whole and found == value else found

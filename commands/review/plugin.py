@@ -1,4 +1,4 @@
-"""An official Pulumi plugin that checks and plans resources without credentials or access to a cloud."""
+"""Official Pulumi plugin that checks and plans resources without credentials or access to a cloud."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ SETTINGS: Mapping[str, Mapping[str, str]] = {
         "skipRequestingAccountId": "true",
     },
 }
-"""Package -> settings with which its plugin neither looks for credentials nor calls the cloud."""
+"""Package -> settings that keep its plugin from reading credentials and calling the cloud."""
 Properties = dict[str, Any]
 
 
 class PluginMissing(Exception):
-    """This machine cannot install the plugin."""
+    """Plugin that this machine cannot install."""
 
 
 class PluginDied(Exception):
-    """The plugin ended or gave no answer."""
+    """Plugin that crashed or did not answer."""
 
 
 def installed(package: str) -> Path:
@@ -96,7 +96,7 @@ class _Engine(engine_pb2_grpc.EngineServicer):
 
 
 class Plugin:
-    """A running plugin."""
+    """Running plugin."""
 
     def __init__(self, stub: provider_pb2_grpc.ResourceProviderStub, engine: _Engine, stderr: Path) -> None:
         self._stub = stub
@@ -109,7 +109,7 @@ class Plugin:
         return list(dict.fromkeys(self._engine.warnings))
 
     def configure(self, package: str, settings: Mapping[str, Any]) -> None:
-        """Give the plugin its settings, without credentials. Raises PluginDied, or PluginRejected for wrong ones."""
+        """Send the plugin its settings, without credentials. Raises PluginDied, or PluginRejected for invalid ones."""
         all_settings = {**settings, **SETTINGS.get(package, {})}
         texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in all_settings.items()}
         variables = {f"{package}:config:{key}": value for key, value in texts.items()}
@@ -171,7 +171,7 @@ class Plugin:
 
 
 class PluginRejected(Exception):
-    """The plugin answered with an error."""
+    """Error that a plugin returned."""
 
 
 def urn_of(record: Record) -> str:

@@ -50,7 +50,7 @@ LOCAL_CLUSTER = {
 
 
 def _cloud_outputs(args: MockResourceArgs) -> dict[str, Any]:
-    """Return the outputs that a cloud adds to a resource's inputs, as far as the program reads them."""
+    """Return the outputs that a cloud adds to a resource's inputs and that the program reads."""
     inputs = args.inputs
     if args.typ == "gcp:container/cluster:Cluster":
         dns: dict[str, Any] = {
@@ -95,7 +95,7 @@ def _cloud_outputs(args: MockResourceArgs) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Record:
-    """A registered resource."""
+    """Registered resource."""
 
     type: str
     name: str
@@ -136,7 +136,7 @@ class RecordingEngine(Mocks):
     records: list[Record] = field(default_factory=list)
     """Registered resources, components included."""
     registered: list[resource_pb2.RegisterResourceRequest] = field(default_factory=list)
-    """The registration requests, with parents and options."""
+    """Registration requests, with parents and options."""
 
     def new_resource(self, args: MockResourceArgs) -> tuple[str | None, dict[str, Any]]:
         """Keep the resource. Its inputs become its outputs."""
@@ -175,7 +175,7 @@ class _Monitor(MockMonitor):
 
 
 def run(program: Callable[[], Any], engine: RecordingEngine | None = None) -> RecordingEngine:
-    """Run a program until Pulumi has resolved every registration. Hold signals: asyncio prints tracebacks of them."""
+    """Run a program until Pulumi has resolved every registration. Hold signals: asyncio would print tracebacks."""
     engine = engine or RecordingEngine()
     pulumi.runtime.set_mocks(engine, project="trainyard", stack="test", preview=False, monitor=_Monitor(engine))
     # Pulumi extracts a stack trace for each resource, which takes a quarter of the time. No code reads the traces.

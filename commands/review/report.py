@@ -51,7 +51,7 @@ ABSENT = object()
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """The review of one stack."""
+    """Review of one stack."""
 
     stack: str
     after: StackConfig
@@ -62,15 +62,15 @@ class Report:
     is_from_engine: bool
     """True if the plan comes from Pulumi's engine, False if it compares two recordings of the program."""
     base: str = ""
-    """A sentence that describes `before`."""
+    """Sentence that describes `before`."""
     unseen: str = ""
-    """A sentence about what the comparison could not see; empty if it saw everything."""
+    """Sentence about the limits of the comparison; empty if it is complete."""
     findings: Sequence[Finding]
     running: dict[str, list[str]]
     """Pool -> jobs that run there."""
     rehearsal: str = NO_REHEARSAL
     plugins: PluginReview = field(default_factory=PluginReview)
-    """The official plugins' check and plan."""
+    """Checks and plans of the official plugins."""
     quota_left: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """Remaining quota of the account, by name and location; empty if the preview did not query the cloud."""
 
@@ -204,7 +204,7 @@ def as_json(report: Report, today: date) -> dict[str, Any]:
 
 
 def _price_line(line: Line) -> dict[str, Any]:
-    """Return the hourly cost of an item with the source of its price, or with null for both without a price."""
+    """Return the hourly cost and the unit price of an item; both are null if no price is known."""
     cost = line.cost(spot=line.spot)
     return {
         "part": line.part,
@@ -257,7 +257,7 @@ def _named(steps: Iterable[Step]) -> Iterator[str]:
             by_provider[step.provider] += 1
             continue
         why = ", ".join(format_change(path, step.before, step.inputs) for path in step.changed)
-        rest = "; the existing one stays in the cloud and costs money until you delete it"
+        rest = "; the old resource stays in the cloud and costs money until you delete it"
         stays = rest if step.kept and step.action != "update" else ""
         recycles = f"; **{step.recycles}**" if step.recycles else ""
         yield f"- `{step.name}`{why and f': {why}'}{stays}{recycles}"
@@ -288,7 +288,7 @@ def _language(report: Report) -> list[str]:
 
 
 def _cells(found: CostEstimate, *, spot: bool | None = None) -> dict[str, str]:
-    """Return part -> price. A part without a complete price reads "more than", so that it never looks cheap."""
+    """Return part -> price. An incomplete price begins with "more than", so that the part never looks cheap."""
     incomplete = found.incomplete(spot=spot)
     return {
         part: f"more than {money.amount:,.2f}" if part in incomplete else f"{money.amount:,.2f}"
@@ -352,7 +352,7 @@ def _is_shown(value: Any) -> bool:
 
 
 def _branches(value: Any) -> dict[str, Any]:
-    """Map the next part of the path to each child value. List items have their unique names, else their position."""
+    """Return next part of the path -> child value. List items are keyed by unique name, else by position."""
     if value is ABSENT:
         return {}
     if isinstance(value, Mapping):

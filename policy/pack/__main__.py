@@ -1,4 +1,4 @@
-"""The rules as a Pulumi policy pack, with the levels and exceptions of the stack that the variable STACK names."""
+"""Pulumi policy pack with the rules, and with the levels and exceptions of the stack that the variable STACK names."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ UNKNOWN = "(not known before the update)"
 
 
 def to_plain(proxy: Any) -> Any:
-    """Return the engine's proxy of an input as dictionaries and lists, which the rules read."""
+    """Convert the engine's proxy of an input to dictionaries and lists for the rules."""
     if isinstance(proxy, Mapping):
         return {key: _item(proxy, key) for key in proxy}
     if isinstance(proxy, Sequence) and not isinstance(proxy, str):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from commands.dashboard.document import WANTED, JobMetrics, Observed
+from commands.dashboard.document import CURVE_KEYS, JobMetrics, Observed
 from commands.dashboard.metrics import Curves
 from commands.dashboard.watch import MOMENTS
 from commands.monitor.job_state import JobState
@@ -80,7 +80,7 @@ def observed(**changes: Any) -> Observed:
     pods.append(
         pod(0, job="nightly", state="pending", node="", reason="Unschedulable", message="no node has a free GPU")
     )
-    curves = Curves(WANTED)
+    curves = Curves(CURVE_KEYS)
     curves.add(EVENTS)
     latest = {rank: train(639, 874, rank=rank, waited=20 + rank / 5) for rank in range(3)}
     latest[3] = train(639, 874, rank=3, waited=1.0) | {"rate": 260.0}

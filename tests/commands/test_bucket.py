@@ -91,7 +91,7 @@ def test_delete_removes_only_the_folder(bucket: Bucket) -> None:
 def test_copy_to_a_file_is_an_error_with_both_paths(bucket: Bucket, tmp_path: Path) -> None:
     (tmp_path / "full" / "digits").mkdir(parents=True)
     (tmp_path / "full" / "digits" / "metrics").touch()
-    with pytest.raises(BucketError, match=r"bucket/digits cannot be copied to .*full/digits: .*metrics"):
+    with pytest.raises(BucketError, match=r"bucket/digits: cannot be copied to .*full/digits: .*metrics"):
         bucket.copy("digits", tmp_path / "full")
 
 
@@ -213,7 +213,7 @@ def test_copy_that_fails_leaves_no_file_and_names_the_first_error(bucket: Bucket
     with file_size_limit(50_000), pytest.raises(BucketError) as caught:
         bucket.copy(NEWEST, tmp_path / "out")
     assert str(caught.value) == (
-        f"{bucket.location(NEWEST)} cannot be copied to {tmp_path}/out/step-000000020: "
+        f"{bucket.location(NEWEST)}: cannot be copied to {tmp_path}/out/step-000000020: "
         "rank-0.safetensors: File too large; check that path, then run the command again"
     )
     assert list((tmp_path / "out").iterdir()) == []
@@ -270,6 +270,6 @@ def test_copy_results_into_the_bucket_is_rejected(bucket: Bucket, tmp_path: Path
         tmp_path.joinpath("bucket").rename(tmp_path / "checkpoints")
         bucket = Bucket(url=f"file://{tmp_path}/checkpoints", is_cluster_local=True)
     before = files_of(tmp_path)
-    with pytest.raises(BucketError, match=r"is in the stack's bucket .*; name a folder outside it with `--to`"):
+    with pytest.raises(BucketError, match=r"is in the stack's bucket .*; name another folder with `--to`"):
         copy_results(bucket, RECORD, tmp_path / to, should_copy_all=True)
     assert files_of(tmp_path) == before

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from commands.dashboard import metrics
-from commands.dashboard.document import STATES, WANTED, JobMetrics, document, moments
+from commands.dashboard.document import CURVE_KEYS, STATES, JobMetrics, document, moments
 from commands.dashboard.metrics import Curves, EventFile, RankFiles, last_train_event, parse_lines
 from commands.monitor.job_state import JobState
 from commands.monitor.pod_state import PodState
@@ -123,7 +123,7 @@ def test_goodput_and_spans_by_cause_reach_until_now() -> None:
 
 @pytest.mark.parametrize(("state", "seconds"), [("running", {}), ("complete", {}), ("pending", {"waiting": 900})])
 def test_job_without_events_has_only_waiting_time(state: str, seconds: dict[str, float]) -> None:
-    empty = JobMetrics(curves=Curves(WANTED), times=RunTimes(START_TIME))
+    empty = JobMetrics(curves=Curves(CURVE_KEYS), times=RunTimes(START_TIME))
     jobs = {"digits": replace(observed().jobs["digits"], state=state)}
     job = job_of(document(observed(jobs=jobs, metrics={"digits": empty})))
     assert (job["seconds"], bool(job["spans"])) == (seconds, bool(seconds))

@@ -20,7 +20,7 @@ from urllib.request import urlopen
 import pytest
 
 from commands.dashboard import server as command
-from commands.dashboard.document import WANTED, JobMetrics, document
+from commands.dashboard.document import CURVE_KEYS, JobMetrics, document
 from commands.dashboard.metrics import Curves
 from commands.dashboard.server import MAX_LISTENERS, PAGE, Hub, Server, content_policy, message, serve, stop
 from commands.environment import PROJECT
@@ -216,7 +216,7 @@ def test_ctrl_c_with_an_open_page_prints_one_line_and_ends_the_stream(tmp_path: 
     with dashboard(tmp_path / "gone") as (process, url), stream(url) as events:
         assert next(events)[0] in ("waiting", "problem")
         process.send_signal(signal.SIGINT)
-        assert list(events)[-1] == ("end", {"text": command.ENDED})
+        assert list(events)[-1] == ("end", {"text": command.ENDED_TEXT})
         text = process.communicate(timeout=60)[0]
     assert (process.returncode, text) == (130, f"make dashboard: stopped; {STILL_RUNNING}\n")
 
@@ -261,7 +261,7 @@ def test_browser_shows_a_failed_job_whose_rank_0_has_no_pod(server: Server, tmp_
 def late_metrics() -> JobMetrics:
     """Return the metrics of a dashboard that started late: they lack the first logs and two of the starts."""
     times = times_of([event("start", 10), event("start", 90), event("start", 150)], START_TIME + 200)
-    return JobMetrics(curves=Curves(WANTED), times=times, since=START_TIME + 5)
+    return JobMetrics(curves=Curves(CURVE_KEYS), times=times, since=START_TIME + 5)
 
 
 @needs_chromium

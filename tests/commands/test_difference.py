@@ -72,4 +72,4 @@ def test_report_lists_jobs_of_every_kind_one_by_one(kind: JobKind) -> None:
 
 def test_report_of_a_replaced_bucket_says_that_the_old_one_stays() -> None:
     found = text({**STACK, "platform": {**STACK["platform"], "name": "other"}})
-    assert "-bucket`; the existing one stays in the cloud and costs money until you delete it" in found
+    assert "-bucket`; the old resource stays in the cloud and costs money until you delete it" in found

@@ -132,10 +132,10 @@ def test_write_record_gives_its_folder_to_the_owner_of_the_bucket(tmp_path: Path
 def test_write_record_to_an_unwritable_bucket_names_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record = finished_record()
     (tmp_path / "digits").write_text("a file", encoding="utf-8")
-    with pytest.raises(WriteFailed, match=r"digits/run-record\.json cannot be written: .*File exists"):
+    with pytest.raises(WriteFailed, match=r"digits/run-record\.json: cannot be written: .*File exists"):
         write_record(f"file://{tmp_path}", record)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(WriteFailed, match=r"gs://bucket/digits/run-record\.json cannot be written: .*'gcloud'"):
+    with pytest.raises(WriteFailed, match=r"gs://bucket/digits/run-record\.json: cannot be written: .*'gcloud'"):
         write_record("gs://bucket", record)
 
 

@@ -323,7 +323,7 @@ def test_rerun_fresh_that_cannot_move_the_curves_keeps_the_checkpoints(
     run = RecordedRerun(tmp_path, monkeypatch, stack)
     paths = write_curves(tmp_path)
     (tmp_path / "digits" / "earlier").write_text("a file", encoding="utf-8")
-    with pytest.raises(BucketError, match=r"digits/metrics cannot be moved to .*digits/earlier/"):
+    with pytest.raises(BucketError, match=r"digits/metrics: cannot be moved to .*digits/earlier/"):
         jobs.rerun("digits", fresh=True, is_confirmed=True)
     assert (run.checkpoints / "digits" / "step-000000007").is_dir()
     assert all((tmp_path / path).is_file() for path in paths)

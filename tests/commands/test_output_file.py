@@ -22,7 +22,7 @@ def write(target: Path, text: str, problem: int = 0) -> None:
 
 
 def test_failed_write_leaves_no_file(tmp_path: Path) -> None:
-    with pytest.raises(CommandError, match=r"page.html cannot be written \(No space left on device\); free some disk"):
+    with pytest.raises(CommandError, match=r"page.html: cannot be written \(No space left on device\); free some disk"):
         write(tmp_path / "page.html", "new text", errno.ENOSPC)
     assert list(tmp_path.iterdir()) == []
 
@@ -42,13 +42,13 @@ def test_write_to_a_link_changes_its_target(tmp_path: Path) -> None:
 
 
 def test_full_device_is_an_error_with_a_remedy() -> None:
-    with pytest.raises(CommandError, match=r"/dev/full cannot be written \(No space left on device\); free some disk"):
+    with pytest.raises(CommandError, match=r"/dev/full: cannot be written \(No space left on device\); free some disk"):
         write(Path("/dev/full"), "text")
     assert Path("/dev/full").is_char_device()
 
 
 def test_missing_folder_is_an_error_unless_it_should_be_made(tmp_path: Path) -> None:
-    with pytest.raises(CommandError, match=r"page.html cannot be written \(No such file or directory\); name another"):
+    with pytest.raises(CommandError, match=r"page.html: cannot be written \(No such file or directory\); name another"):
         write(tmp_path / "typo" / "page.html", "text")
     assert not (tmp_path / "typo").exists()
     with output_file(tmp_path / "job" / "page.html", should_make_folder=True) as written:

@@ -52,7 +52,7 @@ def test_steps_of_unknown_operation_raises() -> None:
 def test_forbidden_pool_with_running_job_is_reported(operation: str) -> None:
     steps = steps_of(preview((operation, POOL, "gpus-nodes", state("gpus"))))
     (found,) = forbidden(steps, {"gpus": ["digits"]}, ())
-    assert "pool gpus, on which digits runs" in found
+    assert "pool gpus, which runs digits" in found
     assert "may_replace: [gpus]" in found
     assert forbidden(steps, {}, ()) == []
     assert forbidden(steps, {"gpus": ["digits"]}, ["gpus"]) == []
@@ -73,7 +73,7 @@ def test_forbidden_recycled_nodes_with_running_job_are_reported(
     name = {"nodeGroupName" if kind == GROUP else "name": "gpus"}
     steps = steps_of(update(kind, {**name, **before}, {**name, **after}))
     (found,) = forbidden(steps, {"gpus": ["digits"]}, ())
-    assert "would recycle the nodes of pool gpus, on which digits runs" in found
+    assert "would recycle the nodes of pool gpus, which runs digits" in found
     assert forbidden(steps, {"gpus": ["digits"]}, ["gpus"]) == []
     grown = {**name, "scalingConfig": {"desiredSize": 3}} if kind == GROUP else {**name, "nodeCount": 3}
     assert forbidden(steps_of(update(kind, name, grown)), {"gpus": ["digits"]}, ()) == []

@@ -147,7 +147,7 @@ def test_rehearse_with_a_quota_that_is_not_a_name_and_a_limit_is_rejected(
     ("value", "message"),
     [
         ("none.json", "none.json: cannot be read"),
-        (FILE, "write one that `python -m commands.rehearse STACK --json` has printed"),
+        (FILE, "name a file with the output of `python -m commands.rehearse STACK --json`"),
     ],
 )
 def test_options_invalid_value_exits_with_advice(value: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -92,7 +92,7 @@ def test_ask_about_jobs_alone_asks_nothing(
 def test_ask_without_enough_quota_is_an_error_despite_yes(monkeypatch: pytest.MonkeyPatch) -> None:
     set_plan(monkeypatch, ("create", POOL))
     key = (QUOTA[0].name, QUOTA[0].location)
-    with pytest.raises(NotAffordable, match=f"needs {QUOTA[0].amount} of .*, of which 0 are left"):
+    with pytest.raises(NotAffordable, match=f"needs {QUOTA[0].amount} of .*, but only 0 are left"):
         ask("dev", CONFIG, {key: 0}, is_confirmed=True)
 
 
@@ -120,7 +120,7 @@ def test_ask_for_a_larger_pool_needs_quota_for_the_difference(
     if is_enough:
         ask("dev", more, quota_left, is_confirmed=True)
     else:
-        with pytest.raises(NotAffordable, match="needs 16 more of us-central1 CPUS, of which 15 are left"):
+        with pytest.raises(NotAffordable, match="needs 16 more of us-central1 CPUS, but only 15 are left"):
             ask("dev", more, quota_left, is_confirmed=True)
 
 

@@ -74,7 +74,7 @@ def test_missing_trace_is_an_error_with_the_setting_or_the_ranks(tmp_path: Path)
     with pytest.raises(ProfileError, match="add `profile_steps: 10-15`"):
         read_trace(bucket(tmp_path), "profiles/digits", "digits", 0)
     source = bucket(tmp_path, "steps-5-9.json.gz")
-    with pytest.raises(ProfileError, match=r"rank 3 of job digits has no trace .* ranks with one: 0$"):
+    with pytest.raises(ProfileError, match=r"rank 3 of job digits has no trace .* ranks with a trace: 0$"):
         read_trace(source, "profiles/digits", "digits", 3)
 
 

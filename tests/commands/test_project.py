@@ -210,7 +210,7 @@ def test_init_writes_the_stack_and_names_the_next_command(
     assert found["trainyard:platform"] == {"kind": "local", "nodes": 2}
     assert found["trainyard:jobs"] == [{"name": "train", "script": "./train.py", "hosts": 2}]
     assert "`trainyard up --stack first` creates the cluster" in capsys.readouterr().out
-    with pytest.raises(InvalidSetting, match=r"Pulumi\.first\.yaml already exists"):
+    with pytest.raises(InvalidSetting, match=r"Pulumi\.first\.yaml: already exists"):
         init(project, "first", {})
 
 
@@ -264,7 +264,7 @@ def test_init_adds_the_requirements_file_of_a_script(project: Path, monkeypatch:
         ({"platform": "gke", "program": "digits", "hosts": 1}, "--account is missing; write the project"),
         (
             {"platform": "eks", "program": "digits", "hosts": 1, "account": "us-west-2", "accelerator": "b200"},
-            "--accelerator b200: `init` writes pools of nvidia-l4, nvidia-tesla-t4",
+            "--accelerator b200: must be one of nvidia-l4, nvidia-tesla-t4",
         ),
     ],
 )
@@ -296,7 +296,7 @@ def test_init_at_a_terminal_asks_again_after_a_wrong_answer(
 
 def test_init_of_an_invalid_stack_leaves_no_file(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PROJECT_VARIABLE, str(project))
-    with pytest.raises(InvalidSetting, match=r"(?s)Pulumi\.first\.yaml is not written.*platform\.project"):
+    with pytest.raises(InvalidSetting, match=r"(?s)Pulumi\.first\.yaml: was not written.*platform\.project"):
         init(project, "first", {"platform": "gke", "program": "digits", "account": "My Project"})
     assert not (project / "Pulumi.first.yaml").exists()
 

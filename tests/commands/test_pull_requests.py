@@ -36,7 +36,7 @@ def test_report_changed_machine_type_warns_that_gke_recreates_nodes() -> None:
 def test_report_changed_machine_type_with_running_job_fails_unless_allowed() -> None:
     found = report(changed_stack({"machine_type": "n1-standard-16"}), running={"gpus": ["digits"]})
     assert found.failures == [
-        "would recycle the nodes of pool gpus, on which digits runs; "
+        "would recycle the nodes of pool gpus, which runs digits; "
         "write `policy: {may_replace: [gpus]}` in the stack to allow this"
     ]
     allowed = changed_stack({"machine_type": "n1-standard-16"}, policy={"may_replace": ["gpus"]})
@@ -66,7 +66,7 @@ def test_report_count_beyond_quota_fails_with_missing_quota() -> None:
     left = {("PREEMPTIBLE_NVIDIA_T4_GPUS", "us-central1"): 8}
     found = report(changed_stack({"nodes": 32}), quota_left=left)
     assert found.failures == [
-        "stack needs 60 more of us-central1 PREEMPTIBLE_NVIDIA_T4_GPUS, of which 8 are left; request quota",
+        "stack needs 60 more of us-central1 PREEMPTIBLE_NVIDIA_T4_GPUS, but only 8 are left; request quota",
     ]
     assert report(changed_stack({"nodes": 4}), quota_left=left).failures == []
     assert "PREEMPTIBLE_NVIDIA_T4_GPUS: 4 -> 64" in text(changed_stack({"nodes": 32}))

@@ -42,7 +42,7 @@ def test_report_renamed_pool_with_running_job_fails_and_lists_deletion_first() -
     text = markdown(found, TODAY)
     assert "**DELETE** 1: 1 NodePool\n- `cpus-nodes`" in text, "a component must not be counted"
     assert text.index("**DELETE") < text.index("Create")
-    assert "would delete pool cpus, on which digits runs" in text
+    assert "would delete pool cpus, which runs digits" in text
     assert "fails" in text.splitlines()[0]
     allowed = report(
         values(), values(pool={"name": "other"}, policy={"may_replace": ["cpus"]}), running={"cpus": ["digits"]}

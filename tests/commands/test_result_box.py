@@ -131,7 +131,7 @@ def test_cost_of_a_job_in_a_cloud_has_the_prices_of_job_and_stack() -> None:
     text = cost_text(parse(STACK), 1.359)
     assert text.startswith("about $1.36 for its hosts; the stack costs up to $")
     assert text.endswith(" an hour until you remove it")
-    assert cost_text(parse(STACK), None).startswith("unknown: a price of its hosts is missing; the stack costs")
+    assert cost_text(parse(STACK), None).startswith("unknown: its hosts have no known price; the stack costs")
 
 
 def test_cost_of_a_job_on_an_existing_cluster_is_unknown() -> None:

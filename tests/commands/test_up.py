@@ -15,7 +15,7 @@ def test_unfollowed_interactive_and_suspended_jobs_have_reasons() -> None:
     changes = {"trains": {}, "idle": {"interactive": True}, "sleeps": {"suspend": True, "interactive": True}}
     config = parse({"platform": PLATFORM, "jobs": [{**JOB, "name": name, **more} for name, more in changes.items()]})
     assert unfollowed(config) == {
-        "idle": "its hosts wait for you; `make exec JOB=idle RANK=0` opens a shell in one",
+        "idle": "interactive; `make exec JOB=idle RANK=0` opens a shell in a host",
         "sleeps": "suspended; `suspend: false` starts it",
     }
 
