@@ -80,7 +80,7 @@ def _run() -> int:
         return BAD_CONFIGURATION if end.code else DONE
     torchrun.config_from_args = read = _config_reader(torchrun.config_from_args, should_fork=should_fork)
     if arguments.rdzv_backend == "etcd" and reopen(arguments.rdzv_endpoint, arguments.rdzv_id):
-        print("rendezvous: it was closed by a failed or finished host and is open again", flush=True)
+        print("rendezvous: open again after a failed or finished host had closed it", flush=True)
     try:
         if agent.is_applicable(arguments):
             return agent.run(*read(arguments))

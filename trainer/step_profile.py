@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class StepProfile:
-    """Profile the requested steps of a rank. Without requested steps it does nothing.
+    """Profiler of the requested steps of a rank. It does nothing if no steps are requested.
 
     The trace is for chrome://tracing and https://ui.perfetto.dev.
     """
@@ -84,7 +84,7 @@ class StepProfile:
 
 
 class XlaStepProfile(StepProfile):
-    """Profile the requested steps of a process with XLA's profiler, for TensorBoard's XProf."""
+    """Profiler of a process on XLA, for TensorBoard's XProf."""
 
     folder_prefix = "proc_"
 

@@ -232,7 +232,7 @@ class Folder:
 
     @contextmanager
     def _translate_errors(self, what: str, name: str) -> Iterator[None]:
-        """Turn the storage's errors into our own."""
+        """Turn the storage's errors into StorageError."""
         where = f"{self.url}/{name}".rstrip("/")
         try:
             yield

@@ -55,7 +55,7 @@ https://huggingface.co/docs/transformers/model_doc/llama#transformers.LlamaConfi
 def published_weights(name: str, weight: torch.Tensor, sizes: Sizes) -> dict[str, torch.Tensor]:
     """Return a weight by Hugging Face's names. Queries, keys and values are one weight here and three in that format.
 
-    The name of a LoRA adapter begins with its layer's.
+    The name of a LoRA adapter begins with the name of its layer.
     """
     layer, _, kind = name.rpartition(".")
     if layer in NAMES:
@@ -225,7 +225,7 @@ class ExportConfig:
     """Write a checkpoint of the recipe language in the format of Hugging Face's transformers."""
 
     checkpoint: str
-    """Folder or URL of a checkpoint, or of a job's checkpoints, of which the newest complete one is exported."""
+    """Folder or URL of a checkpoint, or of a job's checkpoints, to export the newest complete one."""
     to: str
     """Folder or URL to write config.json, the weights and the tokenizer into."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
@@ -239,7 +239,7 @@ def export(arguments: Sequence[str]) -> None:
     config = parse_settings(ExportConfig, "python -m trainer export", arguments)
     folder, target, dtype = find_checkpoint(config.checkpoint), Folder(config.to), getattr(torch, config.dtype)
     if any(map(WEIGHTS_NAME.fullmatch, target.names())):
-        # The folder's weights could be those that LoRA keeps fixed, or would mix with the new ones.
+        # These could be the weights that LoRA keeps fixed, or they would mix with the new files.
         raise invalid_setting("to", config.to, "a folder without model*.safetensors", "give --to another one")
     try:
         manifest = read_manifest(folder)

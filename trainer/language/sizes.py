@@ -127,7 +127,7 @@ def parse_parallelism(text: str) -> dict[str, int]:
     sizes = {name: AUTO if size == "auto" else int(size) for name, size in pairs}
     if len(sizes) < len(pairs) or list(sizes.values()).count(AUTO) > 1:
         allowed = "sizes with each group once, and `auto` at most once"
-        raise invalid_setting("parallelism", text, allowed, "remove the extra one")
+        raise invalid_setting("parallelism", text, allowed, "remove the extra size")
     return sizes
 
 

@@ -77,7 +77,7 @@ def run(config: LaunchConfig, entrypoint: Callable[..., object] | str, arguments
 def _worker_spec(
     config: LaunchConfig, entrypoint: Callable[..., object] | str, arguments: list[str], rounds: Rounds
 ) -> WorkerSpec:
-    # The common fields differ between versions of torch; images have 2.9, 2.10 and 2.15.
+    # The common fields differ between versions of torch: the images have 2.9, 2.10 and 2.15.
     shared = {each.name for each in fields(WorkerSpec)} & {each.name for each in fields(LaunchConfig)}
     return WorkerSpec(
         local_world_size=config.nproc_per_node,

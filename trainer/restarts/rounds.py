@@ -133,7 +133,7 @@ class StoreConnection:
                 if found != seen:
                     store.set(f"{SEEN_PREFIX}/{self._host}", found.text())
                 self.state = seen = found
-            except RuntimeError:  # torch's DistError is one
+            except RuntimeError:  # torch's DistError is a RuntimeError
                 self.has_failed = True
                 return
             self._answered = time.monotonic()
@@ -144,7 +144,7 @@ class StoreLost(Exception):
 
 
 class HostsMissing(Exception):
-    """Not all hosts came in time."""
+    """Not all hosts joined in time."""
 
 
 class JobEnded(Exception):
@@ -153,7 +153,7 @@ class JobEnded(Exception):
     def __init__(self, reason: str, *, is_mine: bool = False) -> None:
         super().__init__(reason)
         self.is_mine = is_mine
-        """True if this host ended it."""
+        """True if this host ended the job."""
 
 
 class Rounds(StaticTCPRendezvous):
@@ -282,7 +282,7 @@ class Rounds(StaticTCPRendezvous):
                 self._connection = StoreConnection(
                     self._open_store(), max(POLL_SECONDS, self.hosts * POLL_SECONDS_PER_HOST), self.host
                 )
-            except RuntimeError:  # torch's DistError is one
+            except RuntimeError:  # torch's DistError is a RuntimeError
                 time.sleep(POLL_SECONDS)
                 continue
             self._call(lambda connection, known=known: connection.bring_up_to_date(known))  # type: ignore[misc]
