@@ -44,8 +44,8 @@ def use_gpu() -> bool:
         needed = f"a driver for CUDA {torch.version.cuda}" if torch.version.cuda else "a torch that is built with CUDA"
         raise ConfigurationError(
             f"this host has a GPU that torch {torch.__version__} cannot use; allowed is {needed} "
-            f"(torch says: {_reason()}): use a newer driver (on GKE `gpu_driver: latest`) or Trainyard's `image: cuda12`; to train on CPUs, set "
-            "CUDA_VISIBLE_DEVICES to an empty value"
+            f"(torch says: {_reason()}): use a newer driver (on GKE `gpu_driver: latest`) or Trainyard's "
+            "`image: cuda12`; to train on CPUs, set CUDA_VISIBLE_DEVICES to an empty value"
         )
     return False
 
