@@ -188,7 +188,7 @@ class PythonLanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
 def _version(python: Path) -> str:
     """Return the version of an interpreter.
 
-    Every `up` asks for it, so do not start a process if the interpreter is the one that runs this file.
+    Every `up` asks for the version, so start no process for the interpreter that runs this file.
     """
     if python.resolve() == Path(sys.executable).resolve():
         return platform.python_version()

@@ -1,4 +1,4 @@
-"""Simulated AWS: its kinds of resources, and documented rules over resources."""
+"""Simulated AWS: its kinds of resources, and the documented rules that relate resources."""
 
 from __future__ import annotations
 
