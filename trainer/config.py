@@ -31,7 +31,7 @@ class TrainConfig:
     learning_rate: rules.LearningRate
     """Highest learning rate, reached after the warm-up."""
     warmup: rules.StepShare = 0.05
-    """Share of the run (0 to 1) in which the learning rate rises linearly from zero."""
+    """First share of the run (0 to 1), in which the learning rate rises linearly from zero."""
     schedule: Literal["cosine", "stable"] = "cosine"
     """Learning rate after the warm-up: cosine falls along a cosine, stable is constant until `decay` begins."""
     decay: rules.StepShare = 0.2
@@ -65,7 +65,7 @@ class TrainConfig:
     Empty saves nothing.
     """
     job: rules.FolderName = field(default_factory=lambda: os.environ.get("TRAINYARD_JOB", "training"))
-    """Name of the run's folder in the bucket, by default $TRAINYARD_JOB. A run resumes from the checkpoints in it."""
+    """Name of the run's folder in the bucket, by default $TRAINYARD_JOB. A run resumes from the job's checkpoints."""
     checkpoint_steps: rules.NaturalNumber = 0
     """Steps between two checkpoints. 0 saves only at the end of each epoch."""
     keep_checkpoints: rules.Count = 3
@@ -75,7 +75,7 @@ class TrainConfig:
     wandb: Literal["off", "auto", "offline", "online"] = "off"
     """Weights & Biases. auto is online if $WANDB_API_KEY is set, else offline: writes a folder for `wandb sync`."""
     profile_steps: rules.StepRange = ""
-    """Optimiser steps A-B to profile, such as 10-15, into a folder per rank in the bucket. Empty profiles nothing."""
+    """Optimizer steps A-B to profile, such as 10-15, into a folder per rank in the bucket. Empty profiles nothing."""
     profile_port: Annotated[int, rules.Range(0, rules.MAX_PORT)] = 0
     """Port of the XLA profiler's server, such as 9012, which can take a profile at any time. 0 starts no server."""
     peak_teraflops: rules.Amount = 0.0
@@ -146,7 +146,7 @@ class ImagenetConfig(ImageConfig):
     image_size: rules.Count = 224
     """Height and width of an image, in pixels."""
     num_classes: Annotated[int, rules.Range(2, rules.MAX_CLASSES)] = 1000
-    """Number of classes of generated images. Images in files have the classes of their folder."""
+    """Number of classes of generated images. A data set has its own classes."""
     steps_per_epoch: rules.Count = 100
     """Training steps per epoch of generated images."""
     test_steps: rules.Count = 10
@@ -191,9 +191,9 @@ class LanguageConfig(TrainConfig):
     hidden: rules.NaturalNumber = 0
     """Width of the feed-forward layer (intermediate size). 0 uses the preset's."""
     output: Literal["preset", "tied", "untied"] = "preset"
-    """Weights of the output layer: those of the embedding (tied), or its own (untied)."""
+    """Weights of the output layer: the embedding's (tied), or separate ones (untied)."""
     tokenizer: rules.TokenizerName = "bytes"
-    """Tokens of the texts: bytes, pairs of bytes learnt from the training texts (bpe), or those of a tokenizer.json."""
+    """Tokens of the texts: bytes, pairs of bytes learnt from the training texts (bpe), or a tokenizer.json's."""
     vocabulary: Annotated[int, rules.Range(MIN_VOCABULARY, rules.MAX_CLASSES)] = 320
     """Rows of the embedding: at least the tokenizer's tokens. Bytes and the document separator are 257 tokens."""
     rope_base: Annotated[float, rules.Range(1, rules.MAX_COUNT)] = 500_000.0
@@ -214,13 +214,13 @@ class LanguageConfig(TrainConfig):
     matrix product is split across a tensor group, and data=N groups hold copies. One size can be auto, by default data.
     If this is empty, every rank has all weights (DDP). On XLA each device is a rank, and tensor is 1."""
     activation_checkpointing: Literal["none", "selective", "full"] = "none"
-    """Results of a block that the backward pass computes again, to use less memory: none, all but those of matrix
+    """Results of a block that the backward pass computes again, to use less memory: none, all except matrix
     products and attention (selective), or all (full)."""
     float8: Literal["none", "tensorwise", "rowwise"] = "none"
     """Scales of torchao's 8-bit matrix products in the blocks, on GPUs from the L4 and H100 on: one for each matrix
     (tensorwise), one for each row (rowwise, slower and more exact), or none, for products in 16 bits."""
     clip_norm: rules.Amount = 1.0
-    """Norm to which a larger gradient is clipped. 0 does not clip."""
+    """Maximum norm of the gradient: a larger one is clipped. 0 does not clip."""
     z_loss: rules.Amount = 0.0
     """Factor of the z-loss, the squared logarithm of the softmax's denominator. It keeps logits small. 0 adds none."""
     evaluate_steps: rules.NaturalNumber = 0

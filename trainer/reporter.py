@@ -146,7 +146,7 @@ class Record:
     """Seconds since 1970."""
     values: dict[str, str | int | float]
     global_step: int | None
-    """Optimiser steps over all restarts, or None for an event without curves."""
+    """Optimizer steps over all restarts, or None for an event without curves."""
     gallery: Gallery | None = None
     """Images for sinks that can display them."""
 
@@ -199,7 +199,7 @@ class Writer:
             raise self._error
 
     def sync(self) -> None:
-        """Wait until the events so far are written. Wait only seconds, because a disk may not answer."""
+        """Wait until the events so far are written. Wait for seconds at most, because a disk may not answer."""
         written = threading.Event()
         self._queue.put(written)
         written.wait(PREEMPTED_CLOSE_SECONDS)

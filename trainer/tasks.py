@@ -36,7 +36,7 @@ class Sample:
     pixels: npt.NDArray[np.uint8]
     """Height x width, or height x width x 3 in colour, with values stretched to 0..255."""
     label: int
-    """Its class."""
+    """Class of the image."""
     predicted: int
     """The class that the model predicts."""
 

@@ -1,4 +1,4 @@
-"""Watch the ranks from a thread in each: report slow ranks, and end a hanging job with stack traces."""
+"""Watch all ranks from a thread in each rank: report slow ranks, and end a hanging job with stack traces."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Tensors = dict[str, torch.Tensor]
 WRITER_NICE = 10
-"""Niceness of the thread that writes: training gets nine tenths of a core that both need."""
+"""Niceness of the thread that writes: training gets nine tenths of a core that both threads need."""
 CHECKPOINT_NAME = re.compile(r"step-(\d{9})")
 
 Facts = dict[str, Any]

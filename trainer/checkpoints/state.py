@@ -43,7 +43,7 @@ class RunState:
     scaler: torch.amp.GradScaler
     """The loss scaler for float16. For other types it has no state."""
     step: int = 0
-    """Optimiser steps so far, over all restarts."""
+    """Optimizer steps so far, over all restarts."""
     described: dict[str, Any] = field(default_factory=dict)
     """Facts about the model that an export needs."""
     results: dict[str, float] = field(default_factory=dict)
@@ -142,7 +142,7 @@ class RunState:
         return None if weight is None else runtime.host_like(weight)
 
     def _model_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yield each tensor of the model that training changes, with its first name."""
+        """Yield each tensor of the model that training changes, with the first of its names."""
         seen: set[int] = set()
         for name, tensor in self.model.state_dict(keep_vars=True).items():
             is_fixed = isinstance(tensor, nn.Parameter) and not tensor.requires_grad

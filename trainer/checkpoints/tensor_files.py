@@ -206,7 +206,7 @@ class TensorFilesWriter(_UnchangedPlans, StorageWriter):
                 self._folder.delete(name)
 
     def _require_files(self, files: set[str]) -> None:
-        """Raise StorageError if a rank wrote its file to a different disk, because no run could resume from it."""
+        """Raise StorageError if a file is on another host's disk, because no run could resume from that checkpoint."""
         for name in sorted(files) if self._folder.is_local else ():
             try:
                 self._folder.facts(name)

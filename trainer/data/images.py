@@ -26,7 +26,7 @@ from trainer.storage import Folder
 Numbers = npt.NDArray[Any]
 Images = DecodedImages | StreamedImages
 MARGIN_DIVISOR = 8
-"""Stored images are an eighth larger than training images, to leave room for random crops."""
+"""Divisor for the margin of stored images: they are an eighth larger than training images, for random crops."""
 MIN_CLASSES = 2
 """Minimum number of classes. With one class, every model is right and its loss is 0."""
 MEAN, STANDARD_DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

@@ -56,7 +56,7 @@ class Coder:
 
 
 class FileCoder(Coder):
-    """Tokens of a tokenizer.json. Its first special token separates documents."""
+    """Tokenizer from a tokenizer.json. Its first special token separates documents."""
 
     def __init__(self, text: str, where: str, heartbeat: Callable[[], None]) -> None:
         from tokenizers import Tokenizer

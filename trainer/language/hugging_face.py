@@ -28,7 +28,7 @@ Read = Callable[[str], torch.Tensor]
 CONFIG_FILE, INDEX_FILE = "config.json", "model.safetensors.index.json"
 WEIGHTS_NAME = re.compile(r"model.*\.safetensors")
 MAX_FILE_BYTES = 4 * 10**9
-"""Most bytes of weights in a file, unless a single weight is larger."""
+"""Maximum bytes of weights in a file, unless a single weight is larger."""
 DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 """Types of weights by their name in a file."""
 NAMES = {"embedding": "model.embed_tokens", "norm": "model.norm", "head": "lm_head"}
@@ -282,7 +282,7 @@ def find_checkpoint(url: str) -> Folder:
 
 def saved_weights(folder: Folder, manifest: dict[str, Any]) -> tuple[Shapes, Read]:
     """Return the shapes of a checkpoint's weights by published name, and a function that reads one."""
-    # Imported here because they take a second to load, and training does not use this function.
+    # Imported here because these modules take a second to load, and training does not use this function.
     from torch.distributed.checkpoint.api import CheckpointException
     from torch.distributed.checkpoint.state_dict_loader import load
 

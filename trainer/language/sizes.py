@@ -109,11 +109,11 @@ class Parallelism:
     """Sizes of the groups of ranks. Neighbours form a tensor group, and neighbouring tensor groups a shard group."""
 
     data: int = 1
-    """Copies of the weights."""
+    """Number of copies of the weights."""
     shard: int = 1
-    """Ranks that share a copy of the weights. They gather each block's weights before use."""
+    """Number of ranks that share a copy of the weights. They gather each block's weights before use."""
     tensor: int = 1
-    """Ranks that share each matrix product and all samples."""
+    """Number of ranks that share each matrix product and all samples."""
 
     @property
     def is_sharded(self) -> bool:

@@ -38,7 +38,7 @@ EXIT_CODES = 256
 
 
 def is_applicable(arguments: argparse.Namespace) -> bool:
-    """Return True if, by torchrun's arguments, the job has restarts and its hosts stay the same."""
+    """Return True if torchrun's arguments allow restarts and fix the hosts."""
     is_fixed = arguments.rdzv_backend == "static" and arguments.rdzv_endpoint and not arguments.standalone
     return bool(is_fixed and arguments.max_restarts > 0)
 
@@ -136,7 +136,7 @@ class InPlaceAgent(LocalElasticAgent):
     def _start_workers(self, worker_group: Any) -> dict[int, Any]:
         found: dict[int, Any] = super()._start_workers(worker_group)
         assert self._pcontext
-        # torch gives the other ranks of a host 30 seconds when one fails.
+        # When a rank fails, torch gives the host's other ranks 30 seconds.
         self._pcontext.close = partial(_close, self._pcontext.close)  # type: ignore[method-assign]
         return found
 

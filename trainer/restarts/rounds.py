@@ -1,4 +1,4 @@
-"""Agree over all hosts of a job when its ranks start, restart and end.
+"""Agree with the other hosts of a job on the start, restart and end of its ranks.
 
 A round is one start of all ranks. Before a round, the launchers of all hosts meet in a store on host 0. During the
 round they poll the job's state in that store. The state counts the restarts of the whole job. Every launcher remembers
@@ -38,7 +38,7 @@ CONNECT_SECONDS = 10.0
 """Seconds of one attempt to connect. The next attempt resolves host 0's name again, because its new pod has a new
 address."""
 FIRST_FAILURE_GRACE_SECONDS = 3.0
-"""Seconds that a host waits for another one to report the first failure."""
+"""Seconds that a host waits for another host to report the first failure."""
 STORE_GRACE_SECONDS = 3.0
 """Seconds that an ended or preempted host 0 keeps its store, so that every host can read the reason."""
 PREEMPTION_NOTICE_SECONDS = 2.0

@@ -113,7 +113,7 @@ class XlaRuntime(Runtime):
             raise invalid_setting("parallelism", getattr(self.config, "parallelism", ""), allowed, remedy)
 
     def round_up_batch(self, samples: int) -> int:
-        """Round a number of samples up so that the devices of this process can share it evenly."""
+        """Round a number of samples up so that the devices of this process can share them evenly."""
         return -(-samples // self.local_devices) * self.local_devices
 
     def scale(self, scale: float) -> torch.Tensor:
