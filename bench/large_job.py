@@ -1,4 +1,4 @@
-"""Measurements of a job of 1024 hosts on simulated nodes, which Trainyard or kubectl creates and deletes."""
+"""Measurements of a job of 1024 hosts on simulated nodes. Trainyard or kubectl creates and deletes the job."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def wandb_unreachable() -> Measure:
 
 
 def save_steps() -> tuple[Measure, Result]:
-    """Measure the steps around a background save against those around torch.save, and both against none."""
+    """Measure steps around a background save against steps around torch.save, and both against steps without saves."""
     with ranks("saves", threads=CORES) as run_block:
         rounds = [[run_block(side) for side in ("without", "ours", "theirs")] for _ in range(SAVE_ROUNDS + 1)][1:]
     return compare_saves(rounds)
