@@ -26,7 +26,7 @@ EXIT_SECONDS = 5
 def install() -> None:
     """Install the hook. On Ctrl-C Python then ends by SIGINT, so that a shell sees status 130.
 
-    The Makefile starts Python with SIGINT blocked. This function unblocks it, and a SIGINT since then arrives.
+    The Makefile starts Python with SIGINT blocked. This function unblocks SIGINT, which also delivers an earlier one.
     """
     sys.excepthook = _hook
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
