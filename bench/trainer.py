@@ -166,9 +166,9 @@ def digits() -> Measure:
     if not has_digits():
         raise BenchError("the digits data set is missing: run `make setup`")
     words = [sys.executable, "-m", "trainer", "digits", f"--data-dir={digits_folder()}", f"--threads={CORES}"]
-    alone = {**os.environ, **WITHOUT_GPU}
+    environment = {**os.environ, **WITHOUT_GPU}
     started = time.perf_counter()
-    done = subprocess.run(words, cwd=PROJECT, env=alone, stdout=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run(words, cwd=PROJECT, env=environment, stdout=subprocess.PIPE, text=True, check=False)
     seconds = time.perf_counter() - started
     found = re.search(r"^done test_accuracy=(\S+)", done.stdout, re.MULTILINE)
     if not found or float(found[1]) < PROMISED_ACCURACY:

@@ -268,9 +268,9 @@ class StepClock:
     def take(self) -> StepTimes:
         """Return the times since the last call. On CUDA this waits until the device has finished the last step."""
         total = data = all_reduce = 0.0
-        for started, fed, own, reduced, ended in self._marks:
+        for started, arrived, own, reduced, ended in self._marks:
             total += _between(started, ended)
-            data += _between(started, fed)
+            data += _between(started, arrived)
             if own is not None and reduced is not None:
                 all_reduce += _between(own, reduced)
         times = StepTimes(steps=len(self._marks), total=total, data=data, all_reduce=all_reduce)

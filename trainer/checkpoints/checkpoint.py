@@ -104,7 +104,7 @@ class Checkpoints(SaveHooks):
         self._runtime = runtime
         self._keep, self._keep_seconds = keep, keep_hours * 3600
         self._copies = HostCopies(runtime.device)
-        # On Linux, nice changes the calling thread alone: https://man7.org/linux/man-pages/man2/nice.2.html.
+        # On Linux, nice changes only the calling thread: https://man7.org/linux/man-pages/man2/nice.2.html.
         self._thread = ThreadPoolExecutor(1, "checkpoint", initializer=os.nice, initargs=(WRITER_NICE,))
         self._copy: Future[Tensors] | None = None
         self._save: Future[Metadata] | None = None
@@ -130,11 +130,11 @@ class Checkpoints(SaveHooks):
         self.saving_step, self.saving_since = step, time.monotonic()
         folder = self.folder.child(checkpoint_name(step))
         writer = TensorFilesWriter(folder, saved.facts, rank=self._runtime.rank, hooks=self)
-        group, alone = self._runtime.background_group(), self._runtime.world == 1
+        group, is_single = self._runtime.background_group(), self._runtime.world == 1
         # Do not use torch's async_save, which first inspects each tensor in the training thread.
         copying = self._copy = self._copies.start(dict(saved.tensors))
         self._save = self._thread.submit(
-            lambda: write(copying.result(), storage_writer=writer, process_group=group, no_dist=alone)
+            lambda: write(copying.result(), storage_writer=writer, process_group=group, no_dist=is_single)
         )
 
     def sealed(self) -> None:

@@ -42,7 +42,7 @@ FIRST_FAILURE_GRACE_SECONDS = 3.0
 STORE_GRACE_SECONDS = 3.0
 """Seconds that an ended or preempted host 0 keeps its store, so that every host can read the reason."""
 PREEMPTION_NOTICE_SECONDS = 2.0
-"""Longest time in seconds that a preempted host takes to tell the others."""
+"""Longest time in seconds that a preempted host takes to notify the other hosts."""
 FINISH_SECONDS = 300.0
 """Seconds that a host with finished ranks waits for the others, as torchrun does (exit_barrier_timeout)."""
 Answer = TypeVar("Answer")
