@@ -66,8 +66,8 @@ class FolderImages:
         train, self.classes = find_images(folder, "train", runtime)
         if config.num_classes not in (ImagenetConfig.num_classes, self.classes):
             raise DataError(
-                f"{config.data_dir} has {self.classes} classes, and num_classes is {config.num_classes}: leave "
-                "--num-classes out, or set --data-dir to the right folder"
+                f"num_classes = {config.num_classes}: must be {self.classes}, the number of classes in "
+                f"{config.data_dir}; leave --num-classes out, or set --data-dir to another folder"
             )
         if self.classes < MIN_CLASSES:
             raise DataError(

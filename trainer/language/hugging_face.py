@@ -145,11 +145,11 @@ class PublishedModel:
     def check(self, config: LanguageConfig) -> None:
         """Raise ConfigurationError if the settings describe another model."""
         own, found = comparable(describe(config, separator=0)), comparable(self.config)
-        others = [f"{COMPARED[key]} is {value}, not {found[key]}" for key, value in own.items() if found[key] != value]
+        others = [f"{COMPARED[key]} = {value}: must be {found[key]}" for key, value in own.items() if found[key] != value]
         if others:
             raise ConfigurationError(
-                f"{'; '.join(others)}; allowed is what {self.folder.url}/{CONFIG_FILE} has: change these settings, or "
-                "set --init-from to another model"
+                f"{'; '.join(others)}, as in {self.folder.url}/{CONFIG_FILE}; change these settings, or set --init-from "
+                "to another model"
             )
 
     def read(self, name: str, shape: list[int], rows: slice | None = None) -> torch.Tensor:
