@@ -37,8 +37,8 @@ class StepProfile:
         """Warn, on one rank, if the run from step `done` to step `last` contains none of the requested steps."""
         if self._requested and self._rank == 0 and (self._requested[0] > last or self._requested[1] <= done):
             warn(
-                f"profile_steps = {self._config.profile_steps!r}: must have a step of this run, which goes from step "
-                f"{done} to {last}; no profile is written; change --profile-steps"
+                f"profile_steps = {self._config.profile_steps!r}: must have a step of the run from step {done} to "
+                f"{last}; no profile is written; change --profile-steps"
             )
 
     def before(self, step: int) -> None:

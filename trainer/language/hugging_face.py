@@ -145,11 +145,11 @@ class PublishedModel:
     def check(self, config: LanguageConfig) -> None:
         """Raise ConfigurationError if the settings describe another model."""
         own, found = comparable(describe(config, separator=0)), comparable(self.config)
-        others = [f"{COMPARED[key]} = {value}: must be {found[key]}" for key, value in own.items() if found[key] != value]
-        if others:
+        wrong = [f"{COMPARED[key]} = {own[key]}: must be {found[key]}" for key in own if own[key] != found[key]]
+        if wrong:
             raise ConfigurationError(
-                f"{'; '.join(others)}, as in {self.folder.url}/{CONFIG_FILE}; change these settings, or set --init-from "
-                "to another model"
+                f"{'; '.join(wrong)}, as in {self.folder.url}/{CONFIG_FILE}; change these settings, or set "
+                "--init-from to another model"
             )
 
     def read(self, name: str, shape: list[int], rows: slice | None = None) -> torch.Tensor:
