@@ -32,7 +32,7 @@ def cluster_measures(names: set[str]) -> Iterator[Measure]:
 
 def main() -> int:
     """Run the measurements and return the exit code of `run_bench`."""
-    # Programs that the bench started end with it, even after SIGTERM.
+    # On SIGTERM exit normally, which also ends the programs that the bench has started.
     signal.signal(signal.SIGTERM, lambda _signal, _frame: sys.exit(143))
     return run_bench(
         "bench",

@@ -43,7 +43,7 @@ def idle_job(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def handwritten_config(job: dict[str, Any], namespace: str) -> dict[str, Any]:
-    """Return the settings with which the hand-written program creates the same stack with the single job `job`."""
+    """Return the settings of the hand-written program for the same stack with the single job `job`."""
     return {
         "owner": SETTINGS.owner,
         "stack": SETTINGS.stack,
@@ -201,7 +201,7 @@ class Previews:
     def seconds(self, pools: int, jobs: int) -> float:
         """Return the CPU seconds of one preview, summed over its processes.
 
-        The wall-clock times of two previews of one stack differ by more than fifty jobs add.
+        The wall-clock times of two previews of one stack differ by more than the time that fifty jobs add.
         """
         before = _cpu_seconds_of_ended_processes()
         self._stack.preview(slope_config(pools, jobs))

@@ -1,4 +1,4 @@
-"""Measurements of a job of 1024 hosts on simulated nodes: Trainyard's program or kubectl places and destroys it."""
+"""Measurements of a job of 1024 hosts on simulated nodes. Trainyard or kubectl creates and deletes the job."""
 
 from __future__ import annotations
 

@@ -46,11 +46,11 @@ class BenchStack:
         settings.unlink(missing_ok=True)  # The file contains only the new stack's salt.
 
     def up(self, config: dict[str, Any], *words: str) -> float:
-        """Run `pulumi up`. Return its seconds."""
+        """Run `pulumi up`. Return its duration in seconds."""
         return self._timed("up", "--yes", "--skip-preview", *words, config=config)
 
     def preview(self, config: dict[str, Any], *words: str) -> float:
-        """Run `pulumi preview`. Return its seconds."""
+        """Run `pulumi preview`. Return its duration in seconds."""
         return self._timed("preview", *words, config=config)
 
     def destroy(self) -> None:

@@ -283,7 +283,7 @@ def torchtitan_model(config: LanguageConfig, device: torch.device) -> Torchtitan
     """Return torchtitan's model with the sizes, compilation and float8 of these settings, and random weights.
 
     torchtitan's own trainer does not run on CPUs. Its FlexAttention and VarlenAttention need a GPU for a backward pass.
-    A CPU measure therefore uses its ScaledDotProductAttention.
+    On a CPU, the bench therefore uses ScaledDotProductAttention.
     """
     from torchtitan.components.quantization import Float8LinearConverter
     from torchtitan.models.common import ComplexRoPE, Embedding, Linear, RMSNorm

@@ -1,7 +1,7 @@
 """`python -m bench.restarts`: seconds from the SIGKILL of a rank to the next step of a job of 2, 4 and 8 hosts.
 
-A host is a launcher on this machine. `ours` restarts the ranks in place. `theirs` is the same job without that: every
-launcher ends, Kubernetes' Job controller backs off, and all launchers start again.
+A host is a launcher on this machine. `ours` restarts the ranks in place. `theirs` restarts the pods of the same job:
+every launcher ends, Kubernetes' Job controller backs off, and all launchers start again.
 
 The bench does not wait for the back-off. It adds the controller's delay for the number of failed pods. The measure
 excludes the start of pods and containers.

@@ -89,7 +89,7 @@ TrainerMeasure = Callable[[], Measure | Result | tuple[Measure | Result, ...]]
 
 
 def references() -> tuple[Measure, ...]:
-    """Measure Trainyard's loop alternately with those of two reference scripts, which run in another process."""
+    """Measure Trainyard's loop alternately with the loops of two reference scripts in another process."""
     goals = {
         ("torchvision-loop", "ours", "torchvision"): 1.0,
         ("imagenet-loop", "ours", "imagenet"): 1.0,
@@ -120,7 +120,7 @@ def wandb_unreachable() -> Measure:
 
 
 def save_steps() -> tuple[Measure, Result]:
-    """Measure the steps around a background save against those around torch.save, and both against steps without."""
+    """Measure steps around a background save against steps around torch.save, and both against steps without saves."""
     with ranks("saves", threads=CORES) as run_block:
         rounds = [[run_block(side) for side in ("without", "ours", "theirs")] for _ in range(SAVE_ROUNDS + 1)][1:]
     return compare_saves(rounds)
@@ -166,9 +166,9 @@ def digits() -> Measure:
     if not has_digits():
         raise BenchError("the digits data set is missing: run `make setup`")
     words = [sys.executable, "-m", "trainer", "digits", f"--data-dir={digits_folder()}", f"--threads={CORES}"]
-    alone = {**os.environ, **WITHOUT_GPU}
+    environment = {**os.environ, **WITHOUT_GPU}
     started = time.perf_counter()
-    done = subprocess.run(words, cwd=PROJECT, env=alone, stdout=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run(words, cwd=PROJECT, env=environment, stdout=subprocess.PIPE, text=True, check=False)
     seconds = time.perf_counter() - started
     found = re.search(r"^done test_accuracy=(\S+)", done.stdout, re.MULTILINE)
     if not found or float(found[1]) < PROMISED_ACCURACY:
@@ -209,7 +209,7 @@ def compilations() -> Result:
 
 
 def gpu_measures() -> tuple[Measure | Result, ...]:
-    """Measure all sides on a GPU alternately: Trainyard's in one process, those of reference scripts in another."""
+    """Measure all sides on a GPU alternately: Trainyard's in one process, the reference scripts' in another."""
     if not torch.cuda.is_available():
         raise BenchError("there is no GPU here that torch can compute on")
     with (

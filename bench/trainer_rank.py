@@ -422,7 +422,7 @@ def saves(folder: Path, runtime: Runtime) -> Blocks:
     checkpoints = RunCheckpoints(config, Folder(f"file://{folder}/saved"), runtime, training.state, training.report)
     batch = training.data.batch(training.sampler.next(), world=1)
     is_saved = threading.Event()
-    checkpoints.sealed = is_saved.set  # type: ignore[method-assign]  # only this is needed
+    checkpoints.sealed = is_saved.set  # type: ignore[method-assign]  # the only hook in use
 
     def steps(save: Callable[[], object]) -> tuple[float, ...]:
         started, count = time.perf_counter(), 0

@@ -20,13 +20,13 @@ SIGNAL_STATUS_OFFSET = 128
 GRACE_SECONDS = 3.0
 """Seconds that the programs of set-up have to end after each signal."""
 EXIT_SECONDS = 5
-"""Seconds that the steps then have to clean up."""
+"""Seconds that the steps of set-up have to clean up after that."""
 
 
 def install() -> None:
-    """Install the hook. Python then ends by SIGINT, so that a shell sees status 130.
+    """Install the hook. On Ctrl-C Python then ends by SIGINT, so that a shell sees status 130.
 
-    The Makefile starts Python with SIGINT blocked. A SIGINT since then is delivered here.
+    The Makefile starts Python with SIGINT blocked. This function unblocks SIGINT, which also delivers an earlier one.
     """
     sys.excepthook = _hook
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
@@ -47,7 +47,7 @@ def _on_signal(number: int, _frame: FrameType | None) -> None:
     print("set-up stopped: finished steps are kept; the next run continues from there", file=sys.stderr, flush=True)
     for each in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
         _end(descendants(os.getpid()), each)
-    # Wait a few seconds for steps that clean up after their program fails, such as the one that installs packages.
+    # Wait a few seconds for steps that clean up after their program fails, such as an installation of packages.
     signal.signal(signal.SIGALRM, _at_once)
     signal.alarm(EXIT_SECONDS)
     sys.exit(SIGNAL_STATUS_OFFSET + number)

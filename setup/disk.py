@@ -1,4 +1,4 @@
-"""Disk space that the steps of set-up need at their peak, less what earlier runs have written."""
+"""Disk space that the steps of set-up need at their peak, minus the files that earlier runs have written."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class DiskNeed:
     folder: Callable[[], Path]
     """Function that returns the folder."""
     peak_bytes: int
-    """Most bytes in the folder during the steps."""
+    """Maximum bytes in the folder during the steps."""
 
 
 PYTHON_PACKAGES = DiskNeed(folder=packages_folder, peak_bytes=7_000_000_000)
@@ -30,14 +30,14 @@ PYTHON_PACKAGES = DiskNeed(folder=packages_folder, peak_bytes=7_000_000_000)
 IMAGES = DiskNeed(folder=lambda: cache_folder() / "images", peak_bytes=25_000_000_000)
 """Build of the trainer image: 23.8 GB in a first set-up, measured every 15 s (2026-11-27).
 
-buildah needs four times the largest layer, of 6.0 GB, for a moment: container, stored layer, and two archives.
+For a moment, buildah needs four times the largest layer of 6.0 GB: container, stored layer, and two archives.
 """
 GO_BUILDS = DiskNeed(folder=lambda: cache_folder() / "go-build", peak_bytes=8_000_000_000)
-"""Modules and objects of Go, which all builds share until set-up ends: 7.1 GB before the last of them (2026-11-27)."""
+"""Modules and objects of Go, which all builds share until set-up ends: 7.1 GB before the last build (2026-11-27)."""
 
 
 def remaining_bytes(steps: Iterable[Step]) -> int:
-    """Return the free disk space that the steps need, without those that are done."""
+    """Return the free disk space that the missing steps need."""
     return needed_bytes(step for step in steps if step.disk and not step.is_done())
 
 
@@ -48,6 +48,6 @@ def needed_bytes(missing: Iterable[Step]) -> int:
 
 
 def _used_bytes(folder: Path) -> int:
-    """Return the disk usage of a folder: 0 without the folder. Other programs may change it meanwhile."""
+    """Return the disk usage of a folder, or 0 if it does not exist. Other programs may change it meanwhile."""
     done = subprocess.run(["du", "-s", "--block-size=1", str(folder)], capture_output=True, text=True, check=False)
     return int(done.stdout.split()[0]) if done.stdout else 0

@@ -237,7 +237,7 @@ def toolchain_folder() -> Path:
 def go() -> str:
     """Return the `go` to build with: the machine's own if it is new enough, else the installed one.
 
-    Raises RuntimeError without either.
+    Raises RuntimeError if there is neither.
     """
     for candidate in (shutil.which("go"), str(toolchain_folder() / "go" / "bin" / "go")):
         if candidate and Path(candidate).exists() and _version(candidate) >= OLDEST_GO:
@@ -254,7 +254,7 @@ def has_go() -> bool:
 
 
 def uv() -> Path:
-    """Return the pinned uv that setup/python installed. Raises RuntimeError without one."""
+    """Return the pinned uv that setup/python installed. Raises RuntimeError if it is missing."""
     found = sorted(cache_folder().glob("uv-*/bin/uv"))
     if not found:
         raise RuntimeError("uv is missing: run `make setup`")

@@ -35,7 +35,7 @@ def die_with_parent() -> None:
 
 
 def serve(register: Callable[[grpc.Server], None]) -> None:
-    """Serve the services of `register`.
+    """Serve the services that `register` adds.
 
     The engine reads the port from stdout and ends this process with an interrupt.
     """

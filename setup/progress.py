@@ -149,7 +149,7 @@ class LiveLine:
     def __init__(self, out: TextIO | None = None) -> None:
         self._out = out or sys.stdout
         if isinstance(self._out, io.TextIOWrapper):
-            # The terminal may not have the ellipsis, or characters of a program's output.
+            # The terminal may lack the ellipsis or characters of a program's output.
             self._out.reconfigure(errors="replace")
         self._lock = threading.Lock()
         self.is_shown = self._out.isatty() and os.environ.get("TERM") != "dumb"
@@ -205,7 +205,7 @@ class Board:
             self.print_line(text)
 
     def note(self, name: str, text: str) -> None:
-        """Print a line of progress of a step."""
+        """Print a progress line of a step."""
         self.print_line(f"    {name}: {text}" if len(self._step_started) > 1 else f"    {text}")
 
     def print_line(self, text: str) -> None:

@@ -57,7 +57,7 @@ def release_folder() -> Path:
 
 
 def cli_folders() -> list[Path]:
-    """Return a list with the folder of set-up's Pulumi CLI. Empty without one, or if the machine has its own CLI."""
+    """Return a list with the folder of set-up's Pulumi CLI. Empty if there is none, or if PATH has another CLI."""
     if _has_own_cli():
         return []
     return [folder for folder in (release_folder(), BUILT_CLI.folder) if (folder / "pulumi").exists()][:1]
@@ -175,7 +175,7 @@ def _is_stand_in(program: Path) -> bool:
 
 
 def installed_kubernetes_plugin() -> Path | None:
-    """Return the plugin that Pulumi runs: one on PATH, the user's own, or the build. None without any."""
+    """Return the plugin that Pulumi runs: one on PATH, the user's own, or the build. None if there is none."""
     if on_path := shutil.which(KUBERNETES_PLUGIN_NAME):
         return Path(on_path)
     build = KUBERNETES_PLUGIN.folder / KUBERNETES_PLUGIN_NAME

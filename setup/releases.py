@@ -73,7 +73,7 @@ class Downloads:
             raise DownloadError(f"{url}: {_reason(error)}") from error
 
     def probe(self, url: str) -> None:
-        """Ask a server for any answer. Raises DownloadError without one."""
+        """Ask a server for any answer. Raises DownloadError if there is none."""
         try:
             self._open(url).close()
         except urllib.error.HTTPError:
@@ -120,7 +120,7 @@ def _request(url: str, seconds: float, put: Callable[[IO[bytes] | Exception], No
 
 
 def listed_digest(text: str, name: str) -> str:
-    """Return the SHA-512 or SHA-256 on the line of `text` with `name`. Raises DownloadError without one."""
+    """Return the SHA-512 or SHA-256 on the line of `text` with `name`. Raises DownloadError if there is none."""
     for line in text.splitlines():
         found = re.search(r"\b(?:[0-9a-f]{128}|[0-9a-f]{64})\b", line)
         if found and re.search(re.escape(name) + r"(?![\w.])", line):
@@ -173,7 +173,7 @@ def pinned(module: str, folder: str) -> str:
 
 
 def install(programs: Sequence[GoProgram], releases: Sequence[Release], downloads: Downloads) -> None:
-    """Install released programs in the folders of their builds. Raises DownloadError, and then installs none."""
+    """Install released programs in the folders of their builds. Raises DownloadError before it installs any."""
     cache_folder().mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache_folder()) as folder:
         found: dict[str, Path] = {}

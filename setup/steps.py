@@ -96,7 +96,7 @@ def steps(
 ) -> list[Step]:
     """Return the steps for a stack whose jobs need `operators`, and `builtin_images` in addition to the trainer image.
 
-    `cluster` adds the steps of the local cluster, and `image` those for a trainer image that a cloud stack builds.
+    `cluster` adds the steps of the local cluster. `image` adds the steps for the trainer image of a cloud stack.
     """
     downloads = Downloads()
     pulumi = _pulumi(downloads)
@@ -125,10 +125,10 @@ def steps(
             do=lambda progress: _store(trainer_image_reference(), progress),
             after=[DEBIAN, DIGITS, SOTU, RUNTIME_STEP],
             first_minutes=IMAGE_MINUTES,
-            # After a change of the trainer, the build adds a small layer to those of the earlier image.
+            # After a change of the trainer, the build adds a small layer to the earlier image's layers.
             disk=[] if has_trainer_image else [PYTHON_PACKAGES, IMAGES],
         ),
-        *(_own_image(name) for name in sorted(builtin_images)),
+        *(_builtin_image(name) for name in sorted(builtin_images)),
         *operator_steps.steps(operators, cluster=True),
     ]
 
@@ -222,8 +222,8 @@ def _kubernetes(downloads: Downloads) -> Step:
     )
 
 
-def _own_image(name: str) -> Step:
-    """Return the step of a builtin image. It runs before the cluster starts, so nodes get the image as hard links."""
+def _builtin_image(name: str) -> Step:
+    """Return the step of a built-in image. It runs before the cluster starts, so nodes get the image as hard links."""
     return Step(
         name=f"image {name}",
         is_done=lambda: builtin_image_reference(name) in stored_references(),

@@ -53,7 +53,7 @@ class Pod:
     phase: str
     accelerators: Mapping[str, str]
     environment: Mapping[str, str]
-    """The pod's bucket, and its variables of TPUs and slices."""
+    """The pod's variables for its bucket, TPUs and slices."""
     why_pending: str
     """The scheduler's message for a pending pod."""
     provisioning_request: str
@@ -134,8 +134,8 @@ def wait_for_pods(
 ) -> list[Pod]:
     """Wait until all pods run or no pod changes any more, and return the pods.
 
-    `expected` gives the minimum number of pods of each job, except of jobs that are `waiting` in a queue. `grow` may
-    add nodes for pending pods, and returns True if it has.
+    `expected` gives the minimum number of pods of each job, except the jobs in the queue, which `waiting` returns.
+    `grow` may add nodes for pending pods, and returns True if it has added any.
     """
     deadline = time.monotonic() + limit
     unchanged_since, before = time.monotonic(), None

@@ -21,15 +21,15 @@ LAUNCHER_POLL_SECONDS = 1.0
 PREEMPTION_GRACE_SECONDS = 3.0
 """Seconds that a preempted rank with nothing to save may take to clean up."""
 LAUNCHER_GRACE_SECONDS = 2.0
-"""Most seconds from the loss of a peer to a rank's own exit. The launcher then sees the peer's exit first."""
+"""Maximum seconds from the loss of a peer to this rank's exit, so that the launcher sees the peer's exit first."""
 
 
 class PreemptionSignal:
-    """Remember SIGTERM and Ctrl-C until the loop asks between two steps.
+    """Record of SIGTERM and Ctrl-C, which the loop polls between two steps.
 
-    The loop then finishes the current step and saves. Before the loop asks for the first time, there is nothing to save
-    and loading can take long. A signal at that time ends this rank at once. If the main thread is outside Python, where
-    no signal handler runs, another thread ends the rank.
+    The loop then finishes the current step and saves. Before the first poll, there is nothing to save and loading can
+    take long. A signal at that time ends this rank at once. If the main thread is outside Python, where no signal
+    handler runs, another thread ends the rank.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class PreemptionSignal:
 
     def _receive(self, _number: int, _frame: object) -> None:
         first, self._received = not self._received, True
-        # A terminal and the launcher may both send a signal: ignore the second one.
+        # A terminal and the launcher may both send a signal: ignore the second signal.
         if first and not self._is_polled:
             raise self._preempted_early()
 
@@ -55,7 +55,7 @@ class PreemptionSignal:
             exit_process(report_error(self._preempted_early()))
 
     def follow_launcher(self) -> None:
-        """Stop this rank when its launcher is gone. A restarted job would otherwise have two copies of the rank."""
+        """Stop this rank when its launcher is gone. Otherwise, a restarted job would have two copies of the rank."""
         if multiprocessing.parent_process() or "TORCHELASTIC_RUN_ID" in os.environ:
             threading.Thread(
                 target=self._stop_with_launcher, args=(os.getppid(),), name="launcher", daemon=True
@@ -90,7 +90,7 @@ def main() -> int:
     preempted.follow_launcher()
     # File names may contain bytes that are not valid text.
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a file, not only a text stream
-    # A single rank saves and loads without torch.distributed on purpose. Only the program may set this filter.
+    # A single rank saves and loads without torch.distributed on purpose. The filter affects the whole process.
     warnings.filterwarnings("ignore", message="torch.distributed is disabled", category=UserWarning)
     try:
         if sys.argv[1:2] == ["export"]:
@@ -125,9 +125,9 @@ def main() -> int:
 def exit_process(code: int) -> None:
     """End this process without shutting down the interpreter.
 
-    Connections to lost or hanging ranks would delay the shutdown. A thread of a bucket's client can also abort the
-    process with SIGABRT during the shutdown. 3 of 60 runs with a bucket did so. A forked rank returns here on success,
-    because the launcher waits for that and then ends the process itself.
+    Connections to lost or hanging ranks would delay the shutdown. A thread of the bucket client can also abort the
+    process with SIGABRT during the shutdown: this happened in 3 of 60 runs with a bucket. A forked rank that succeeds
+    returns, because the launcher then ends the process.
     """
     sys.stdout.flush()
     sys.stderr.flush()

@@ -31,11 +31,11 @@ class TrainConfig:
     learning_rate: rules.LearningRate
     """Highest learning rate, reached after the warm-up."""
     warmup: rules.StepShare = 0.05
-    """Share of the run (0 to 1) in which the learning rate rises linearly from zero."""
+    """First share of the run (0 to 1), in which the learning rate rises linearly from zero."""
     schedule: Literal["cosine", "stable"] = "cosine"
-    """Learning rate after the warm-up: falls along a cosine, or is stable and falls linearly in the last `decay`."""
+    """Learning rate after the warm-up: cosine falls along a cosine, stable is constant until `decay` begins."""
     decay: rules.StepShare = 0.2
-    """Share of the run (0 to 1), at its end, in which the learning rate of the schedule stable falls."""
+    """Last share of the run (0 to 1), in which the learning rate of schedule stable falls linearly."""
     final_rate: rules.Share = 0.0
     """Share of the highest learning rate that is left at the end of the run."""
     weight_decay: rules.WeightDecay
@@ -43,7 +43,7 @@ class TrainConfig:
     log_steps: rules.Count = 20
     """Steps between two printed lines. The first step of a run is always printed."""
     amp: bool = False
-    """Compute in 16 bits where the device is fast in them and autocast considers them safe. Weights keep 32 bits."""
+    """Compute in 16 bits where that is fast on the device and safe for torch.autocast. Weights keep 32 bits."""
     accumulate: rules.Count = 1
     """Number of parts to split a rank's batch into, to use less memory.
 
@@ -65,21 +65,21 @@ class TrainConfig:
     Empty saves nothing.
     """
     job: rules.FolderName = field(default_factory=lambda: os.environ.get("TRAINYARD_JOB", "training"))
-    """Name of the run's folder in the bucket, by default $TRAINYARD_JOB. A run resumes from the checkpoints in it."""
+    """Name of the run's folder in the bucket, by default $TRAINYARD_JOB. A run resumes from the job's checkpoints."""
     checkpoint_steps: rules.NaturalNumber = 0
     """Steps between two checkpoints. 0 saves only at the end of each epoch."""
     keep_checkpoints: rules.Count = 3
     """Number of newest checkpoints to keep, regardless of age."""
     keep_hours: rules.Amount = 0.0
-    """Hours for which older checkpoints are kept too."""
+    """Hours to keep older checkpoints too."""
     wandb: Literal["off", "auto", "offline", "online"] = "off"
-    """Weights & Biases. auto is online if $WANDB_API_KEY is set, else offline: a folder for `wandb sync`."""
+    """Weights & Biases. auto is online if $WANDB_API_KEY is set, else offline: writes a folder for `wandb sync`."""
     profile_steps: rules.StepRange = ""
-    """Optimiser steps A-B to profile, such as 10-15, into a folder per rank in the bucket. Empty profiles nothing."""
+    """Optimizer steps A-B to profile, such as 10-15, into a folder per rank in the bucket. Empty profiles nothing."""
     profile_port: Annotated[int, rules.Range(0, rules.MAX_PORT)] = 0
     """Port of the XLA profiler's server, such as 9012, which can take a profile at any time. 0 starts no server."""
     peak_teraflops: rules.Amount = 0.0
-    """Peak 10^12 operations a second of a rank's device, to compute MFU from. 0 uses the peak of a known GPU."""
+    """Peak of a rank's device in 10^12 operations a second, to compute MFU. 0 uses the known peak of the GPU."""
 
     def __post_init__(self) -> None:
         rules.check_settings(self)
@@ -116,7 +116,7 @@ class DigitsConfig(ImageConfig):
     data_dir: rules.DigitsFolder = field(
         default_factory=lambda: os.environ.get("TRAINYARD_DATA", "/opt/trainyard/digits")
     )
-    """Folder of the two IDX files of the digits, by default $TRAINYARD_DATA."""
+    """Folder with the two IDX files of the digits, by default $TRAINYARD_DATA."""
     augment: bool = True
     """Shift, rotate and scale each training image a little."""
     epochs: rules.Epochs = 8
@@ -137,7 +137,7 @@ class ImagenetConfig(ImageConfig):
     """Generate images and labels once on the device instead of reading a data set."""
     data_dir: rules.ImagesFolder = field(default_factory=lambda: os.environ.get("TRAINYARD_DATA", ""))
     """Folder with train/ and val/ as in ImageNet or Tiny-ImageNet, or with WebDataset's train-*.tar and val-*.tar.
-    It is on a disk, or at gs://... or s3://..., by default $TRAINYARD_DATA. Read with --no-fake-data."""
+    It is on a disk, or at gs://... or s3://..., by default $TRAINYARD_DATA. Used only with --no-fake-data."""
     stream: bool = False
     """Read each image when a step needs it, instead of decoding all images once into the cache."""
     cache_dir: str = ""
@@ -146,7 +146,7 @@ class ImagenetConfig(ImageConfig):
     image_size: rules.Count = 224
     """Height and width of an image, in pixels."""
     num_classes: Annotated[int, rules.Range(2, rules.MAX_CLASSES)] = 1000
-    """Number of classes of generated images. Images in files have the classes of their folder."""
+    """Number of classes of generated images. A data set has its own classes."""
     steps_per_epoch: rules.Count = 100
     """Training steps per epoch of generated images."""
     test_steps: rules.Count = 10
@@ -191,18 +191,18 @@ class LanguageConfig(TrainConfig):
     hidden: rules.NaturalNumber = 0
     """Width of the feed-forward layer (intermediate size). 0 uses the preset's."""
     output: Literal["preset", "tied", "untied"] = "preset"
-    """Weights of the output layer: those of the embedding (tied), or its own (untied)."""
+    """Weights of the output layer: the embedding's (tied), or separate ones (untied)."""
     tokenizer: rules.TokenizerName = "bytes"
-    """Tokens of the texts: bytes, pairs of bytes learnt from the training texts (bpe), or those of a tokenizer.json."""
+    """Tokens of the texts: bytes, pairs of bytes learnt from the training texts (bpe), or a tokenizer.json's."""
     vocabulary: Annotated[int, rules.Range(MIN_VOCABULARY, rules.MAX_CLASSES)] = 320
-    """Rows of the embedding: at least the number of tokens. Bytes and the separator of documents are 257."""
+    """Rows of the embedding: at least the tokenizer's tokens. Bytes and the document separator are 257 tokens."""
     rope_base: Annotated[float, rules.Range(1, rules.MAX_COUNT)] = 500_000.0
     """Base of the rotary embeddings (RoPE theta)."""
     rope_factor: Annotated[float, rules.Range(1, rules.MAX_COUNT)] = 1.0
     """Factor of Llama 3.1's RoPE scaling: 8 for Llama 3.1 and 3.3, 32 for Llama 3.2. 1 does not scale."""
     init_from: rules.ImagesFolder = ""
     """Folder with config.json and model*.safetensors of Hugging Face, on a disk or at gs://... or s3://..., to start
-    from. The sizes must be the model's. Empty starts from random weights."""
+    from. The size flags must match that model. Empty starts from random weights."""
     lora_rank: rules.NaturalNumber = 0
     """Rank of LoRA's adapters, which are trained instead of the weights of --init-from. 0 trains the weights."""
     lora_alpha: rules.Amount = 16.0
@@ -214,13 +214,13 @@ class LanguageConfig(TrainConfig):
     matrix product is split across a tensor group, and data=N groups hold copies. One size can be auto, by default data.
     If this is empty, every rank has all weights (DDP). On XLA each device is a rank, and tensor is 1."""
     activation_checkpointing: Literal["none", "selective", "full"] = "none"
-    """Results of a block that the backward pass computes again, to use less memory: none, all but those of matrix
+    """Results of a block that the backward pass computes again, to use less memory: none, all except matrix
     products and attention (selective), or all (full)."""
     float8: Literal["none", "tensorwise", "rowwise"] = "none"
     """Scales of torchao's 8-bit matrix products in the blocks, on GPUs from the L4 and H100 on: one for each matrix
     (tensorwise), one for each row (rowwise, slower and more exact), or none, for products in 16 bits."""
     clip_norm: rules.Amount = 1.0
-    """Norm to which a larger gradient is clipped. 0 does not clip."""
+    """Maximum norm of the gradient: a larger one is clipped. 0 does not clip."""
     z_loss: rules.Amount = 0.0
     """Factor of the z-loss, the squared logarithm of the softmax's denominator. It keeps logits small. 0 adds none."""
     evaluate_steps: rules.NaturalNumber = 0
@@ -239,7 +239,7 @@ class LanguageConfig(TrainConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.sizes, parse_parallelism(self.parallelism)  # raise an error if they are invalid
+        self.sizes, parse_parallelism(self.parallelism)  # raise an error for invalid sizes
         if self.lora_rank and not self.init_from:
             remedy = "give --init-from too, or leave --lora-rank out"
             raise invalid_setting("lora_rank", self.lora_rank, "0 without weights to start from", remedy)
@@ -277,7 +277,7 @@ def parse(arguments: Sequence[str]) -> RecipeConfig:
             "RECIPE", arguments[0], " or ".join((*RECIPES, "export")), "write it first, before its flags"
         )
     kinds = (Annotated[kind, tyro.conf.subcommand(name)] for name, kind in RECIPES.items())
-    return cast("RecipeConfig", parse_settings(Union[tuple(kinds)], "python -m trainer", arguments))  # noqa: UP007  # at run time
+    return cast("RecipeConfig", parse_settings(Union[tuple(kinds)], "python -m trainer", arguments))  # noqa: UP007  # built at run time
 
 
 def parse_settings(kind: Any, program: str, arguments: Sequence[str]) -> Any:

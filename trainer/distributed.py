@@ -1,4 +1,4 @@
-"""Start torch's process group, and use tensors of which each rank has a part (torch's DTensor)."""
+"""Start torch's process group, and use tensors that are sharded over ranks (torch's DTensor)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import PrefixStore, Store  # torch.distributed's own; exported there without types
+from torch._C._distributed_c10d import PrefixStore, Store  # torch.distributed exports them without types
 from torch.distributed.rendezvous import rendezvous
 
 from trainer.rules import invalid_setting
@@ -76,7 +76,7 @@ def local_part(tensor: torch.Tensor) -> torch.Tensor:
 def with_local_part(like: torch.Tensor, local: torch.Tensor) -> torch.Tensor:
     """Return a tensor that is sharded like `like`, with `local` as this rank's part. Return `local` if `like` is whole.
 
-    Unlike with DTensor.from_local, `local` may be on another device than `like`.
+    Unlike in DTensor.from_local, `local` may be on another device than `like`.
     """
     if not is_sharded(like):
         return local

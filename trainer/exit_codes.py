@@ -67,7 +67,7 @@ class PreemptedError(TrainerError):
 
 
 class PeerGoneError(PreemptedError):
-    """Another rank is gone without notice, so this one stops."""
+    """Another rank is gone without notice, so this rank stops."""
 
 
 class ConfigurationError(TrainerError, ValueError):

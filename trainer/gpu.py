@@ -36,16 +36,16 @@ def use_gpu() -> bool:
             if not has_kernels(built_for, major, minor):
                 raise ConfigurationError(
                     f"this host's GPU is {torch.cuda.get_device_name(number)}, of compute capability {major}.{minor}; "
-                    f"allowed with torch {torch.__version__} are those of {', '.join(built_for)}: use an image with a "
+                    f"allowed with torch {torch.__version__} are GPUs of {', '.join(built_for)}: use an image with a "
                     "torch that is built for it, such as Trainyard's `image: cuda12` for 7.0"
                 )
         return True
     if has_gpu():
         needed = f"a driver for CUDA {torch.version.cuda}" if torch.version.cuda else "a torch that is built with CUDA"
         raise ConfigurationError(
-            f"this host has a GPU that torch {torch.__version__} cannot use; allowed is {needed}: {_reason()}; use a "
-            "newer driver (on GKE `gpu_driver: latest`) or Trainyard's `image: cuda12`; to compute on the CPUs set "
-            "an empty CUDA_VISIBLE_DEVICES"
+            f"this host has a GPU that torch {torch.__version__} cannot use; allowed is {needed} "
+            f"(torch says: {_reason()}): use a newer driver (on GKE `gpu_driver: latest`) or Trainyard's "
+            "`image: cuda12`; to train on CPUs, set CUDA_VISIBLE_DEVICES to an empty value"
         )
     return False
 
@@ -72,4 +72,4 @@ def _reason() -> str:
         torch.cuda.init()  # type: ignore[no-untyped-call]  # torch has no type for it
     except (AssertionError, RuntimeError) as error:
         return str(error).strip().splitlines()[0]
-    return "it found no GPU"
+    return "CUDA finds no GPU"

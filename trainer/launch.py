@@ -58,7 +58,7 @@ def _preempted_early(_number: int, _frame: object) -> None:
 
 def _run() -> int:
     # Preload modules only if this process forks the ranks. It never forks ranks on a GPU: a GPU's driver must not be
-    # initialised before a fork, and these imports may do that.
+    # initialised before a fork, and these imports may initialise it.
     should_fork = not has_gpu() and not MODULE_FLAGS.isdisjoint(sys.argv)
     if should_fork:
         # Start before torch is imported here, so that both processes load it in parallel.
@@ -80,7 +80,7 @@ def _run() -> int:
         return BAD_CONFIGURATION if end.code else DONE
     torchrun.config_from_args = read = _config_reader(torchrun.config_from_args, should_fork=should_fork)
     if arguments.rdzv_backend == "etcd" and reopen(arguments.rdzv_endpoint, arguments.rdzv_id):
-        print("rendezvous: it was closed by a failed or finished host and is open again", flush=True)
+        print("rendezvous: open again after a failed or finished host had closed it", flush=True)
     try:
         if agent.is_applicable(arguments):
             return agent.run(*read(arguments))
@@ -110,7 +110,7 @@ def run_module(name: str, *arguments: str) -> None:
 def _plain_traceback(record: logging.LogRecord) -> bool:
     """Format the traceback of a failed process here, because torch's formatter would load its compiler.
 
-    If the process just exited, the traceback is torch's own and adds nothing to the message.
+    If the process exited without an exception, the traceback is torch's own and adds nothing.
     """
     from torch.multiprocessing.spawn import ProcessExitedException
 
@@ -145,7 +145,7 @@ def _config_reader(config_from_args: Any, *, should_fork: bool) -> Any:
 def reopen(endpoint: str, run_id: str) -> bool:
     """Delete the closed state of rendezvous `run_id`. Return True if it was closed.
 
-    torchrun closes a rendezvous for good when the processes of a host failed too often or are done. The closed state
+    torchrun closes a rendezvous permanently when the processes of a host failed too often or are done. The closed state
     outlives the hosts, and a restarted host would end at once with RendezvousClosedError. Call this before a host joins
     the others. If all work is done, the host joins alone, finds no work and exits.
 

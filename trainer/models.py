@@ -30,7 +30,7 @@ def build_model(config: DigitsConfig | ImagenetConfig, *, classes: int, channels
 
 
 def signature(config: TrainConfig) -> str:
-    """Return the model and optimizer of a checkpoint. Only a run with the same signature can resume from it."""
+    """Return the text that names model and optimizer. A run resumes only from checkpoints with its signature."""
     model = f"{config.arch}-{config.num_classes}" if isinstance(config, ImagenetConfig) else DIGITS_NETWORK
     if isinstance(config, LanguageConfig):
         tokens = {BYTES: "", BPE: "-bpe"}.get(config.tokenizer, "-file")
@@ -62,7 +62,7 @@ def digits_network(*, classes: int, channels: int) -> nn.Module:
 def build_optimizer(
     config: TrainConfig, weights: Sequence[nn.Parameter] | Sequence[dict[str, Any]], *, betas: tuple[float, float]
 ) -> torch.optim.Optimizer:
-    """Return the optimizer. One fused kernel updates all weights; on XLA the graph of the step does."""
+    """Return the optimizer. One fused kernel updates all weights; on XLA the step's graph updates them."""
     groups = (weight["params"] if isinstance(weight, dict) else [weight] for weight in weights)
     on_xla = any(weight.device.type == "xla" for group in groups for weight in group)
     settings = {"lr": config.learning_rate, "weight_decay": config.weight_decay, "fused": not on_xla}
@@ -97,7 +97,7 @@ def _by_name(arch: str, *, classes: int, size: int) -> nn.Module:
             model: nn.Module = torchvision.models.get_model(arch, weights=None, **options)
         return model
     if arch in torchvision.models.list_models():
-        raise ConfigurationError(f"arch = {arch!r}: is not an image classifier; {MODEL_LISTS}")
+        raise ConfigurationError(f"arch = {arch!r}: must be an image classifier; {MODEL_LISTS}")
     import timm
 
     name = arch.removeprefix("timm/")

@@ -22,7 +22,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from trainer.exit_codes import ConfigurationError, StorageError
+from trainer.exit_codes import StorageError
+from trainer.rules import invalid_setting
 from trainer.storage import Folder, MissingFileError
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ PART_SECONDS = 30.0
 CLOSE_SECONDS = 20.0
 """Longest time in seconds that the end of training waits for its writers."""
 PREEMPTED_CLOSE_SECONDS = 5.0
-"""Longest time in seconds that a preempted run waits for its writers. A spot VM leaves it fifteen seconds in total."""
+"""Longest time in seconds that a preempted run waits for its writers. A spot VM gives it 15 seconds in total."""
 IDENTIFIERS = frozenset({"epoch", "epochs", "step", "steps", "rank", "ranks"})
 """Numbers that identify an event and are not measurements."""
 Value = str | int | float | tuple[int, int]
@@ -51,7 +52,7 @@ DECIMALS = {
 
 
 class Reporter:
-    """Report events of one rank: print them at once and pass them to threads that write files."""
+    """Reporter of one rank's events. It prints them at once and passes them to threads that write files."""
 
     def __init__(self, rank: int, world: int, folder: Folder | None, *, job: str = "", wandb: str = "off") -> None:
         self._identity: dict[str, Value] = {"rank": (rank, world), "host": socket.gethostname()}
@@ -64,7 +65,7 @@ class Reporter:
                 sinks.append(TensorBoard(folder.child("tensorboard")))
             if wandb != "off":
                 if find_spec("wandb") is None:
-                    raise ConfigurationError(f"wandb is {wandb!r} and the package wandb is not installed: install it")
+                    raise invalid_setting("wandb", wandb, "'off' without the package wandb", "install the package")
                 sinks.append(WeightsAndBiases(folder.child("wandb"), job=job, rank=rank, mode=wandb))
         # Use one thread per sink, because TensorBoard takes seconds to load, and W&B may wait for the network.
         self._writers = [Writer(sink) for sink in sinks]
@@ -91,7 +92,7 @@ class Reporter:
             writer.check()
 
     def sync(self) -> None:
-        """Wait until the lines of JSON so far are written."""
+        """Wait until all JSON lines so far are written."""
         for writer in self._writers[:1]:
             writer.sync()
 
@@ -145,7 +146,7 @@ class Record:
     """Seconds since 1970."""
     values: dict[str, str | int | float]
     global_step: int | None
-    """Optimiser steps over all restarts, or None for an event without curves."""
+    """Optimizer steps over all restarts, or None for an event without curves."""
     gallery: Gallery | None = None
     """Images for sinks that can display them."""
 
@@ -198,7 +199,7 @@ class Writer:
             raise self._error
 
     def sync(self) -> None:
-        """Wait until the events so far are written. Wait only seconds, because a disk may not answer."""
+        """Wait until the events so far are written. Wait for seconds at most, because a disk may not answer."""
         written = threading.Event()
         self._queue.put(written)
         written.wait(PREEMPTED_CLOSE_SECONDS)
@@ -402,7 +403,7 @@ class WeightsAndBiases(Sink):
                 self._run = wandb.init(**online, **options)
             except (wandb.errors.CommError, wandb.errors.UsageError) as error:
                 # A missing or wrong key raises one of these errors.
-                warn(f"W&B rejected the run of this rank, kept in {self._path}: {error}")
+                warn(f"W&B rejected the run of this rank; it is kept in {self._path}: {error}")
                 self._run = wandb.init(mode="offline", **options | {"id": uuid.uuid4().hex[:8]})
         return self._run
 

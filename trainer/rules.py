@@ -38,7 +38,7 @@ JOB_PATTERN = r"(?![.\s])(?!.*::)[^/\\*?\[\]#%\x00-\x1f\x7f-\xa0\u2028\u2029\ud8
 """A folder name for disks and buckets. It has no characters of URLs or patterns and no invisible ones."""
 
 TEXT_SUFFIXES = {"document": ".txt", "lines": ".jsonl", "table": ".parquet", "tokens": ".npy"}
-"""Content of a file of texts -> suffix of its name. `workloads/trainer_flags.json` has it too, to validate stacks."""
+"""Content of a file of texts -> suffix of its name. `workloads/trainer_flags.json` repeats them, to validate stacks."""
 CHECKPOINTS, PROFILES = SHARED_FOLDERS = "checkpoints", "profiles"
 """Folders of the bucket that hold a subfolder for each job."""
 
@@ -50,7 +50,7 @@ def invalid_setting(key: str, value: object, allowed: str, remedy: str) -> Confi
 
 @dataclass(frozen=True)
 class Range:
-    """Bounds of a number. `workloads/trainer_flags.json` has them for the validation of stacks."""
+    """Bounds of a number. `workloads/trainer_flags.json` repeats them, to validate stacks."""
 
     least: float = 0
     most: float = MAX_COUNT
@@ -72,7 +72,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Text:
-    """Pattern of a text. `workloads/trainer_flags.json` has it for the validation of stacks."""
+    """Pattern of a text. `workloads/trainer_flags.json` repeats it, to validate stacks."""
 
     pattern: str
     allowed: str
@@ -112,7 +112,7 @@ FolderName = Annotated[
     str,
     Text(
         JOB_PATTERN,
-        "one folder name of letters, digits, '-', '_' and similar, without '.' at its start or a space at an end",
+        "one folder name of letters, digits, '-', '_' and similar, without '.' at the start or a space at either end",
         r"give --job a name without any of /\*?[]#% and '::'",
         max_bytes=MAX_NAME_BYTES,
     ),

@@ -47,7 +47,7 @@ CPU_BATCHES = 32
 
 
 class StepLog:
-    """Count and time steps. Only a step with a line, `emit` and `flush` wait for the device."""
+    """Counts and times of steps. Only a step with a line, `emit` and `flush` wait for the device."""
 
     def __init__(
         self, config: TrainConfig, task: Task, state: RunState, runtime: Runtime, report: Reporter, watchdog: Watchdog
@@ -67,7 +67,7 @@ class StepLog:
     def count(self, units: int, number: int, steps: int) -> None:
         """Count a step of `units` samples or tokens over all ranks, and queue a line if one is due.
 
-        The step has this `number` in the epoch of `steps` steps. A line is due at the first step of a run, every
+        The step is the epoch's `number`-th of `steps` steps. A line is due at the first step of a run, every
         `log_steps` steps, and at the last step of an epoch.
         """
         is_first = self.clock.samples == 0
@@ -143,7 +143,7 @@ class StepLog:
 
 
 class Meter:
-    """Sum up loss and accuracy on the device. Only reading the sums waits for the device.
+    """Sums of loss and accuracy on the device. Only reading the sums waits for the device.
 
     All work of a step is in `add`, so that every step has the same graph on XLA.
     """
@@ -236,7 +236,7 @@ class StepTimes:
 
 
 class StepClock:
-    """Measure the times of steps. Only `take` waits for the device."""
+    """Clock for the parts of steps. Only `take` waits for the device."""
 
     def __init__(self, model: nn.Module, device: torch.device, *, world: int) -> None:
         self._on_cuda = device.type == "cuda"
@@ -268,9 +268,9 @@ class StepClock:
     def take(self) -> StepTimes:
         """Return the times since the last call. On CUDA this waits until the device has finished the last step."""
         total = data = all_reduce = 0.0
-        for started, fed, own, reduced, ended in self._marks:
+        for started, arrived, own, reduced, ended in self._marks:
             total += _between(started, ended)
-            data += _between(started, fed)
+            data += _between(started, arrived)
             if own is not None and reduced is not None:
                 all_reduce += _between(own, reduced)
         times = StepTimes(steps=len(self._marks), total=total, data=data, all_reduce=all_reduce)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class StepProfile:
-    """Profile the requested steps of a rank. Without requested steps it does nothing.
+    """Profiler of the requested steps of a rank. It does nothing if no steps are requested.
 
     The trace is for chrome://tracing and https://ui.perfetto.dev.
     """
@@ -37,8 +37,8 @@ class StepProfile:
         """Warn, on one rank, if the run from step `done` to step `last` contains none of the requested steps."""
         if self._requested and self._rank == 0 and (self._requested[0] > last or self._requested[1] <= done):
             warn(
-                f"profile_steps is '{self._config.profile_steps}', and the run goes from step {done} to {last}: no "
-                "profile is written; set --profile-steps to steps in that range"
+                f"profile_steps = {self._config.profile_steps!r}: must have a step of the run from step {done} to "
+                f"{last}; no profile is written; change --profile-steps"
             )
 
     def before(self, step: int) -> None:
@@ -84,7 +84,7 @@ class StepProfile:
 
 
 class XlaStepProfile(StepProfile):
-    """Profile the requested steps of a process with XLA's profiler, for TensorBoard's XProf."""
+    """Profiler of a process on XLA, for TensorBoard's XProf."""
 
     folder_prefix = "proc_"
 

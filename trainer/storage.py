@@ -19,7 +19,7 @@ from trainer.exit_codes import StorageError
 from trainer.rules import CHECKPOINTS, PROFILES
 
 UNFINISHED_SUFFIX = ".unfinished"
-"""Ending of an incomplete file."""
+"""Suffix of the name of an incomplete file."""
 BUCKETS = ("gs", "s3")
 """Kinds of buckets. obstore is their client, because it supports both and retries failed requests."""
 ATTEMPTS = 3
@@ -29,7 +29,7 @@ RETRY_LIMIT_SECONDS = 60.0
 RETRY_PAUSE_SECONDS = 0.5
 """Seconds before the second attempt. Each later pause is twice as long."""
 METADATA_SERVER_PATHS = re.compile(r"/latest/api/token|/computeMetadata/")
-"""Addresses that a bucket's client asks for credentials if no variable provides any."""
+"""Paths from which a bucket's client requests credentials if no variable provides any."""
 CREDENTIAL_VARIABLES = {"s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY", "gs": "GOOGLE_APPLICATION_CREDENTIALS"}
 PERMANENT_ERRORS = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
 """Errors that a retry does not fix."""
@@ -64,7 +64,7 @@ def _local_facts(path: str) -> FileFacts:
 
 
 class Folder:
-    """A folder. Every failure of the storage raises a StorageError with the file's name."""
+    """A folder on a disk or in a bucket. Every failure raises a StorageError with the file's name."""
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
@@ -232,7 +232,7 @@ class Folder:
 
     @contextmanager
     def _translate_errors(self, what: str, name: str) -> Iterator[None]:
-        """Turn the storage's errors into our own."""
+        """Turn the storage's errors into StorageError."""
         where = f"{self.url}/{name}".rstrip("/")
         try:
             yield

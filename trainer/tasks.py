@@ -36,7 +36,7 @@ class Sample:
     pixels: npt.NDArray[np.uint8]
     """Height x width, or height x width x 3 in colour, with values stretched to 0..255."""
     label: int
-    """Its class."""
+    """Class of the image."""
     predicted: int
     """The class that the model predicts."""
 
@@ -52,7 +52,7 @@ class Gallery:
 
 
 class Collector:
-    """Collect a gallery during an evaluation. Counting stays on the device."""
+    """Collector of a gallery during an evaluation. It counts on the device."""
 
     def __init__(self, classes: int, device: torch.device) -> None:
         self._classes = classes
@@ -70,7 +70,7 @@ class Collector:
             self._samples.append(Sample(pixels=pixels, label=int(labels[place]), predicted=int(predicted[place])))
 
     def take(self, runtime: Runtime) -> Gallery:
-        """Return the gallery of this rank. Every rank must call it."""
+        """Return the gallery of this rank. All ranks must call this."""
         counts = runtime.sum(self._counts)[:-1].cpu().numpy().reshape(self._classes, self._classes)
         return Gallery(confusion=counts if runtime.rank == 0 else None, samples=self._samples)
 
@@ -130,7 +130,7 @@ class Scores:
 def evaluate(
     model: nn.Module, data: Data, runtime: Runtime, preempted: Callable[[], bool], *, gallery: bool
 ) -> Evaluation | None:
-    """Evaluate every test sample. All ranks must call it. Returns None if one of them was preempted meanwhile.
+    """Evaluate every test sample. All ranks must call this. Returns None if a rank was preempted meanwhile.
 
     `preempted` returns True if this rank was asked to stop.
     """
@@ -212,12 +212,12 @@ class Task(Protocol):
         del model, meter
 
     def evaluate(self, model: nn.Module, stop_requested: Callable[[], bool]) -> Evaluation | None:
-        """Evaluate the test set. All ranks must call it. Returns None if one of them was preempted meanwhile."""
+        """Evaluate the test set. All ranks must call this. Returns None if a rank was preempted meanwhile."""
 
     def after_evaluation(
         self, model: nn.Module, report: Reporter, step: int, stop_requested: Callable[[], bool]
     ) -> None:
-        """Report more about the model, such as a sample of text. All ranks must call it."""
+        """Report more about the model, such as a sample of text. All ranks must call this."""
         del model, report, step, stop_requested
 
 

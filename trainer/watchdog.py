@@ -1,4 +1,4 @@
-"""Watch the ranks from a thread in each: report slow ranks, and end a hanging job with stack traces."""
+"""Watch all ranks from a thread in each rank: report slow ranks, and end a hanging job with stack traces."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from trainer.runtime.base import Runtime
 MAX_POLL_SECONDS = 1.0
 """Longest time between two polls in seconds. With a time-out below 8 s, the watchdog polls every eighth of it."""
 REPORT_GRACE_SECONDS = 3.0
-"""Most seconds that a rank waits before it exits, so that all other running ranks can print their stack traces."""
+"""Maximum seconds that a rank waits before it exits, so that all other running ranks can print their stack traces."""
 SILENCE_SECONDS = 2 * MAX_POLL_SECONDS
 """Seconds without a heartbeat after which a rank's process counts as stopped."""
 SETUP_SECONDS = 300.0
-"""Least time-out in seconds until the first step is done, because loading libraries and choosing kernels takes long."""
+"""Minimum time-out in seconds until the first step is done, because loading libraries takes long."""
 WINDOW_SECONDS = 5.0
-"""Least time in seconds over which the watchdog compares ranks."""
+"""Minimum time in seconds over which the watchdog compares ranks."""
 SLOW_RATIO = 1.5
-"""A rank is slow if its own part of a step takes this many times the other ranks' median."""
+"""Minimum ratio of a slow rank's own part of a step to the other ranks' median."""
 SLOW_WINDOWS = 3
-"""Number of consecutive slow windows before a rank is reported, because one may be chance."""
+"""Number of consecutive slow windows before a rank is reported, because a single one may be chance."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class Watchdog:
         return bool(self._store and self._store.check(["hang"]))
 
     def _exit_hanging(self) -> None:
-        """Print every thread's stack and the rank at fault. Exit when all ranks have, or the grace time is over."""
+        """Print every thread's stack and the rank at fault. Exit once all ranks have done so or time is up."""
         faulthandler.dump_traceback(all_threads=True)
         rank, blame = self._runtime.rank, "its training makes no progress"
         # The rank that keeps the store may exit first. Then this rank exits without the store.
@@ -180,7 +180,7 @@ class Watchdog:
 
 
 class Stragglers:
-    """Compare the ranks' own parts of their steps, window by window."""
+    """Comparison of the ranks' own parts of their steps, window by window."""
 
     def __init__(self, world: int) -> None:
         self._before = [Heartbeat()] * world

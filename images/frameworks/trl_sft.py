@@ -17,7 +17,7 @@ SAMPLES = 10_000
 
 
 def byte_tokenizer() -> PreTrainedTokenizerFast:
-    """Return a tokenizer with one token for each byte and one that ends a text."""
+    """Return a tokenizer with a token for each byte and a token that ends a text."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {token: number for number, token in enumerate([*alphabet, "<end>"])}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))

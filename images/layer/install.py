@@ -1,6 +1,6 @@
 """Install the packages of a requirements file into an image's environment. No installed package changes.
 
-It runs in the build of the image, with the image's Python and uv. Only the standard library is available.
+This script runs in the build of the image, with the image's Python and uv. It has only the standard library.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 REQUIREMENTS = Path("/opt/trainyard/layer/requirements.txt")
 CONFLICT_PREFIX = "requirements: "
-"""Prefix of the line that explains a failure. infra.local.trainer_image looks for it in the build's output."""
+"""Prefix of the line that explains a failure. infra.local.trainer_image looks for this prefix in the build's output."""
 _CHANGE = re.compile(r"^ ([-+]) ([A-Za-z0-9._-]+)==(\S+)", re.MULTILINE)
 """Line of `uv pip install --dry-run`: a package that uv would remove (-) or add (+)."""
 
@@ -30,7 +30,7 @@ def changed_packages(plan: str) -> list[tuple[str, str, str]]:
 def conflict(changes: list[tuple[str, str, str]], requirements: str) -> str:
     """Return one sentence about the first conflict, with the package and both versions.
 
-    Prefer a package that the file names: its dependencies cause the other conflicts.
+    Prefer a package that the file names, because its dependencies cause the other conflicts.
     """
     named = {re.split(r"[^A-Za-z0-9._-]", line.strip(), maxsplit=1)[0] for line in requirements.splitlines()}
     named = {_normal(name) for name in named}
@@ -70,7 +70,7 @@ def main() -> int:
         print(conflict(changes, REQUIREMENTS.read_text(encoding="utf-8")))
     else:
         reason = " ".join(installed.stdout.split())[-600:]
-        print(f"{CONFLICT_PREFIX}uv cannot install the packages of the file over the image; it says: {reason}")
+        print(f"{CONFLICT_PREFIX}uv cannot install the packages of the file into the image; uv says: {reason}")
     return 1
 
 

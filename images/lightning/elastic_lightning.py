@@ -1,7 +1,7 @@
 """Train the digits with Lightning on any number of hosts. Rank 0 uploads the model at the end.
 
-torchrun starts this script, as `trainer.launch elastic_lightning.py --epochs=8`. It restarts the script on the
-remaining hosts whenever a host leaves or joins. Each start resumes from the newest checkpoint.
+torchrun starts this script, as `trainer.launch elastic_lightning.py --epochs=8`. Whenever a host leaves or joins,
+torchrun restarts the script on the remaining hosts. Each start resumes from the newest checkpoint.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ class Step(NamedTuple):
     images: torch.Tensor
     labels: torch.Tensor
     scale: float
-    """Factor of the sum of this rank's losses. With the factor, the mean over ranks is the mean over all samples."""
+    """Factor for the sum of this rank's losses. With it, the mean over ranks is the mean over all samples."""
     total: int
     """Number of samples over all ranks."""
     position: int
-    """Number of the epoch's samples that all ranks have used after this step."""
+    """Number of the epoch's samples that all ranks together have used after this step."""
     number: tuple[int, int]
     """Number of the step in the epoch, and the number of steps."""
 
 
 class Steps:
-    """The remaining steps of an epoch. The class has no length, because the length depends on the number of ranks."""
+    """The remaining steps of an epoch. There is no length, because it depends on the number of ranks."""
 
     def __init__(self, data: Digits, sampler: EpochSampler, epoch: Callable[[], int]) -> None:
         self._data, self._sampler, self._epoch = data, sampler, epoch
@@ -80,7 +80,7 @@ class Steps:
 
 
 class AtomicFiles(TorchCheckpointIO):
-    """Write checkpoints atomically, like all other files of a run.
+    """Checkpoint files that are written atomically, like all other files of a run.
 
     Lightning itself writes a temporary file and moves it. A move to another disk is a copy, and a host that is killed
     during the copy leaves half a file.
@@ -153,7 +153,7 @@ class HeldOut:
 
 
 class DigitsModule(LightningModule):
-    """The digits network. Its metrics are those of all ranks together."""
+    """The digits network. Its metrics cover the samples of all ranks."""
 
     def __init__(self, settings: Settings, data: Digits, ranks: Ranks) -> None:
         super().__init__()
@@ -199,7 +199,7 @@ class DigitsModule(LightningModule):
 
 
 class Lines(Callback):
-    """Report events in the same format as the other recipes."""
+    """Callback that reports events in the format of the trainer's recipes."""
 
     def __init__(self, report: Reporter, settings: Settings) -> None:
         self._report, self._settings = report, settings

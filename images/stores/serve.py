@@ -31,14 +31,14 @@ TRAIN, TESTS = 600, 100
 """Number of images of the two splits."""
 SIDE = 28
 ANY_SIGNATURE = "AWS4-HMAC-SHA256 Credential=any/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"
-"""Signature that the server requires and does not check. Clients of both clouds send none."""
+"""Signature that the server requires but does not check. The jobs' clients send no signature."""
 DONE = b'"event": "done"'
 FINAL_WRITE_SECONDS = 5.0
 """Seconds in which ranks that are done may still write."""
 
 
 class ReadLog:
-    """Server that records each read of an image."""
+    """Wrapper of the server that records each read of an image."""
 
     def __init__(self, server: Any) -> None:
         self._server = server
@@ -48,11 +48,11 @@ class ReadLog:
         self.done: set[str] = set()
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
-        """Record a read. Pass the request on with a signature, with the path escaped as S3 clients escape it."""
+        """Record a read. Pass the request on, with a signature and with the path escaped as S3 clients escape it."""
         path = unquote(environ["PATH_INFO"])
         environ["HTTP_AUTHORIZATION"] = ANY_SIGNATURE
         environ["PATH_INFO"] = path
-        # With another host name, the server would interpret its first label as the bucket.
+        # In any other host name, the server would take the first label for the bucket.
         environ["HTTP_HOST"] = "127.0.0.1"
         for key in ("RAW_URI", "REQUEST_URI"):
             if key in environ:
@@ -122,8 +122,8 @@ def is_done(client: Any, job: str) -> bool:
 def print_reads(reads: dict[str, list[tuple[str, str]]]) -> None:
     """Print for each bucket the number of reads and images, the reads per image, and the reads per client.
 
-    The counts are not per epoch, because ranks read ahead: one reads the next epoch's first images while another
-    finishes this epoch.
+    The counts are not per epoch, because ranks read ahead: a rank reads the next epoch's first images while
+    another rank finishes this epoch.
     """
     for bucket, noted in reads.items():
         counts = Counter(name for name, _ in noted)

@@ -1,7 +1,7 @@
 """`python -m network_check [-- PROGRAM]`: measure the link of each pair of hosts, and all-reduce on all ranks.
 
-It runs under torchrun, with NCCL on GPUs and gloo on CPUs. It exits with SLOW_LINK if the slowest link is below the
-minimum. Otherwise the same processes run the program after `--` (a file, or `-m MODULE`, and arguments).
+torchrun starts this script, which uses NCCL on GPUs and gloo on CPUs. It exits with SLOW_LINK if the slowest link is
+below the minimum. Otherwise the same processes run the program after `--` (a file, or `-m MODULE`, and arguments).
 """
 
 from __future__ import annotations

@@ -288,7 +288,7 @@ FILES_FOLDER = "project"
 _EXPLANATION = re.compile(r"^(?:#\d+ )?(?:[\d.]+ )?(requirements: .*)$", re.MULTILINE)
 """Line that explains a failed build (images/layer/install.py), after BuildKit's step and seconds."""
 
-_UV_PREAMBLE = re.compile(r"(?<=it says: )(Using Python \S+ environment at: \S+ )?(error: )?")
+_UV_PREAMBLE = re.compile(r"(?<=uv says: )(Using Python \S+ environment at: \S+ )?(error: )?")
 """Beginning of uv's output, before the reason of a failure."""
 
 

@@ -188,7 +188,7 @@ class PythonLanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
 def _version(python: Path) -> str:
     """Return the version of an interpreter.
 
-    Every `up` asks for it, so do not start a process if the interpreter is the one that runs this file.
+    Every `up` asks for the version, so start no process for the interpreter that runs this file.
     """
     if python.resolve() == Path(sys.executable).resolve():
         return platform.python_version()
@@ -239,8 +239,8 @@ def program_python(info: language_pb2.ProgramInfo) -> Path:
     options = dict(info.options)
     if options.get("toolchain", "pip") != "pip":
         raise InterpreterMissing(
-            f"runtime.options.toolchain is {options['toolchain']!r}; this stand-in supports only 'pip'. "
-            "Set it to 'pip' with a virtualenv, or install the real pulumi-language-python."
+            f"runtime.options.toolchain = {options['toolchain']!r}: must be 'pip' with this stand-in; set it to 'pip' "
+            "with a virtualenv, or install the real pulumi-language-python"
         )
     if virtualenv := options.get("virtualenv"):
         folder = Path(info.root_directory) / str(virtualenv)

@@ -149,7 +149,7 @@ class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
         context.abort(grpc.StatusCode.UNIMPLEMENTED, f"the function {request.tok} is not simulated")
 
     def Cancel(self, request: empty_pb2.Empty, context: grpc.ServicerContext) -> empty_pb2.Empty:
-        """Do nothing: no call waits."""
+        """Do nothing, because no call waits."""
         return empty_pb2.Empty()
 
 

@@ -1,4 +1,4 @@
-"""Simulated AWS: its kinds of resources, and documented rules over resources."""
+"""Simulated AWS: its kinds of resources, and the documented rules that relate resources."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def subnet_in_vpc(inputs: Properties, state: CloudState) -> Errors:
 def version_goes_up_by_one(inputs: Properties, state: CloudState) -> Errors:
     """Require upgrades of an existing cluster by one minor version at a time.
 
-    Its node groups must follow before the next upgrade.
+    The node groups must follow before the next upgrade.
     """
     cluster = state.find(str(inputs.get("name")), CLUSTER)
     old, new = _minor(cluster.inputs.get("version")) if cluster else None, _minor(inputs.get("version"))

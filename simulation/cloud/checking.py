@@ -20,7 +20,7 @@ from simulation.cloud.values import Unknown
 
 
 def _input_digest(found: Properties) -> str:
-    """Return a digest of the inputs, in place of the image's digest."""
+    """Return a digest of the inputs, instead of the image's digest."""
     text = json.dumps(without_internal(found), sort_keys=True, default=str)
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
@@ -178,7 +178,7 @@ _InputChange = tuple[str, bool]
 
 
 class _Diff:
-    """The provider's plan. It ignores removed values that the cloud computes, and differences that it suppresses."""
+    """The provider's plan, without removed values that the cloud computes and without suppressed differences."""
 
     def __init__(self, table: FactTable) -> None:
         self._inputs = table.inputs

@@ -245,7 +245,7 @@ def _pattern(pattern: str, description: str) -> Callable[[str], str]:
 
 
 def _rfc1035(value: str, low: int, high: int) -> str:
-    description = f"{low} to {high} lower-case letters, digits and '-', first a letter, last not '-'"
+    description = f"{low} to {high} lower-case letters, digits and '-', with a letter first and no '-' last"
     return _matches(value, _LABEL % (low - 2, high - 2), description)
 
 
@@ -320,7 +320,7 @@ def _service(value: str) -> str:
 
 CHECKS: Mapping[str, Callable[..., str]] = {
     "ValidateGCEName": _pattern(
-        f"({_LABEL % (0, 61)}?)?", "1 to 63 lower-case letters, digits and '-', first a letter, last not '-'"
+        f"({_LABEL % (0, 61)}?)?", "1 to 63 lower-case letters, digits and '-', with a letter first and no '-' last"
     ),
     "ValidateRFC1035Name": _rfc1035,
     "ValidateIpCidrRange": _network,
@@ -334,7 +334,7 @@ CHECKS: Mapping[str, Callable[..., str]] = {
     "validateProjectServiceService": _service,
     "gkeClusterName": _pattern(
         r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?",
-        "1 to 40 lower-case letters, digits and '-', first a letter, last not '-'",
+        "1 to 40 lower-case letters, digits and '-', with a letter first and no '-' last",
     ),
     # An empty string is valid.
     "ValidARN": _pattern(

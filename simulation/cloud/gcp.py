@@ -1,4 +1,4 @@
-"""Simulated Google Cloud: its kinds of resources, the properties of node pools, and documented rules over resources."""
+"""Simulated Google Cloud: its kinds of resources, the properties of node pools, and rules that relate resources."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _generation(machine: MachineType) -> str:
 
 
 def zones_of(inputs: Properties) -> list[str]:
-    """Return the zones of the nodes: the given ones, else the location, or zones a to c of a region."""
+    """Return the zones of the nodes: the given zones, else the location, or zones a to c of a region."""
     given = [zone for zone in inputs.get("nodeLocations") or [] if isinstance(zone, str)]
     place = str(inputs.get("location", ""))
     return given or ([place] if place and not place[-1].isdigit() else [f"{place}-{letter}" for letter in "abc"])

@@ -63,7 +63,7 @@ class TimedOut(Exception):
 
 
 class Effects:
-    """Effects of resources outside of the cloud's state, such as running clusters and nodes. By default, none."""
+    """Effects of resources outside of the cloud's state, such as running clusters and nodes. This class has none."""
 
     def created(self, record: Record) -> None:
         """Apply the effects of a creation or an update."""
@@ -167,7 +167,7 @@ class Cloud:
 
 
 def check_fault(fault: str) -> None:
-    """Raise ValueError with the valid faults unless the fault is valid.
+    """Raise ValueError, which lists the valid faults, for an invalid fault.
 
     A fault is `KIND:TYPE`, `KIND:TYPE:NAME` or `KIND:NUMBER`, and happens once. TYPE is part of a resource's type. NAME
     is a resource's name, or the part of it before a `-`, such as a pool's name. NUMBER counts the calls that change

@@ -34,7 +34,7 @@ class Record:
     type: str
     """Type token, such as `gcp:compute/network:Network`."""
     urn: str
-    """URN of the Pulumi resource that created it."""
+    """URN of the resource in Pulumi's state."""
     inputs: Properties
     outputs: Properties
     refers_to: list[str] = field(default_factory=list)
@@ -147,7 +147,7 @@ def problem(code: str, where: str, why: str, source: str) -> Problem:
 
 @dataclass(frozen=True)
 class Rule:
-    """A check of a resource's inputs against the resources that already exist. Create and update apply it."""
+    """A check of a resource's inputs against the resources that already exist, at each creation and update."""
 
     source: str
     """Address of the rule's documentation."""
@@ -225,7 +225,7 @@ class Reference:
     owner: bool = field(default=False, kw_only=True)
     """True if the deletion of the other resource deletes this one too."""
     prefix: str = field(default="", kw_only=True)
-    """Prefix before the reference. A value without it does not refer to a resource of this cloud."""
+    """Prefix before the reference. A value without the prefix does not refer to a resource of this cloud."""
 
 
 @dataclass(frozen=True, kw_only=True)

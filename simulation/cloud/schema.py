@@ -22,7 +22,7 @@ _PLAIN = {bool: "true or false", int: "a whole number", float: "a number", str: 
 
 
 class UnknownType(ValueError):
-    """The SDK does not have this resource type."""
+    """Error for a resource type that the SDK does not have."""
 
 
 @cache

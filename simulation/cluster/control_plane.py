@@ -99,7 +99,7 @@ def delete(folder: Path) -> None:
 def set_nodes(settings: ClusterSettings, label: str, pool: str, wanted: list[dict[str, Any]]) -> None:
     """Create, update and delete nodes so that the pool has exactly the wanted nodes.
 
-    The label's value names the pool. Several requests run at once, for large pools.
+    `label` is the label whose value is the pool's name. Several requests run at once, for large pools.
     """
     with closing(Client(settings)) as api, ThreadPoolExecutor(max_workers=REQUESTS_AT_ONCE) as executor:
         existing = api.request("GET", f"{NODES}?{urlencode({'labelSelector': f'{label}={pool}'})}")["items"]

@@ -108,7 +108,7 @@ def test_lightning_with_closed_rendezvous_reopens_it(checkout: Checkout) -> None
     with checkout.changed_jobs(*WITH_ETCD):
         before, after = up_with_a_killed_host(checkout, LIGHTNING, 1, 2, closed=True)
     assert "RendezvousClosedError" in after, "the other hosts must give up, too"
-    assert "rendezvous: it was closed by a failed or finished host" in after
+    assert "rendezvous: open again after a failed or finished host had closed it" in after
     assert_lightning(before, after, 1)
 
 

@@ -68,7 +68,7 @@ def test_about_and_dependencies_describe_the_program(
 def test_missing_environment_is_named_in_the_error(host: language_pb2_grpc.LanguageRuntimeStub, tmp_path: Path) -> None:
     answer = host.Run(language_pb2.RunRequest(info=info(tmp_path, virtualenv="missing")))
     assert "'virtualenv' option in Pulumi.yaml is set to 'missing'" in answer.error
-    with pytest.raises(InterpreterMissing, match="toolchain is 'poetry'"):
+    with pytest.raises(InterpreterMissing, match="toolchain = 'poetry'"):
         program_python(info(tmp_path, toolchain="poetry"))
 
 

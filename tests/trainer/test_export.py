@@ -90,12 +90,12 @@ def test_weights_loaded_from_several_files_equal_the_written_ones(
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        ("hidden_size", 128, "width is 64, not 128"),
-        ("num_key_value_heads", 4, "kv_heads is 2, not 4"),
-        ("tie_word_embeddings", False, "output (tied) is True, not False"),
-        ("rms_norm_eps", 1e-6, "rms_norm_eps is 1e-05, not 1e-06"),
-        ("model_type", "mistral", "model_type is llama, not mistral"),
-        ("rope_parameters", {"rope_type": "yarn", "rope_theta": 5e5}, "rope_base and rope_factor is"),
+        ("hidden_size", 128, "width = 64: must be 128, as in"),
+        ("num_key_value_heads", 4, "kv_heads = 2: must be 4, as in"),
+        ("tie_word_embeddings", False, "output (tied) = True: must be False"),
+        ("rms_norm_eps", 1e-6, "rms_norm_eps = 1e-05: must be 1e-06"),
+        ("model_type", "mistral", "model_type = llama: must be mistral"),
+        ("rope_parameters", {"rope_type": "yarn", "rope_theta": 5e5}, "rope_base and rope_factor = "),
     ],
 )
 def test_model_of_other_sizes_is_rejected(key: str, value: Any, words: str, tmp_path: Path) -> None:
@@ -288,7 +288,7 @@ def test_adapters_resume_exactly(exported: Path, data: Path, tmp_path: Path) -> 
     [
         (("--lora-rank=4",), BAD_CONFIGURATION, "lora_rank = 4: must be 0 without weights"),
         (("--init-from={tmp}",), DATA_ERROR, "cannot be read as a model (config.json"),
-        (("--init-from={exported}", "--width=128"), BAD_CONFIGURATION, "width is 128, not 64"),
+        (("--init-from={exported}", "--width=128"), BAD_CONFIGURATION, "width = 128: must be 64; "),
     ],
     ids=["none", "not a model", "other sizes"],
 )

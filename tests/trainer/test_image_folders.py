@@ -232,5 +232,5 @@ def test_shard_images_with_dots_in_their_names_are_counted(tmp_path: Path, capsy
         assert [image.label for image in images] == [1]
     warnings = capsys.readouterr().err.splitlines()
     assert len(warnings) == 1
-    assert "train-0.tar: number of skipped images: 1; " in warnings[0]
+    assert "train-0.tar: number of skipped images: 1, " in warnings[0]
     assert "the first: 'a.v1.jpg'" in warnings[0]

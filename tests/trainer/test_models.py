@@ -33,7 +33,7 @@ def test_models_accept_the_image_size_and_give_one_score_per_class(arch: str, si
     "arch", ["fasterrcnn_resnet50_fpn", "fcn_resnet50", "raft_small", "r3d_18", "quantized_resnet18"]
 )
 def test_model_that_is_not_a_classifier_is_rejected(arch: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"arch = '{arch}': is not an image classifier; see torchvision"):
+    with pytest.raises(ConfigurationError, match=f"arch = '{arch}': must be an image classifier; see torchvision"):
         build_model(ImagenetConfig(arch=arch), classes=3, channels=3)
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Tensors = dict[str, torch.Tensor]
 WRITER_NICE = 10
-"""Niceness of the thread that writes: training gets nine tenths of a core that both need."""
+"""Niceness of the thread that writes: training gets nine tenths of a core that both threads need."""
 CHECKPOINT_NAME = re.compile(r"step-(\d{9})")
 
 Facts = dict[str, Any]
@@ -32,11 +32,11 @@ Facts = dict[str, Any]
 
 
 class HostCopies:
-    """Host copies that reuse their memory at each save, because allocating memory costs more than copying."""
+    """Copies of tensors in host memory. Each save reuses the memory, because allocating costs more than copying."""
 
     def __init__(self, device: torch.device) -> None:
         self._on_cuda = device.type == "cuda"
-        self._stream = torch.cuda.Stream(device) if self._on_cuda else None  # type: ignore[no-untyped-call]  # torch's
+        self._stream = torch.cuda.Stream(device) if self._on_cuda else None  # type: ignore[no-untyped-call]  # untyped
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="copies")
         self._copies: Tensors = {}
 
@@ -60,7 +60,7 @@ class HostCopies:
         return {name: with_local_part(tensors[name], copy) for name, copy in self._copies.items()}
 
     def _destination(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the destination of a tensor, reused if shape and type are the same."""
+        """Return the destination of a tensor. Reuse the previous one if its shape and type are the same."""
         place = self._copies.get(name)
         if place is None or (place.shape, place.dtype) != (tensor.shape, tensor.dtype):
             place = torch.empty_like(tensor, device="cpu", pin_memory=self._on_cuda)
@@ -90,7 +90,7 @@ class SaveHooks:
         """
 
     def sealed(self) -> None:
-        """Handle a checkpoint that is complete."""
+        """Handle a complete checkpoint."""
 
 
 class Checkpoints(SaveHooks):
@@ -104,7 +104,7 @@ class Checkpoints(SaveHooks):
         self._runtime = runtime
         self._keep, self._keep_seconds = keep, keep_hours * 3600
         self._copies = HostCopies(runtime.device)
-        # On Linux, nice changes the calling thread alone: https://man7.org/linux/man-pages/man2/nice.2.html.
+        # On Linux, nice changes only the calling thread: https://man7.org/linux/man-pages/man2/nice.2.html.
         self._thread = ThreadPoolExecutor(1, "checkpoint", initializer=os.nice, initargs=(WRITER_NICE,))
         self._copy: Future[Tensors] | None = None
         self._save: Future[Metadata] | None = None
@@ -130,11 +130,11 @@ class Checkpoints(SaveHooks):
         self.saving_step, self.saving_since = step, time.monotonic()
         folder = self.folder.child(checkpoint_name(step))
         writer = TensorFilesWriter(folder, saved.facts, rank=self._runtime.rank, hooks=self)
-        group, alone = self._runtime.background_group(), self._runtime.world == 1
+        group, is_single = self._runtime.background_group(), self._runtime.world == 1
         # Do not use torch's async_save, which first inspects each tensor in the training thread.
         copying = self._copy = self._copies.start(dict(saved.tensors))
         self._save = self._thread.submit(
-            lambda: write(copying.result(), storage_writer=writer, process_group=group, no_dist=alone)
+            lambda: write(copying.result(), storage_writer=writer, process_group=group, no_dist=is_single)
         )
 
     def sealed(self) -> None:
@@ -184,10 +184,9 @@ class Checkpoints(SaveHooks):
         """Return the newest complete and compatible checkpoint on every rank, or None if no save ever finished.
 
         `check_compatible` raises ValueError for a checkpoint that this run cannot resume. `skipped` receives the name
-        of each unused checkpoint and the reason. `sharded_like` returns a tensor whose sharding the saved tensor of
-        that name gets, or None. Raises DataError if there are checkpoints but none is usable, because starting over
-        would hide that they are lost. Raises StorageError if the storage fails, because an older checkpoint would hide
-        the failure.
+        of each unused checkpoint and the reason. `sharded_like` returns a tensor with the sharding for the saved tensor
+        of that name, or None. Raises DataError if there are checkpoints but none is usable, because starting over would
+        hide the loss. Raises StorageError if the storage fails, because an older checkpoint would hide the failure.
         """
         names = self._runtime.broadcast(self._newest_first() if self._runtime.rank == 0 else [])
         self._rejected = set()
@@ -280,7 +279,7 @@ class Checkpoints(SaveHooks):
 
 
 def checkpoint_name(step: int) -> str:
-    """Return the name of a step's checkpoint. Names have the order of their steps."""
+    """Return the name of a step's checkpoint. The names sort in the order of the steps."""
     return f"step-{step:09d}"
 
 

@@ -29,7 +29,7 @@ LEASE_FILE = "owner"
 class RunState:
     """Everything that changes during training.
 
-    The learning rate depends only on the sampler's place and needs no state.
+    The learning rate depends only on the sampler's position and needs no state.
     """
 
     signature: str
@@ -41,13 +41,13 @@ class RunState:
     sampler: EpochSampler
     """The position of training in the epochs."""
     scaler: torch.amp.GradScaler
-    """The loss scaler for float16. It has no state for other types."""
+    """The loss scaler for float16. For other types it has no state."""
     step: int = 0
-    """Optimiser steps so far, over all restarts."""
+    """Optimizer steps so far, over all restarts."""
     described: dict[str, Any] = field(default_factory=dict)
     """Facts about the model that an export needs."""
     results: dict[str, float] = field(default_factory=dict)
-    """The recipe's main measure in the last evaluation and in the best one, by name."""
+    """The recipe's main measure of the last and of the best evaluation, by name."""
     began: float = field(default_factory=time.time)
     """Start of the run, before its first restart, in seconds since 1970."""
     useful_seconds: float = 0.0
@@ -56,7 +56,7 @@ class RunState:
     def capture(self, runtime: Runtime) -> SavedState:
         """Return the state to save. All ranks must call this; only their random numbers differ.
 
-        Does not copy tensors that only the optimizer changes: the caller copies those before the next update.
+        Does not copy tensors that only the optimizer changes: the caller copies them before the next update.
         """
         runtime.sync_buffers(self.model)
         buffers = {name for name, _ in self.model.named_buffers()}
@@ -135,14 +135,14 @@ class RunState:
             torch.cuda.set_rng_state(cuda_state)
 
     def sharded_like(self, name: str, runtime: Runtime) -> torch.Tensor | None:
-        """Return a tensor whose sharding a saved tensor must have on this rank, or None."""
+        """Return a tensor with the sharding that a saved tensor must have on this rank, or None."""
         kind, _, rest = name.partition(".")
         weight_name = rest.partition(".")[2] if f"{kind}." == OPTIMIZER else rest
         weight = dict(self.model.named_parameters()).get(weight_name)
         return None if weight is None else runtime.host_like(weight)
 
     def _model_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yield each tensor of the model that training changes, with its name. Skips further names of a tensor."""
+        """Yield each tensor of the model that training changes, with the first of its names."""
         seen: set[int] = set()
         for name, tensor in self.model.state_dict(keep_vars=True).items():
             is_fixed = isinstance(tensor, nn.Parameter) and not tensor.requires_grad
@@ -172,7 +172,7 @@ class RunLease:
             node = found.decode(errors="replace").partition(" ")[2]
             raise ConfigurationError(
                 f"{self._folder.url} was acquired by a run that started later, on {node}; allowed is one run of a job "
-                "at a time: stop one of them, or give it another --job"
+                "at a time: stop one of the two runs, or start one with another --job"
             )
 
 
@@ -190,7 +190,7 @@ class RunCheckpoints(Checkpoints):
 
     def save_state(self) -> None:
         """Start to save the current state."""
-        if self.folder.is_local:  # a killed run that resumes from here does not repeat these lines
+        if self.folder.is_local:  # a run that resumes from this checkpoint does not repeat these lines
             self._report.sync()
         self.save(self._state.step, self._state.capture(self._runtime))
 
@@ -224,7 +224,7 @@ class RunCheckpoints(Checkpoints):
         super().sealed()
 
     def check_tensor(self, name: str, tensor: torch.Tensor) -> None:
-        """Raise DivergedError for a weight that is not finite. An update can cause that before any loss shows it."""
+        """Raise DivergedError for a weight that is not finite. The loss can still be finite after such an update."""
         # One non-finite value makes the sum non-finite. A sum takes a tenth of the time of checking each weight.
         if name.startswith(MODEL) and tensor.is_floating_point():
             wide = torch.promote_types(tensor.dtype, torch.float32)

@@ -37,7 +37,7 @@ MANIFEST = "checkpoint.json"
 FORMAT = 2
 """Version of the manifest and tensor files. Raise it for a change that an older trainer cannot read."""
 MAX_READ_BYTES = 32 * 2**20
-"""Most bytes of a file to read at once, to save memory. A larger tensor is read at once anyway."""
+"""Maximum bytes of a file to read at once, to save memory. A larger tensor is still read at once."""
 
 
 def destination(
@@ -95,7 +95,7 @@ def read_manifest(folder: Folder) -> dict[str, Any]:
 def is_complete(folder: Folder) -> bool:
     """Return True if the manifest is valid and no file is missing or shorter than the manifest says.
 
-    Reads no tensors: only a resume finds a changed byte. Raises StorageError if the storage fails.
+    Does not read tensors: only a resume detects a changed byte. Raises StorageError if the storage fails.
     """
     needed: dict[str, int] = {}
     try:
@@ -136,13 +136,13 @@ class _UnchangedPlans:
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        """Return False: torch must not choose this class by a name."""
+        """Return False, so that torch never selects this class by the ID of a checkpoint."""
         del checkpoint_id
         return False
 
 
 class TensorFilesWriter(_UnchangedPlans, StorageWriter):
-    """Write one checkpoint: each rank writes its file, then the coordinator writes the manifest."""
+    """Writer of one checkpoint: each rank writes its file, then the coordinator writes the manifest."""
 
     def __init__(self, folder: Folder, facts: Facts, *, rank: int, hooks: SaveHooks) -> None:
         self._folder, self._facts, self._hooks = folder, facts, hooks
@@ -206,7 +206,7 @@ class TensorFilesWriter(_UnchangedPlans, StorageWriter):
                 self._folder.delete(name)
 
     def _require_files(self, files: set[str]) -> None:
-        """Raise StorageError if a rank wrote its file to a different disk, because no run could resume from that."""
+        """Raise StorageError if a file is on another host's disk, because no run could resume from that checkpoint."""
         for name in sorted(files) if self._folder.is_local else ():
             try:
                 self._folder.facts(name)
@@ -215,7 +215,7 @@ class TensorFilesWriter(_UnchangedPlans, StorageWriter):
 
 
 class TensorFilesReader(_UnchangedPlans, StorageReader):
-    """Read one checkpoint. Raises ValueError for a tensor that differs from the written one."""
+    """Reader of one checkpoint. Raises ValueError for a tensor that differs from the written one."""
 
     def __init__(
         self, folder: Folder, manifest: dict[str, Any], *, heartbeat: Callable[[], None] = lambda: None

@@ -45,27 +45,27 @@ SEEDS = 2**64
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """The samples of one rank's gradient in one step."""
+    """One rank's samples of one step."""
 
     inputs: torch.Tensor
     """Images as a float tensor of samples x channels x height x width, or tokens of texts. On the device."""
     labels: torch.Tensor
     """Class of each image, or the next token of each token. On the device."""
     scale: float | torch.Tensor
-    """Factor of the sum of this rank's losses. With it, the mean over ranks is the mean over samples."""
+    """Factor for the sum of this rank's losses. With it, the mean over ranks is the mean over all samples."""
 
 
 class Data(Protocol):
     """A training set and a test set."""
 
     classes: int
-    """Number of classes, or of tokens."""
+    """Number of classes, or of tokens in the vocabulary."""
     num_samples: int
     """Samples of the training set."""
     num_tests: int
     """Samples of the test set."""
     sample_shape: tuple[int, ...]
-    """Sizes of an image (channels, height, width), or the number of tokens."""
+    """Sizes of an image (channels, height, width), or the number of tokens in a sample."""
 
     @property
     def broken(self) -> Sequence[str]:
@@ -73,7 +73,7 @@ class Data(Protocol):
         return ()
 
     def follow(self, sampler: EpochSampler) -> None:
-        """Set the sampler, to load the next steps in advance. Data in memory does not need this."""
+        """Set the sampler whose next steps to load in advance. Data in memory does not need this."""
         del sampler
 
     def batch(self, share: Share, *, world: int) -> Batch:
@@ -177,7 +177,7 @@ def load_data(config: DigitsConfig | ImagenetConfig, runtime: Runtime) -> Data:
 def read_idx(path: Path, *, dimensions: int) -> torch.Tensor:
     """Return the elements of an IDX file of bytes, as a tensor with the sizes in the file.
 
-    The file has two zero bytes, type, number of dimensions, big-endian sizes, elements. Raises DataError with its name.
+    The file has two zero bytes, type, number of dimensions, big-endian sizes, elements. Raises DataError.
     """
     try:
         content = path.read_bytes()

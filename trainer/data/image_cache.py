@@ -33,11 +33,11 @@ Index = tuple[list[int], list[str]]
 INDEX = "index.json"
 """File that lists the images in the cache, written last."""
 LOCK = "lock"
-"""File in a folder of caches. The process that builds a cache holds a lock on it."""
+"""Lock file in a folder of caches. The process that builds a cache locks this file."""
 DRAFT_SUFFIX = ".draft"
-"""Ending of the folder of an unfinished cache."""
+"""Suffix of the folder name of an unfinished cache."""
 DRAFTS = "[0-9a-f]" * 16 + DRAFT_SUFFIX
-"""Pattern of the names of these folders. The trainer removes no other files of the user."""
+"""Pattern of these folder names. The trainer removes nothing else from the user's folder."""
 POLL_SECONDS = 0.1
 """Seconds between two checks of a lock or of a cache that another process builds."""
 PIXELS = "pixels"
@@ -49,7 +49,7 @@ GREY_LEVELS_RATIO = 257
 SPARE_DISK_SHARE = 0.1
 """Share of the disk that a cache leaves free. Below that share the kubelet starts to evict pods."""
 FULL_DISK_SHARE = 0.01
-"""Share of the free space that a cache may take even if less than SPARE_DISK_SHARE is free. It is negligible."""
+"""Share of the free space that a cache may always take, because it is negligible."""
 HEARTBEAT_IMAGES = 256
 """Images decoded between two heartbeats."""
 BROKEN_SHARE = 0.1
@@ -57,7 +57,7 @@ BROKEN_SHARE = 0.1
 PARALLEL_READS = 16
 """Number of parallel reads: a bucket takes tens of milliseconds to answer each."""
 MIN_READ_IMAGES = 100
-"""Least number of images to read before judging the share of broken images."""
+"""Minimum number of images to read before the share of broken images counts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +133,7 @@ def load_cached(
 
 
 def _broken_set(broken: Sequence[str], seen: int) -> DataError:
-    return DataError(f"{len(broken)} of {seen} images are broken, the first: {broken[0]}; look at the data set")
+    return DataError(f"{len(broken)} of {seen} images are broken, the first: {broken[0]}; repair the data set")
 
 
 @contextmanager
@@ -169,8 +169,8 @@ def _build(source: Folder, images: list[ImageFile], side: int, place: Path, hear
     disk = shutil.disk_usage(place.parent)
     if needed > max(disk.free - SPARE_DISK_SHARE * disk.total, FULL_DISK_SHARE * disk.free):
         raise StorageError(
-            f"{place.parent} has {disk.free / 2**30:.1f} GiB free, a tenth of the disk must stay free; allowed is a "
-            f"disk for {needed / 2**30:.1f} GiB of decoded images: set --cache-dir, or make --image-size smaller"
+            f"{place.parent} has {disk.free / 2**30:.1f} GiB free, and a tenth of the disk must stay free; allowed is "
+            f"a disk for {needed / 2**30:.1f} GiB of decoded images: set --cache-dir, or lower --image-size"
         )
     draft = place.with_suffix(DRAFT_SUFFIX)
     draft.mkdir()
@@ -229,9 +229,9 @@ class StreamedImages:
 
         Raises StorageError if the bucket does not answer, and DataError if too many images are broken.
         """
-        ask = self._threads.map(lambda index: try_decode(self._source, self._images[index], self._side), indices)
+        decoded = self._threads.map(lambda index: try_decode(self._source, self._images[index], self._side), indices)
         pixels = []
-        for index, found in zip(indices.tolist(), ask, strict=True):
+        for index, found in zip(indices.tolist(), decoded, strict=True):
             if isinstance(found, str):
                 if self.labels[index] != NO_LABEL:
                     self.labels[index] = NO_LABEL

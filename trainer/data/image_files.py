@@ -21,7 +21,7 @@ IMAGE_SUFFIXES = (
 )
 """Lower-case suffixes of image files."""
 NOTES_ENDING = ".txt"
-"""Ending of text files next to images, such as Tiny-ImageNet's boxes. They need no warning."""
+"""Suffix of text files next to images, such as Tiny-ImageNet's boxes. They need no warning."""
 ANNOTATIONS = "val/val_annotations.txt"
 """Tiny-ImageNet's file of test images. Each line has file name, class and box, separated by tabs."""
 CLASS_NAMES = "classes.txt"
@@ -42,7 +42,7 @@ class ImageFile(NamedTuple):
     name: str
     """Name of the image in messages."""
     label: int
-    """Number of its class."""
+    """Number of the image's class."""
 
 
 def find_images(folder: Folder, split: str, runtime: Runtime, *, train_classes: int = 0) -> tuple[list[ImageFile], int]:
@@ -184,8 +184,8 @@ def _in_shard(folder: Folder, shard: str, *, should_warn: bool) -> list[ImageFil
         raise DataError(f"{where} is broken ({error}): create it again") from None
     if skipped and should_warn:
         warn(
-            f"{where}: number of skipped images: {len(skipped)}; in WebDataset a suffix begins at a name's first dot; "
-            f"the first: {skipped[0]!r}; remove the other dots from the names of images"
+            f"{where}: number of skipped images: {len(skipped)}, the first: {skipped[0]!r}; in WebDataset a suffix "
+            "begins at a name's first dot; remove the other dots from the names of images"
         )
     unknown = sorted(images.keys() - labels.keys())
     if unknown:

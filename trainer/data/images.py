@@ -26,9 +26,9 @@ from trainer.storage import Folder
 Numbers = npt.NDArray[Any]
 Images = DecodedImages | StreamedImages
 MARGIN_DIVISOR = 8
-"""Stored images are an eighth larger than training images, to leave room for random crops."""
+"""Divisor for the margin of stored images: they are an eighth larger than training images, for random crops."""
 MIN_CLASSES = 2
-"""Least number of classes. With one class every model is right and its loss is 0."""
+"""Minimum number of classes. With one class, every model is right and its loss is 0."""
 MEAN, STANDARD_DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """Mean and deviation of ImageNet's colours, 0 to 1, as in the training of published models."""
 
@@ -66,8 +66,8 @@ class FolderImages:
         train, self.classes = find_images(folder, "train", runtime)
         if config.num_classes not in (ImagenetConfig.num_classes, self.classes):
             raise DataError(
-                f"{config.data_dir} has {self.classes} classes, and num_classes is {config.num_classes}: leave "
-                "--num-classes out, or set --data-dir to the right folder"
+                f"num_classes = {config.num_classes}: must be {self.classes}, the number of classes in "
+                f"{config.data_dir}; leave --num-classes out, or set --data-dir to another folder"
             )
         if self.classes < MIN_CLASSES:
             raise DataError(
@@ -81,7 +81,7 @@ class FolderImages:
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="images")
         self._prefetched: deque[tuple[tuple[int, int], Future[Crops]]] = deque()
         # On CUDA, copy images in parallel with earlier steps, not between two steps.
-        self._copy_stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]  # torch's
+        self._copy_stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]  # untyped
         self._mean = 255 * torch.tensor(MEAN, device=device).view(1, 3, 1, 1)
         self._deviation = 255 * torch.tensor(STANDARD_DEVIATION, device=device).view(1, 3, 1, 1)
 

@@ -26,7 +26,7 @@ class Share:
 
 
 class EpochSampler:
-    """Divide the samples of an epoch among ranks, in an order that depends only on the seed and the epoch.
+    """Order of an epoch's samples and their division among ranks. The order depends only on the seed and the epoch.
 
     The position counts samples over all ranks, not steps. Another number of ranks can continue from that position
     without repeating or skipping a sample. The last steps of an epoch are balanced. A rank gets no samples only if
@@ -39,11 +39,11 @@ class EpochSampler:
         self.epoch = self.position = 0
         self._order: tuple[int, torch.Tensor] | None = None
         self._resumed = (0, seed)
-        """The epoch of the restored checkpoint, and its seed."""
+        """Epoch and seed of the restored checkpoint."""
 
     @property
     def progress(self) -> float:
-        """Number of epochs done so far, with the fraction of the current one."""
+        """Number of finished epochs plus the finished fraction of the current one."""
         return self.epoch + self.position / self.num_samples
 
     @property
@@ -57,7 +57,7 @@ class EpochSampler:
         return -(-self.num_samples // self.global_batch)
 
     def steps_until(self, epochs: int) -> int:
-        """Return the number of steps until this number of epochs is done, or 0 if it is."""
+        """Return the number of steps until this number of epochs is done, at least 0."""
         return max(0, self.steps_left + (epochs - self.epoch - 1) * self.epoch_steps)
 
     def next(self) -> Share:
@@ -81,7 +81,7 @@ class EpochSampler:
         return {"epoch": self.epoch, "position": self.position, "num_samples": self.num_samples, "seed": seed}
 
     def load_state(self, state: dict[str, int]) -> None:
-        """Restore a position. If the training set has another size, continue at the same share of it.
+        """Restore a position. If the training set has another size, continue at the same fraction of the epoch.
 
         Finish an epoch with the seed that it started with, because the order of its samples depends on the seed.
         """

@@ -29,7 +29,7 @@ TEXT_SUFFIX, LINES_SUFFIX, TABLE_SUFFIX, TOKENS_SUFFIX = SUFFIXES = tuple(TEXT_S
 TEXT_KEY = "text"
 """Key of the text in a line of JSON, and its column in a table."""
 COUNTED_TOKENS, COUNTED_AT_ONCE = 2**26, 2**20
-"""Most tokens of a split whose bytes `_count_bytes` counts: in total, and at once."""
+"""Maximum number of a split's tokens whose bytes `_count_bytes` counts: in total, and at once."""
 
 
 class TokenRow(NamedTuple):
@@ -40,10 +40,10 @@ class TokenRow(NamedTuple):
     """URL of the file, in messages."""
 
     def check(self, tokens: Row, coder: Coder) -> Row:
-        """Return `tokens`, a part of this row. Raises DataError if the tokenizer does not have one of them."""
+        """Return `tokens`, a part of this row. Raises DataError if the tokenizer lacks one of them."""
         if len(tokens) and (highest := int(tokens.max())) >= coder.size:
             raise DataError(
-                f"{self.file} has token {highest}; allowed are 0 to {coder.size - 1}, those of the tokenizer: set "
+                f"{self.file} has token {highest}; allowed are 0 to {coder.size - 1}, the tokens of the tokenizer: set "
                 "--tokenizer to the one that the file was made with, or create the file again"
             )
         return tokens
@@ -56,11 +56,11 @@ class Tokens:
         self._context, self._coder = context, coder
         own = [part for part in parts if isinstance(part, TokenRow)]
         self.num_bytes = sum(len(part) for part in parts if isinstance(part, bytes)) + _count_bytes(own, coder)
-        """Bytes of the text. For many tokens in files, it is an estimate."""
+        """Bytes of the text. An estimate if files hold many tokens."""
         rows: list[TokenRow] = []
         for is_row, group in groupby(parts, lambda part: isinstance(part, TokenRow)):
             found = list(group)
-            rows += found if is_row else [_joined(found, coder)]  # type: ignore[arg-type]  # as is_row says
+            rows += found if is_row else [_joined(found, coder)]  # type: ignore[arg-type]  # is_row gives the type
         self._rows = [*rows, _joined([], coder)]
         self._ends = np.cumsum([len(row.tokens) for row in self._rows])
         self.num_targets = int(self._ends[-1]) - 1
@@ -125,13 +125,13 @@ class Texts(Data):
         folder = Folder(config.data_dir)
         train, test = (list(read_parts(folder, split, runtime)) for split in ("train", "test"))
         if config.tokenizer == BPE and any(isinstance(part, TokenRow) for part in (*train, *test)):
-            allowed = f"bytes or a tokenizer.json with {folder.url}/*/*{TOKENS_SUFFIX}, whose tokens are known already"
+            allowed = f"bytes or a tokenizer.json with {folder.url}/*/*{TOKENS_SUFFIX}, which hold tokens"
             raise invalid_setting("tokenizer", BPE, allowed, "set --tokenizer to the one that the files were made with")
         self.coder = load_coder(config, runtime, [part for part in train if isinstance(part, bytes)])
         self._train, self._test = (Tokens(parts, config.context, self.coder) for parts in (train, test))
         if (tokens := self._train.num_targets) < config.context and runtime.rank == 0:
             warn(
-                f"{folder.url}/train has {tokens} tokens, fewer than the context of {config.context}: its only sample "
+                f"{folder.url}/train has {tokens} tokens, fewer than the context of {config.context}: the only sample "
                 "is partly empty; lower --context, or add texts"
             )
         self._device, self._batch_size = runtime.data_device, config.batch_size
@@ -215,7 +215,7 @@ def _tokens(folder: Folder, name: str, where: str) -> Row:
 def _table(folder: Folder, name: str, where: str) -> Iterator[tuple[int, object]]:
     """Yield the number and the text of each row of a Parquet file."""
     try:
-        # Imported here because only the image for frameworks has pyarrow.
+        # Imported here because only `image: frameworks` has pyarrow.
         import pyarrow  # type: ignore[import-untyped]  # without type hints
         from pyarrow import parquet
     except ImportError:

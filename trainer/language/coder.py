@@ -27,7 +27,7 @@ TOKENIZER_FILE = "tokenizer.json"
 SEPARATOR_TEXT = "<|separator|>"
 """Name of the separator in tokenizers that this module makes."""
 LEARNT_BYTES = 2**28
-"""Most bytes of the training texts to learn byte pairs from."""
+"""Maximum bytes of the training texts to learn byte pairs from."""
 BYTE_TOKEN = re.compile("<0x[0-9A-F]{2}>")
 """Name of a single byte in a tokenizer whose other tokens are text."""
 BATCH = 256
@@ -56,7 +56,7 @@ class Coder:
 
 
 class FileCoder(Coder):
-    """Tokens of a tokenizer.json. Its first special token separates documents."""
+    """Tokenizer from a tokenizer.json. Its first special token separates documents."""
 
     def __init__(self, text: str, where: str, heartbeat: Callable[[], None]) -> None:
         from tokenizers import Tokenizer
@@ -99,9 +99,9 @@ class FileCoder(Coder):
 
 
 def load_coder(config: LanguageConfig, runtime: Runtime, documents: Sequence[bytes]) -> Coder:
-    """Return the tokenizer in the settings. All ranks must call it.
+    """Return the tokenizer in the settings. All ranks must call this function.
 
-    Rank 0 learns byte pairs once. It saves the tokenizer next to the checkpoints, for resumed runs and for exports.
+    Rank 0 learns byte pairs once and saves the tokenizer next to the checkpoints, for resumed runs and exports.
     """
     if config.tokenizer == BYTES:
         return Coder()

@@ -35,7 +35,7 @@ CAPABILITY = (8, 9)
 """Lowest compute capability with float8: https://nvidia.github.io/TransformerEngine/support_matrix.html."""
 
 Rotation = tuple[torch.Tensor, torch.Tensor]
-"""Cosine and sine of each position's angles, tokens x head's width. The first half of the sines is negative."""
+"""Cosine and sine of each position's angles, tokens x head width. The first half of the sines is negative."""
 
 
 class Attention(nn.Module):
@@ -107,7 +107,7 @@ class Block(nn.Module):
         if self._checkpointing == "none" or not torch.is_grad_enabled():
             return self._run(hidden, rotation, mask)
         if hidden.device.type == "xla":
-            # XLA would merge torch's second forward pass with the first. Its checkpoint needs an input with a gradient.
+            # XLA would merge torch's second forward pass with the first. XLA's checkpoint needs an input with gradient.
             from torch_xla.utils.checkpoint import checkpoint as separate
 
             hidden = hidden if hidden.requires_grad else hidden.detach().requires_grad_()
@@ -156,7 +156,7 @@ class Decoder(nn.Module):
             self.head.weight = self.embedding.weight
 
     def compile(self, *arguments: Any, **options: Any) -> None:
-        """Compile a block at a time: all blocks have the same code."""
+        """Compile each block separately, because all blocks have the same code."""
         for block in self.blocks:
             block.compile(*arguments, **options)
 
@@ -188,7 +188,7 @@ def rotation_of(tokens: int, head_width: int, base: float, device: torch.device,
 
 
 def rotate(heads: torch.Tensor, rotation: Rotation) -> torch.Tensor:
-    """Rotate each pair of a head's numbers (n, n + half of them) by its position's angle, in 32 bits."""
+    """Rotate each pair of a head's numbers (n, n + half the width) by the angle of its position, in 32 bits."""
     cosine, sine = rotation
     wide = heads.float()
     return torch.addcmul(wide * cosine, wide.roll(wide.shape[-1] // 2, dims=-1), sine).to(heads.dtype)

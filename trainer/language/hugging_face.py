@@ -28,7 +28,7 @@ Read = Callable[[str], torch.Tensor]
 CONFIG_FILE, INDEX_FILE = "config.json", "model.safetensors.index.json"
 WEIGHTS_NAME = re.compile(r"model.*\.safetensors")
 MAX_FILE_BYTES = 4 * 10**9
-"""Most bytes of weights in a file, unless a single weight is larger."""
+"""Maximum bytes of weights in a file, unless a single weight is larger."""
 DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 """Types of weights by their name in a file."""
 NAMES = {"embedding": "model.embed_tokens", "norm": "model.norm", "head": "lm_head"}
@@ -55,7 +55,7 @@ https://huggingface.co/docs/transformers/model_doc/llama#transformers.LlamaConfi
 def published_weights(name: str, weight: torch.Tensor, sizes: Sizes) -> dict[str, torch.Tensor]:
     """Return a weight by Hugging Face's names. Queries, keys and values are one weight here and three in that format.
 
-    The name of a LoRA adapter begins with its layer's.
+    The name of a LoRA adapter begins with the name of its layer.
     """
     layer, _, kind = name.rpartition(".")
     if layer in NAMES:
@@ -145,11 +145,11 @@ class PublishedModel:
     def check(self, config: LanguageConfig) -> None:
         """Raise ConfigurationError if the settings describe another model."""
         own, found = comparable(describe(config, separator=0)), comparable(self.config)
-        others = [f"{COMPARED[key]} is {value}, not {found[key]}" for key, value in own.items() if found[key] != value]
-        if others:
+        wrong = [f"{COMPARED[key]} = {own[key]}: must be {found[key]}" for key in own if own[key] != found[key]]
+        if wrong:
             raise ConfigurationError(
-                f"{'; '.join(others)}; allowed is what {self.folder.url}/{CONFIG_FILE} has: change these settings, or "
-                "set --init-from to another model"
+                f"{'; '.join(wrong)}, as in {self.folder.url}/{CONFIG_FILE}; change these settings, or set "
+                "--init-from to another model"
             )
 
     def read(self, name: str, shape: list[int], rows: slice | None = None) -> torch.Tensor:
@@ -225,7 +225,7 @@ class ExportConfig:
     """Write a checkpoint of the recipe language in the format of Hugging Face's transformers."""
 
     checkpoint: str
-    """Folder or URL of a checkpoint, or of a job's checkpoints, of which the newest complete one is exported."""
+    """Folder or URL of a checkpoint, or of a job's checkpoints, to export the newest complete one."""
     to: str
     """Folder or URL to write config.json, the weights and the tokenizer into."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
@@ -239,7 +239,7 @@ def export(arguments: Sequence[str]) -> None:
     config = parse_settings(ExportConfig, "python -m trainer export", arguments)
     folder, target, dtype = find_checkpoint(config.checkpoint), Folder(config.to), getattr(torch, config.dtype)
     if any(map(WEIGHTS_NAME.fullmatch, target.names())):
-        # The folder's weights could be those that LoRA keeps fixed, or would mix with the new ones.
+        # These could be the weights that LoRA keeps fixed, or they would mix with the new files.
         raise invalid_setting("to", config.to, "a folder without model*.safetensors", "give --to another one")
     try:
         manifest = read_manifest(folder)
@@ -282,7 +282,7 @@ def find_checkpoint(url: str) -> Folder:
 
 def saved_weights(folder: Folder, manifest: dict[str, Any]) -> tuple[Shapes, Read]:
     """Return the shapes of a checkpoint's weights by published name, and a function that reads one."""
-    # Imported here because they take a second to load, and training does not use this function.
+    # Imported here because these modules take a second to load, and training does not use this function.
     from torch.distributed.checkpoint.api import CheckpointException
     from torch.distributed.checkpoint.state_dict_loader import load
 

@@ -71,8 +71,8 @@ def _shard_matrices(model: Decoder, mesh: DeviceMesh) -> None:
     parallelize_module(model, mesh, whole)
     for name in frozen:  # SequenceParallel replaces frozen weights with trainable ones.
         model.get_parameter(name).requires_grad_(False)
-    # Clone the embedding's output to a plain tensor. Until the other ranks have sent it, it is an
-    # AsyncCollectiveTensor, and torch 2.15 loses the gradient of such an input of a compiled block.
+    # Clone the embedding's output to a plain tensor. It is an AsyncCollectiveTensor until the other ranks have sent
+    # their parts, and torch 2.15 loses the gradient of such an input of a compiled block.
     model.embedding.register_forward_hook(lambda _module, _tokens, hidden: hidden.clone())
     model.tie()
 

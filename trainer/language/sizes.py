@@ -109,11 +109,11 @@ class Parallelism:
     """Sizes of the groups of ranks. Neighbours form a tensor group, and neighbouring tensor groups a shard group."""
 
     data: int = 1
-    """Copies of the weights."""
+    """Number of copies of the weights."""
     shard: int = 1
-    """Ranks that share a copy of the weights. They gather each block's weights before use."""
+    """Number of ranks that share a copy of the weights. They gather each block's weights before use."""
     tensor: int = 1
-    """Ranks that share each matrix product and all samples."""
+    """Number of ranks that share each matrix product and all samples."""
 
     @property
     def is_sharded(self) -> bool:
@@ -127,7 +127,7 @@ def parse_parallelism(text: str) -> dict[str, int]:
     sizes = {name: AUTO if size == "auto" else int(size) for name, size in pairs}
     if len(sizes) < len(pairs) or list(sizes.values()).count(AUTO) > 1:
         allowed = "sizes with each group once, and `auto` at most once"
-        raise invalid_setting("parallelism", text, allowed, "remove the extra one")
+        raise invalid_setting("parallelism", text, allowed, "remove the extra size")
     return sizes
 
 

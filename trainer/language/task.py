@@ -29,7 +29,7 @@ from trainer.tasks import Evaluation, Task, run_test_set
 BETAS = (0.9, 0.95)
 """Decays of AdamW's averages, as for Llama 2: https://arxiv.org/abs/2307.09288, section 2.1."""
 PADDING = 64
-"""Text generation rounds input lengths up to a multiple of this, so that torch compiles few shapes."""
+"""Divisor of the padded input lengths of text generation, so that torch compiles few shapes."""
 
 
 def optimizer_groups(config: LanguageConfig, model: nn.Module) -> list[dict[str, Any]]:
@@ -56,7 +56,7 @@ def losses(scores: torch.Tensor, labels: torch.Tensor, *, z_loss: float) -> tupl
 
 @torch.no_grad()
 def clip_gradients(weights: Iterable[torch.Tensor], most: float) -> torch.Tensor:
-    """Return the norm of the gradients over all ranks. Scale a higher norm down to `most`, unless `most` is 0.
+    """Return the norm of the gradients over all ranks. Scale down gradients with a norm above `most`, if it is not 0.
 
     torch's clip_grad_norm_ would reduce each sharded gradient's norm separately.
     """
@@ -79,7 +79,7 @@ def clip_gradients(weights: Iterable[torch.Tensor], most: float) -> torch.Tensor
 
 
 class TokenMeter(Meter):
-    """Sum up tokens' losses and gradients' norms on the device. Only reading the sums waits for the device."""
+    """Sums of tokens' losses and of gradients' norms on the device. Only reading the sums waits for the device."""
 
     def __init__(self, device: torch.device, *, bytes_per_token: float) -> None:
         super().__init__(device, numbers=4)
@@ -95,7 +95,7 @@ class TokenMeter(Meter):
         self._sums = self._sums + functional.pad(torch.stack([norm.double(), torch.ones_like(norm).double()]), (2, 0))
 
     def take(self, sums: torch.Tensor) -> tuple[dict[str, float], int]:
-        """Return the means since the sums of the last call by name, and the number of tokens."""
+        """Return the means since the last call by name, and the number of tokens."""
         loss, tokens, norms, steps = self.since(sums)
         mean = loss / max(tokens, 1)
         bits = bits_per_byte(mean, self._bytes_per_token)

@@ -38,7 +38,7 @@ EXIT_CODES = 256
 
 
 def is_applicable(arguments: argparse.Namespace) -> bool:
-    """Return True if, by torchrun's arguments, the job has restarts and its hosts stay the same."""
+    """Return True if torchrun's arguments allow restarts and fix the hosts."""
     is_fixed = arguments.rdzv_backend == "static" and arguments.rdzv_endpoint and not arguments.standalone
     return bool(is_fixed and arguments.max_restarts > 0)
 
@@ -77,7 +77,7 @@ def run(config: LaunchConfig, entrypoint: Callable[..., object] | str, arguments
 def _worker_spec(
     config: LaunchConfig, entrypoint: Callable[..., object] | str, arguments: list[str], rounds: Rounds
 ) -> WorkerSpec:
-    # The common fields differ between versions of torch; images have 2.9, 2.10 and 2.15.
+    # The common fields differ between versions of torch: the images have 2.9, 2.10 and 2.15.
     shared = {each.name for each in fields(WorkerSpec)} & {each.name for each in fields(LaunchConfig)}
     return WorkerSpec(
         local_world_size=config.nproc_per_node,
@@ -136,7 +136,7 @@ class InPlaceAgent(LocalElasticAgent):
     def _start_workers(self, worker_group: Any) -> dict[int, Any]:
         found: dict[int, Any] = super()._start_workers(worker_group)
         assert self._pcontext
-        # torch gives the other ranks of a host 30 seconds when one fails.
+        # When a rank fails, torch gives the host's other ranks 30 seconds.
         self._pcontext.close = partial(_close, self._pcontext.close)  # type: ignore[method-assign]
         return found
 

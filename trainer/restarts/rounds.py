@@ -1,4 +1,4 @@
-"""Agree over all hosts of a job when its ranks start, restart and end.
+"""Agree with the other hosts of a job on the start, restart and end of its ranks.
 
 A round is one start of all ranks. Before a round, the launchers of all hosts meet in a store on host 0. During the
 round they poll the job's state in that store. The state counts the restarts of the whole job. Every launcher remembers
@@ -38,11 +38,11 @@ CONNECT_SECONDS = 10.0
 """Seconds of one attempt to connect. The next attempt resolves host 0's name again, because its new pod has a new
 address."""
 FIRST_FAILURE_GRACE_SECONDS = 3.0
-"""Seconds that a host waits for another one to report the first failure."""
+"""Seconds that a host waits for another host to report the first failure."""
 STORE_GRACE_SECONDS = 3.0
 """Seconds that an ended or preempted host 0 keeps its store, so that every host can read the reason."""
 PREEMPTION_NOTICE_SECONDS = 2.0
-"""Longest time in seconds that a preempted host takes to tell the others."""
+"""Longest time in seconds that a preempted host takes to notify the other hosts."""
 FINISH_SECONDS = 300.0
 """Seconds that a host with finished ranks waits for the others, as torchrun does (exit_barrier_timeout)."""
 Answer = TypeVar("Answer")
@@ -133,7 +133,7 @@ class StoreConnection:
                 if found != seen:
                     store.set(f"{SEEN_PREFIX}/{self._host}", found.text())
                 self.state = seen = found
-            except RuntimeError:  # torch's DistError is one
+            except RuntimeError:  # torch's DistError is a RuntimeError
                 self.has_failed = True
                 return
             self._answered = time.monotonic()
@@ -144,7 +144,7 @@ class StoreLost(Exception):
 
 
 class HostsMissing(Exception):
-    """Not all hosts came in time."""
+    """Not all hosts joined in time."""
 
 
 class JobEnded(Exception):
@@ -153,7 +153,7 @@ class JobEnded(Exception):
     def __init__(self, reason: str, *, is_mine: bool = False) -> None:
         super().__init__(reason)
         self.is_mine = is_mine
-        """True if this host ended it."""
+        """True if this host ended the job."""
 
 
 class Rounds(StaticTCPRendezvous):
@@ -282,7 +282,7 @@ class Rounds(StaticTCPRendezvous):
                 self._connection = StoreConnection(
                     self._open_store(), max(POLL_SECONDS, self.hosts * POLL_SECONDS_PER_HOST), self.host
                 )
-            except RuntimeError:  # torch's DistError is one
+            except RuntimeError:  # torch's DistError is a RuntimeError
                 time.sleep(POLL_SECONDS)
                 continue
             self._call(lambda connection, known=known: connection.bring_up_to_date(known))  # type: ignore[misc]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from trainer.language.sizes import Parallelism
 
 TIMEOUT_SLACK_SECONDS = 20.0
-"""Seconds by which torch's time-out exceeds ours, so that the watchdog reports a hang first."""
+"""Seconds by which torch's time-out exceeds the watchdog's, so that the watchdog reports a hang first."""
 PREEMPTED_KEY = "leaving"
 """Key that a preempted rank sets in the store while the ranks exchange no decisions, as during an evaluation."""
 Shared = TypeVar("Shared")
@@ -197,7 +197,7 @@ class Runtime:
             group["lr"] = rate
 
     def sync_gradients(self, model: nn.Module) -> None:
-        """Average the gradients over all ranks, unless the wrapped model has done that."""
+        """Average the gradients over all ranks, unless the wrapped model has already averaged them."""
 
     def to_host(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Return the tensors in the form that a checkpoint stores."""
@@ -301,7 +301,7 @@ class Runtime:
     def background_group(self) -> dist.ProcessGroup | None:
         """Return the process group for background work, or None for one rank.
 
-        All ranks must call it at the same step.
+        All ranks must call this at the same step.
         """
         if self.world > 1 and self._background is None:
             group = dist.new_group(backend="gloo", timeout=timedelta(seconds=self.timeout + TIMEOUT_SLACK_SECONDS))
@@ -331,7 +331,7 @@ class Runtime:
 
     @contextmanager
     def translate_errors(self) -> Iterator[None]:
-        """Turn torch's errors into our own: a hanging or lost rank, too little memory, no compiler."""
+        """Turn torch's errors into TrainerErrors: a hanging or lost rank, too little memory, no compiler."""
         try:
             yield
         except (RuntimeError, MemoryError) as error:
@@ -439,7 +439,7 @@ class CudaRuntime(Runtime):
     backend = "cpu:gloo,cuda:nccl"
 
     def half_dtype(self) -> torch.dtype | None:
-        """Return bfloat16 from Ampere on, else float16, for which the loop scales losses."""
+        """Return bfloat16 from Ampere on, else float16, with losses scaled by the loop."""
         return torch.bfloat16 if torch.cuda.get_device_capability(self.device) >= (8, 0) else torch.float16
 
     def init_device(self, config: TrainConfig) -> None:

@@ -48,7 +48,7 @@ except ImportError as error:
 
 
 def start_xla(config: TrainConfig) -> XlaRuntime:
-    """Initialise the devices of this process and join the other processes. Raises ConfigurationError without devices.
+    """Initialise the devices of this process and join the other processes. Raises ConfigurationError if there are none.
 
     torchrun starts one process per device. A process without torchrun has all devices of its host.
     """
@@ -108,12 +108,12 @@ class XlaRuntime(Runtime):
         if getattr(self.config, "activation_checkpointing", "") == "selective":
             raise invalid_setting("activation_checkpointing", "selective", "none or full on XLA", "write full")
         if sizes.tensor > 1 or (sizes.shard > 1 and dist.is_torchelastic_launched()):
-            remedy = "start one process per host, without torchrun, and write shard in place of tensor"
+            remedy = "start one process per host, without torchrun, and write shard instead of tensor"
             allowed = "data, and shard with one process per host, on XLA"
             raise invalid_setting("parallelism", getattr(self.config, "parallelism", ""), allowed, remedy)
 
     def round_up_batch(self, samples: int) -> int:
-        """Round a number of samples up so that the devices of this process can share it evenly."""
+        """Round a number of samples up so that the devices of this process can share them evenly."""
         return -(-samples // self.local_devices) * self.local_devices
 
     def scale(self, scale: float) -> torch.Tensor:
@@ -232,7 +232,7 @@ class SpmdRuntime(XlaRuntime):
         """Do nothing: every host has the statistics of the global batch."""
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
-        """Return the values unchanged: every host has those of the global batch."""
+        """Return the values unchanged: every host has the sums of the global batch."""
         return values.cpu()
 
     def shardings(self, model: nn.Module, batch: Batch) -> dict[str, str]:
@@ -254,7 +254,7 @@ class ReplicaRuntime(XlaRuntime):
         super().init_device(config)
 
     def sync_gradients(self, model: nn.Module) -> None:
-        """Average the gradients in the step's own graph. On CPU gloo does so, because XLA cannot communicate there."""
+        """Average the gradients in the step's own graph. On CPU use gloo, because XLA cannot communicate there."""
         if self.world == 1:
             return
         gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]

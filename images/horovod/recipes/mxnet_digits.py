@@ -52,7 +52,7 @@ def accuracy(net: gluon.Block, images: np.ndarray, labels: np.ndarray) -> float:
 
 FOLDER = Path(__file__).resolve().parents[1] / "digits"
 TEST_PART = 5
-"""Number of images for each test image."""
+"""Ratio of all images to test images."""
 
 
 def load(rank: int, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

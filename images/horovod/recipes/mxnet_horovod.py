@@ -1,4 +1,4 @@
-"""Recipe `mxnet-horovod`: digits with MXNet and gradients averaged by Horovod. mpirun starts one process per rank."""
+"""Example `mxnet-horovod`: digits with MXNet and gradients averaged by Horovod. mpirun starts one process per rank."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import sys
 import time
 
-# Horovod cannot send arrays in the layout of MXNet's oneDNN. MXNet reads the variables on import.
+# Horovod cannot send arrays in the layout of MXNet's oneDNN. MXNet reads these variables when it is imported.
 os.environ.update(MXNET_MKLDNN_ENABLED="0", MXNET_STORAGE_FALLBACK_LOG_VERBOSE="0")
 
 import horovod.mxnet as hvd

@@ -1,11 +1,11 @@
-"""Recipe `mxnet-ps`: digits with MXNet's parameter servers. The operator sets the role of each pod in DMLC_ROLE."""
+"""Example `mxnet-ps`: digits with MXNet's parameter servers. The operator sets the role of each pod in DMLC_ROLE."""
 
 from __future__ import annotations
 
 import argparse
 import time
 
-# In a scheduler or a server, the import serves until the workers are done and then ends the process.
+# In a scheduler or server process, this import serves until the workers are done and then ends the process.
 import mxnet as mx
 from mxnet import gluon
 from recipes.mxnet_digits import BATCH, accuracy, batches, load, network, train_step

@@ -1,4 +1,4 @@
-"""Recipe `tf-horovod`: images per second of a Keras network on random images, with Horovod. mpirun starts it."""
+"""Example `tf-horovod`: images per second of a Keras network on random images, with Horovod under mpirun."""
 
 from __future__ import annotations
 

@@ -21,10 +21,10 @@ from torch import nn
 
 FOLDER = Path("/opt/trainyard/digits")
 STATE = "state.pt"
-"""File of a checkpoint."""
+"""File with the state in a checkpoint's folder."""
 BATCH = 64
 TEST_PART = 5
-"""Number of images for each test image."""
+"""Ratio of all images to test images."""
 
 
 def load() -> tuple[torch.Tensor, torch.Tensor]:
