@@ -88,7 +88,7 @@ def test_inventory_lists_every_kind_or_names_its_owner() -> None:
 
 def add_records(folder: Path, platform: GkeConfig | EksConfig, records: Iterable[recorded.Record]) -> None:
     """Add resources of a platform to the simulated cloud."""
-    tags = cloud_labels(platform.cluster_label) if isinstance(platform, EksConfig) else {}
+    tags = cloud_labels(platform.cluster_label)  # only resources of AWS have default tags
     with edit_state(folder) as state:
         for each in records:
             places = {"region": platform.region}

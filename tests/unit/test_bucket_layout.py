@@ -6,7 +6,6 @@ import pytest
 
 from infra.aws.config import EksBucketConfig
 from infra.aws.storage import lifecycle
-from infra.local.cloud import LocalConfig
 from stack.config import StackConfig, parse
 from stack.run_record import run_records
 from stack.validation import SHARED_FOLDERS
@@ -18,9 +17,7 @@ BUCKET = "file:///bucket"
 
 def stack(**job: object) -> StackConfig:
     """Return a stack with one job."""
-    config = parse({"platform": PLATFORM, "jobs": [{**JOB, "name": "a", **job}]})
-    assert isinstance(config.platform, LocalConfig)
-    return config
+    return parse({"platform": PLATFORM, "jobs": [{**JOB, "name": "a", **job}]})
 
 
 def test_bucket_lifecycle_prefixes_match_trainer_folders() -> None:
