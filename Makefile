@@ -102,6 +102,7 @@ test: ## run the fast tests and the tests of README's promises; LANE=fast for a 
 	@$(DEV)/python -m commands.test $(or $(FILES),$(if $(LANE),--lane=$(LANE),--core))
 
 test-rest: ## run the tests that make test leaves out, except those that take minutes each; WORKERS=0 for one process
+	@setup/python .venv requirements.txt
 	@setup/python .venv-dev requirements-dev.txt
 	@$(DEV)/python -m commands.test --rest $(if $(WORKERS),-n$(WORKERS))
 
