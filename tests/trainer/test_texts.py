@@ -171,7 +171,7 @@ def test_training_texts_shorter_than_the_context_are_reported_once(
         (tmp_path / split).mkdir()
         (tmp_path / split / "a.txt").write_bytes(text)
     texts(tmp_path, context=context)
-    warning = f"warning: {tmp_path}/train has 7 tokens, fewer than the context of 8: its only sample is partly empty;"
+    warning = f"warning: {tmp_path}/train has 7 tokens, fewer than the context of 8: the only sample is partly empty;"
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == is_short
     assert all(line.startswith(warning) for line in lines)
