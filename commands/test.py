@@ -60,7 +60,8 @@ def run_pytest(options: list[str], environment: Mapping[str, str], *, module: tu
     if status == FAILED_STATUS:
         print(f"files of failed tests: {folder}")
     else:
-        shutil.rmtree(folder)
+        # Processes of an interrupted test may still write files.
+        shutil.rmtree(folder, ignore_errors=status == INTERRUPTED_STATUS)
     return status
 
 

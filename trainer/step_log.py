@@ -246,7 +246,7 @@ class StepClock:
         if world > 1 and device.type != "xla":
             # Gradients arrive from the last layer to the first. After the first layer's gradient the rank only waits.
             first = next(parameter for parameter in model.parameters() if parameter.requires_grad)
-            first.register_post_accumulate_grad_hook(self._mark_backward_end)  # type: ignore[no-untyped-call]  # untyped
+            first.register_post_accumulate_grad_hook(self._mark_backward_end)  # type: ignore[no-untyped-call]  # torch has no type
 
     def begin(self) -> None:
         """Mark the start of a step, before it requests its data."""

@@ -36,7 +36,7 @@ class HostCopies:
 
     def __init__(self, device: torch.device) -> None:
         self._on_cuda = device.type == "cuda"
-        self._stream = torch.cuda.Stream(device) if self._on_cuda else None  # type: ignore[no-untyped-call]  # untyped
+        self._stream = torch.cuda.Stream(device) if self._on_cuda else None  # type: ignore[no-untyped-call]  # torch has no type
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="copies")
         self._copies: Tensors = {}
 

@@ -45,7 +45,7 @@ SEEDS = 2**64
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """One rank's samples of one step."""
+    """Samples of one rank in one step."""
 
     inputs: torch.Tensor
     """Images as a float tensor of samples x channels x height x width, or tokens of texts. On the device."""

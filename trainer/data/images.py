@@ -81,7 +81,7 @@ class FolderImages:
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="images")
         self._prefetched: deque[tuple[tuple[int, int], Future[Crops]]] = deque()
         # On CUDA, copy images in parallel with earlier steps, not between two steps.
-        self._copy_stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]  # untyped
+        self._copy_stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]  # torch has no type
         self._mean = 255 * torch.tensor(MEAN, device=device).view(1, 3, 1, 1)
         self._deviation = 255 * torch.tensor(STANDARD_DEVIATION, device=device).view(1, 3, 1, 1)
 
