@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 
 from infra.hardware.machines import BootDisks, HardwareError, zone_set
@@ -229,6 +230,7 @@ GENERATIONS: Mapping[str, TpuGeneration] = {
 """TPU generations by name."""
 
 
+@cache
 def tpu_slice(accelerator: str, topology: str | None = None) -> TpuSlice:
     """Return the slice of an accelerator type (`v4-32`), or of a generation (`v4`) with a topology (`2x2x4`).
 
