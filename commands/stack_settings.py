@@ -281,8 +281,9 @@ def show(*, as_json: bool) -> int:
 def pulumi_config(words: Sequence[str]) -> int:
     """Run `pulumi config` for the stack, at this terminal. Return its exit status.
 
-    Raises InvalidSetting if `words` have no key, or if `set` would make valid settings invalid. A user may change
-    several keys in turn: after `rm`, or if the settings were invalid before, only print the problems.
+    Raises InvalidSetting if `words` have no key, if `rm` finds no such key, or if `set` would make valid settings
+    invalid. A user may change several keys in turn: after `rm`, or if the settings were invalid before, only print the
+    problems.
     """
     stack = os.environ.get("STACK", DEFAULT_STACK)
     negative = next((index for index, word in enumerate(words) if NEGATIVE_NUMBER.match(word)), len(words))
@@ -291,12 +292,15 @@ def pulumi_config(words: Sequence[str]) -> int:
         raise InvalidSetting(f"the key is missing; write one, as in `trainyard config {words[0]} --path {example}`")
     ensure_stack(stack)
     file = PROJECT / f"Pulumi.{stack}.yaml"
-    before = file.read_bytes() if words[0] == "set" and file.is_file() and not check(file) else None
+    content = file.read_bytes() if file.is_file() else b""
+    before = content if words[0] == "set" and content and not check(file) else None
     # Pulumi would read a negative number as an option.
     command = ["pulumi", "config", *words[:negative], "--stack", stack, "--", *words[negative:]]
     sys.stdout.flush()
     with settings_without_salt():
         status = subprocess.run(command, cwd=program_folder(), env=stack_environment(), check=False).returncode
+    if status == 0 and words[0] == "rm" and file.is_file() and content == file.read_bytes():
+        raise InvalidSetting(f"{file.name} has no such key: {' '.join(words[1:])}; `trainyard config` lists all keys")
     if status == 0 and words[0] in ("set", "rm"):
         try:
             load_file(file)

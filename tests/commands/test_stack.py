@@ -193,6 +193,8 @@ def test_config_set_rejects_an_invalid_value_unless_the_settings_were_invalid(
         assert settings.read_text(encoding="utf-8") == before
     assert stack_settings.pulumi_config(["rm", "--path", "trainyard:jobs[0].recipe"]) == 0
     assert capsys.readouterr().err.startswith("Pulumi.mine.yaml: 1 problem\n")
+    with pytest.raises(stack_settings.InvalidSetting, match="has no such key: --path trainyard:jobs"):
+        stack_settings.pulumi_config(["rm", "--path", "trainyard:jobs[0].recipe"])
     assert stack_settings.pulumi_config(["set", "--path", "trainyard:jobs[0].hosts", "-3"]) == 0
     assert "hosts: -3" in settings.read_text(encoding="utf-8")
     assert "jobs[0].hosts" in capsys.readouterr().err
