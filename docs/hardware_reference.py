@@ -15,7 +15,7 @@ from infra.hardware.machines import MachineType
 from infra.hardware.tpus import GENERATIONS, TpuGeneration
 
 REGIONS = {gcp.CLOUD: "us-central1", aws.CLOUD: "us-east-1"}
-"""Region of the prices, if the table has them there."""
+"""Preferred region of the prices. An item without a price there has the price of another region."""
 ATTACHED_VCPUS = 4
 """vCPUs for each GPU of the page's N1 machines. A stack can choose other numbers."""
 
@@ -29,10 +29,10 @@ Prices are list prices of one machine in US dollars an hour, without disks, netw
 region of the prices, and their sources with dates. Prices of other regions differ, and spot prices change. "unknown"
 means that no source was found. `make preview` adds up a whole stack, with disks, system nodes and control plane.
 
-- The headings have the names for `accelerator:` of jobs and pools. Both clouds use GKE's names.
+- The headings have the names for `accelerator:` of jobs and pools. On EKS, use GKE's names too.
 - GiB is the memory of the host. The memory of a GPU: [Google](https://cloud.google.com/compute/docs/gpus),
   [AWS](https://docs.aws.amazon.com/ec2/latest/instancetypes/ac.html).
-- Trainyard rejects zones and regions without the hardware, as far as its tables list them.
+- For most of this hardware, Trainyard knows the zones or regions that have it, and rejects others.
 - A machine type that is missing here can be added: [extending.md](extending.md#a-machine-type).
 """
 HEADER = "| machine type | {} | vCPUs | GiB | on demand | spot | region | sources |\n|---|---|---|---|---|---|---|---|"
@@ -148,7 +148,7 @@ def _eks_gpus() -> Iterator[tuple[str, list[Offer]]]:
 
 
 def _ec2_offers(machine: Ec2Machine) -> Iterator[Offer]:
-    """Yield an instance type on demand, and in a capacity block if its family has them."""
+    """Yield an instance type on demand, and in a capacity block if AWS sells blocks of its family."""
     for is_block in (False, True) if EC2_FAMILIES[machine.family].capacity_blocks else (False,):
         name = f"{machine.name} in a capacity block" if is_block else machine.name
         line = price_line("", aws.CLOUD, REGIONS[aws.CLOUD], name, 1)

@@ -105,7 +105,7 @@ def _by_name(arch: str, *, classes: int, size: int) -> nn.Module:
         try:
             fixed = timm.get_pretrained_cfg(name)
         except RuntimeError as error:  # an unknown tag of pretrained weights
-            allowed = "a model of timm, without the tag of its weights or with an existing one"
+            allowed = "a model name of timm, without a tag or with the tag of existing weights"
             raise ConfigurationError(f"arch = {arch!r}: must be {allowed}; {error}") from None
         is_resized = fixed and fixed.fixed_input_size and fixed.input_size[-1] != size
         given: dict[str, Any] = {"img_size": size} if is_resized else {}

@@ -169,8 +169,9 @@ class PodState:
             reason = f" ({self.reason})" if self.reason not in ("", "Error") else ""
             return f"{self.exit_text(self.exit_code)}{reason}"
         if self.reason == "Evicted" and "memory" in self.message:
-            limit = f"its limit of {self.memory_limit}" if self.memory_limit else "a limit of the container"
-            return f"Evicted: {self.message} The memory of {self.node or 'the node'} ran out, not {limit}"
+            limit = f"its limit of {self.memory_limit}" if self.memory_limit else "a memory limit"
+            node = f"The memory of {self.node or 'the node'} ran out"
+            return f"Evicted: {self.message} {node}; the container did not reach {limit}"
         return ": ".join(text for text in (self.reason, self.message) if text)
 
     def exit_text(self, code: int) -> str:

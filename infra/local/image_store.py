@@ -154,7 +154,7 @@ def main(store: str, changes: str) -> None:
     deadline = time.monotonic() + START_SECONDS
     while not Path(CONTAINERD_SOCKET).exists():
         if daemon.poll() is not None or time.monotonic() > deadline:
-            raise RuntimeError("containerd does not start")
+            raise RuntimeError(f"containerd did not start within {START_SECONDS:g} s; its output above says why")
         time.sleep(0.05)
     requested = json.loads(changes)
     if requested["import"]:
@@ -174,7 +174,7 @@ def main(store: str, changes: str) -> None:
 MODULES = CHECKOUT / "setup" / "go"
 OPERATOR_PREFIX = "trainyard.local/operator-"
 USER = 65532
-"""User id of the program."""
+"""ID of the user that runs the program in an operator's image."""
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 """Machine architecture -> its name in images and releases."""
 
@@ -188,7 +188,7 @@ def program_reference(name: str) -> str:
 
 
 def is_program(reference: str) -> bool:
-    """Return True if this module creates the image."""
+    """Return True if the image contains an operator's program, so that this module creates it."""
     return reference.startswith(OPERATOR_PREFIX)
 
 

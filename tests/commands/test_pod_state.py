@@ -219,7 +219,8 @@ def test_pod_state_evicted_pod_has_eviction_message_and_node() -> None:
     del evicted["status"]["containerStatuses"]
     evicted["spec"]["containers"][0]["resources"] = {"limits": {"memory": "2Gi"}}
     assert pod_state(evicted).why == (
-        "Evicted: The node was low on resource: memory. The memory of follow-0 ran out, not its limit of 2Gi"
+        "Evicted: The node was low on resource: memory. The memory of follow-0 ran out; "
+        "the container did not reach its limit of 2Gi"
     )
 
 

@@ -149,7 +149,7 @@ def test_as_json_item_without_price_has_null_cost() -> None:
     assert (unpriced["part"], unpriced["cost"], unpriced["unit_price"]) == ("h200", None, None)
 
 
-def test_markdown_only_recorded_changes_are_marked_uncertain() -> None:
+def test_markdown_changes_from_recordings_are_marked_uncertain() -> None:
     step = Step(action="update", type="t:t:T", name="a", inputs={})
     config = parse(values())
     found = Report(stack="s", after=config, before=config, steps=[step], is_from_engine=False, findings=[], running={})
@@ -247,7 +247,7 @@ def test_report_of_language_model_has_memory_speed_and_price_with_source() -> No
 EXISTING = {"kind": "kubeconfig", "kubeconfig": str(KUBECONFIG), "context": "kind", "image": "example.com/trainer:1"}
 
 
-def test_estimate_of_language_model_in_32_bits_has_no_speed_and_without_price_no_price() -> None:
+def test_language_estimate_has_no_speed_in_32_bits_and_no_price_on_an_existing_cluster() -> None:
     language = {"name": "llm", "recipe": "language", "accelerator": "nvidia-l4", "flags": {"preset": "10m"}}
     (full,) = language_estimates(parse({"platform": EXISTING, "jobs": [language]}))
     assert (full.tokens_per_second, full.usd_per_billion_tokens) == (None, None)

@@ -1,4 +1,4 @@
-"""Plans of the simulated plugins, installed as official ones, equal the changes that a preview shows."""
+"""Plans of the simulated plugins, installed in place of the official ones, equal Trainyard's own plan."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ GKE: dict[str, Any] = {"kind": "gke", "project": "some-project"}
 SLICE: dict[str, Any] = {**GKE, "zone": "us-central2-b"}
 EKS: dict[str, Any] = {"kind": "eks", "name": "train", "region": "us-west-2"}
 CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], set[str], set[str]]] = {
-    "range of a fabric": (
+    "IP range of the GPU networks": (
         {**GKE, "pools": [A3]},
         {**GKE, "pools": [A3], "network": {"accelerators": "10.128.0.0/16"}},
         {"gpus-nodes", "fabric-gpu-nic-0"},
         {"cluster-control-plane", "system-nodes"},
     ),
-    "one host of a fabric": (
+    "one GPU host instead of two": (
         {**GKE, "pools": [A3]},
         {**GKE, "pools": [{**A3, "nodes": 1}]},
         {"gpus-nodes"},
@@ -49,7 +49,7 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], set[str], set[str]]] = 
 
 @pytest.fixture
 def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Set a home of Pulumi with the simulated plugins in place of the official ones."""
+    """Set PULUMI_HOME to a folder with the simulated plugins in place of the official ones."""
     for package in ("gcp", "aws"):
         name = f"pulumi-resource-{package}"
         folder = tmp_path / "plugins" / f"resource-{package}-v{metadata.version(f'pulumi-{package}')}"

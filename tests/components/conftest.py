@@ -19,7 +19,7 @@ def _capable_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def operator_objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Provide a cache with the objects of every operator."""
+    """Set a cache folder that has the Kubernetes objects of every operator."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     save_operator_objects()
 

@@ -1,4 +1,7 @@
-"""Errors and their messages: failing programs, invalid objects, unreachable clusters; and processes left behind."""
+"""Errors and their messages: failing programs, invalid objects, unreachable clusters; and processes left behind.
+
+The programs use `cluster`, `on`, `edit` and `meta` from PREAMBLE in stack.py.
+"""
 
 import json
 import signal
@@ -93,7 +96,7 @@ k8s.batch.v1.Job("job", metadata=meta("job", annotations={"pulumi.com/skipAwait"
 
 
 @pytest.mark.long
-def test_unknown_kind_is_named_after_a_minute(new_stack: NewStack) -> None:
+def test_unknown_kind_is_reported_after_a_minute(new_stack: NewStack) -> None:
     # The provider waits, because another resource of the program may define the kind.
     stack = new_stack("""
 k8s.apiextensions.CustomResource("job", api_version="kubeflow.org/v1", kind="PyTorchJob", metadata=meta("j"), opts=on)
@@ -110,7 +113,7 @@ def test_plugin_is_found_without_a_warning(new_stack: NewStack) -> None:
     assert "$PATH" not in output
 
 
-def test_unreachable_cluster_is_previewed_and_rejected_by_up(new_stack: NewStack) -> None:
+def test_preview_of_an_unreachable_cluster_succeeds_and_up_fails(new_stack: NewStack) -> None:
     stack = new_stack('k8s.core.v1.ConfigMap("settings", metadata=meta(), data={"a": "b"}, opts=on)\n')
     config = json.loads(stack.kubeconfig.read_text())
     config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{free_port()}"

@@ -1,4 +1,4 @@
-"""Direct calls of the language host: the Python that runs a program, and plugins that are Python folders."""
+"""Direct calls to the language host: the Python that runs a program, and plugins that are Python folders."""
 
 import os
 import subprocess

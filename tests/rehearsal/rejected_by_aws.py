@@ -31,7 +31,7 @@ AWS_BASE: dict[str, dict[str, Any]] = {
     "aws:ecr/lifecyclePolicy:LifecyclePolicy": {"repository": "train", "policy": "{}"},
     "aws:ec2/subnet:Subnet": {"vpcId": "vpc-1", "cidrBlock": "10.0.0.0/20"},
 }
-"""Resource type -> valid inputs to change, if the inputs in good_inputs.py do not fit."""
+"""Resource type -> valid inputs to change. good_inputs.py has those of the other types."""
 AWS_REJECTIONS: list[tuple[str, dict[str, Any], str]] = [
     (GROUP, {"amiType": "AL2023"}, "amiType"),
     (GROUP, {"capacityType": "BLOCK"}, "capacityType"),

@@ -1,4 +1,4 @@
-"""The replacement of a fabric's subnets also replaces its pool, which is deleted before the subnets."""
+"""A replacement of the subnets between GPU hosts also replaces their pool, which is deleted before the subnets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of a simulated cloud: creation, update and deletion of resources, rejected calls, and faults."""
+"""Calls to a simulated cloud: creation, update and deletion of resources, rejected calls, and faults."""
 
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ def urn(name: str) -> str:
 
 
 def begin(folder: Path, fault: str = "") -> Cloud:
-    """Return an empty cloud with a fault."""
+    """Return an empty cloud, with an injected fault if one is given."""
     new_state(folder, fault=fault)
     return Cloud(folder)
 

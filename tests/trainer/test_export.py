@@ -179,7 +179,9 @@ def exported(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_exported_run_has_the_loss_of_its_evaluation(trained: Path, exported: Path, data: Path, tmp_path: Path) -> None:
+def test_run_from_exported_model_has_the_same_test_loss(
+    trained: Path, exported: Path, data: Path, tmp_path: Path
+) -> None:
     train(data, tmp_path, f"--init-from={exported}", *STILL)
     assert evaluations(tmp_path) == pytest.approx(evaluations(trained), rel=1e-6)
     train(
@@ -320,7 +322,7 @@ def test_checkpoint_that_cannot_be_exported_is_rejected(state: str, data: Path, 
     ended = export(tmp_path, tmp_path / "model", code=DATA_ERROR)
     words = {
         "empty": "has no complete checkpoint",
-        "digits": "is not of recipe language",
+        "digits": "was not saved by recipe `language`",
         "layout": "attention.key.weight is not a weight of this trainer's model; give --checkpoint another one",
         "damaged": "is wrong; give --checkpoint another one",
     }

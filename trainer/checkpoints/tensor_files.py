@@ -95,7 +95,7 @@ def read_manifest(folder: Folder) -> dict[str, Any]:
 def is_complete(folder: Folder) -> bool:
     """Return True if the manifest is valid and no file is missing or shorter than the manifest says.
 
-    Does not read tensors: only a resume detects a changed byte. Raises StorageError if the storage fails.
+    Does not read tensors, so it cannot detect a changed byte. Raises StorageError if the storage fails.
     """
     needed: dict[str, int] = {}
     try:
@@ -152,7 +152,7 @@ class TensorFilesWriter(_UnchangedPlans, StorageWriter):
         self._is_replacing = False
 
     def set_up_storage_writer(self, is_coordinator: bool, *_args: Any, **_kwargs: Any) -> None:
-        """Keep a complete checkpoint of this step until the new one is sealed. Delete everything else in the folder."""
+        """Keep a complete checkpoint of this step until the new one is sealed. Delete an incomplete one's files."""
         if not is_coordinator:
             return
         self._hooks.verify_lease()

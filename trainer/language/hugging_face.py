@@ -247,7 +247,7 @@ def export(arguments: Sequence[str]) -> None:
         raise DataError(f"checkpoint {folder.url} cannot be used: {error}; give --checkpoint another one") from None
     facts = manifest["facts"]["model"]
     if not facts:
-        raise DataError(f"checkpoint {folder.url} is not of recipe language; give --checkpoint another one")
+        raise DataError(f"checkpoint {folder.url} was not saved by recipe `language`; give --checkpoint another one")
     if facts["tokenizer"] == BYTES:
         tokenizer = str(byte_tokenizer().to_str()).encode()
     else:
