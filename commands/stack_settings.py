@@ -36,7 +36,7 @@ class FirstPlatform:
     """Settings other than the account, the name and the pools."""
     account_key: str = ""
     """Key that has no useful default; empty for this machine."""
-    account: str = ""
+    account_title: str = ""
     """Title of that key in a question."""
     pools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Accelerator -> settings of a pool with one GPU a node. Empty for this machine."""
@@ -46,7 +46,7 @@ PLATFORMS: Mapping[str, FirstPlatform] = {
     "local": FirstPlatform(settings={"nodes": 2}),
     "gke": FirstPlatform(
         account_key="project",
-        account="Google Cloud project",
+        account_title="Google Cloud project",
         pools={
             accelerator: {"machine_type": machine_type, "accelerator": accelerator, "accelerators_per_node": 1}
             for accelerator, machine_type in {"nvidia-tesla-t4": "n1-standard-8", "nvidia-l4": "g2-standard-8"}.items()
@@ -54,7 +54,7 @@ PLATFORMS: Mapping[str, FirstPlatform] = {
     ),
     "eks": FirstPlatform(
         account_key="region",
-        account="AWS region",
+        account_title="AWS region",
         pools={"nvidia-tesla-t4": {"machine_type": "g4dn.2xlarge"}, "nvidia-l4": {"machine_type": "g6.2xlarge"}},
     ),
 }
@@ -113,7 +113,7 @@ REQUIREMENTS = "requirements.txt"
 
 
 def collect(given: Mapping[str, str | int | None], folder: Path, ask: Ask) -> Answers:
-    """Return the answers from the options in `given`, else by asking, again if one is wrong. Raises InvalidSetting."""
+    """Return the answers. Ask for those that are not in `given`, until they are valid. Raises InvalidSetting."""
 
     def answer(name: str, question: str, default: str, problem_of: Callable[[str], str]) -> str:
         value = given.get(name)
@@ -142,7 +142,7 @@ def collect(given: Mapping[str, str | int | None], folder: Path, ask: Ask) -> An
         return Answers(platform=platform, program=program, hosts=int(hosts))
     account = answer(
         "account",
-        first.account,
+        first.account_title,
         "",
         lambda text: "" if text else f"write the {first.account_key} of platform {platform}",
     )
@@ -154,8 +154,8 @@ def collect(given: Mapping[str, str | int | None], folder: Path, ask: Ask) -> An
         lambda text: (
             ""
             if text in listed
-            else f"must be one of {', '.join(listed)}; write one, and change the pool in the file "
-            "afterwards (docs/config.md)"
+            else f"must be one of {', '.join(listed)}; for another accelerator, write one of these and change the "
+            "file afterwards (docs/config.md)"
         ),
     )
     return Answers(platform=platform, program=program, hosts=int(hosts), account=account, accelerator=accelerator)
@@ -255,7 +255,8 @@ def next_lines(stack: str, platform: str) -> list[str]:
         return [f"{up} creates the cluster on this machine and runs the job{first_run}"]
     return [
         f"{make_command('preview', STACK=stack)} shows resources, price and quota; no account needed",
-        f"{make_command('rehearse', STACK=stack)} creates and destroys it in a simulated cloud; no account needed",
+        f"{make_command('rehearse', STACK=stack)} creates and destroys the stack in a simulated cloud; "
+        "no account needed",
         f"{up} shows the price and asks before it creates anything",
     ]
 

@@ -71,7 +71,7 @@ class Release:
     files: tuple[tuple[str, str], ...] = ()
     """Path and content of each configuration file."""
     requires: frozenset[str] = frozenset()
-    """Operators that this operator delegates work to."""
+    """Operators that this operator delegates work to, or whose Service and Secret it uses."""
     follows: frozenset[str] = frozenset()
     """Operators that must start first if they are installed, because this operator looks for their kinds."""
 
@@ -249,10 +249,10 @@ KUBERAY_OPERATOR = Release(
     module="github.com/ray-project/kuberay/ray-operator",
     version="v1.6.2",
     image="quay.io/kuberay/operator:v1.6.2",
-    # The operator does not start without RayServices, although a stack has none.
+    # The operator does not start without the CRD of RayService, although stacks do not use RayServices.
     definitions=tuple(f"config/crd/bases/ray.io_{kind}.yaml" for kind in ("rayclusters", "rayjobs", "rayservices")),
     role="config/rbac/role.yaml",
-    # Cron jobs, autoscaling, ingresses, gateways and OpenShift.
+    # Cron jobs, autoscaling, ingresses, gateways, leader election and OpenShift.
     unneeded=_parts("raycronjobs")
     | {"gateways", "httproutes", "ingressclasses", "ingresses", "leases", "rolebindings", "roles", "routes"}
     | {"endpointslices", "pods/proxy", "pods/resize", "serviceaccounts", "services/proxy"},
@@ -381,8 +381,9 @@ def needed_releases(names: Iterable[str]) -> list[Release]:
 def system_reserved(machine: Capacity, num_nodes: int) -> Capacity:
     """Return the capacity that each of `num_nodes` equal nodes on one machine reserves (`systemReserved`).
 
-    The capacity is the other nodes' shares minus the requests of all operators. Operators then run outside the jobs'
-    shares, as the control plane does. A single node offers the whole machine, so operators use part of the jobs' share.
+    Each kubelet sees the whole machine, so a node reserves the other nodes' shares, minus the requests of all
+    operators. Operators then take nothing from the share for jobs. A single node reserves nothing, so its operators
+    take part of the share for jobs.
     """
     reserved = reserved_for_other_nodes(machine, num_nodes) - TOTAL_REQUEST
     return Capacity(millicores=max(0, reserved.millicores), memory=max(0, reserved.memory))

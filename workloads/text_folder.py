@@ -1,4 +1,4 @@
-"""Validation of a folder of text files for recipe `language`, by names, sizes and first lines of the files. Pure."""
+"""Validation of a folder of text files for recipe `language`, by their names, sizes and first lines. No Pulumi."""
 
 from __future__ import annotations
 
@@ -103,5 +103,5 @@ def _check_tokens(spec: JobSpec, names: list[str]) -> None:
     """Raise Invalid if the trainer must learn a tokenizer, but the files contain tokens."""
     if names and value_of(LANGUAGE, spec.flags, "tokenizer") == "bpe":
         problem = f"has rows of tokens, such as {json.dumps(names[0])}, but `tokenizer: bpe` learns from documents"
-        remedy = "write the tokenizer.json that the files were made with as `tokenizer`, or remove these files"
+        remedy = "set `tokenizer` to the tokenizer.json that made these files, or remove them"
         raise Invalid("learnt_tokens", f"{problem}; {remedy}")

@@ -62,7 +62,7 @@ https://docs.aws.amazon.com/vpc/latest/userguide/vpc-cidr-blocks.html
 """
 BUCKET_NAME_LIMIT = 63
 DEFAULT_BUCKET_SUFFIX = "-bucket-0123abc"
-"""Suffix as long as the one that Pulumi adds to generated names. Pulumi rejects names that are too long."""
+"""Example of what follows the cluster's name in a default bucket name. Pulumi generates the last 7 characters."""
 
 
 def _version(config: EksConfig) -> Iterator[Problem]:
@@ -285,7 +285,7 @@ class DeployedCluster:
 
 
 def deployed_cluster(config: EksConfig) -> DeployedCluster:
-    """Return the cluster that the settings describe."""
+    """Return the cluster that a deployment of these settings created."""
     return DeployedCluster(
         region=config.region, vpc=config.network.vpc, zones=config.all_zones, version=config.kubernetes_version
     )

@@ -67,7 +67,7 @@ def node_process(folder: Path, index: int) -> int | None:
 
 
 def node_program(folder: Path, index: int, name: str) -> int | None:
-    """Return the id of a program of node `index`, running or stopped, or None."""
+    """Return the process id of a program of node `index`, even if suspended by a signal, or None."""
     for pid in processes(folder):
         try:
             has_name = Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip() == name

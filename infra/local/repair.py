@@ -28,7 +28,7 @@ from infra.local.settings import ClusterSettings
 from infra.local.supervisor import write_log
 
 MAX_SILENT_SECONDS = 31.0
-"""Maximum time without an answer from a node whose kubelet runs: the 30 s that jobs tolerate, plus a margin."""
+"""Maximum time in status `Unknown` if the node has a kubelet process: the 30 s that jobs tolerate, plus a margin."""
 POLL_SECONDS = 2.0
 TAINT: Mapping[str, str] = {
     "key": "node.kubernetes.io/out-of-service",
@@ -62,7 +62,7 @@ def is_out_of_service(node: Mapping[str, Any]) -> bool:
 
 
 def has_kubelet_process(settings: ClusterSettings, name: str) -> bool:
-    """Return True if a node has a kubelet process, running or stopped."""
+    """Return True if a node has a kubelet process, even if a signal suspended the process."""
     return leftovers.node_program(settings.folder, settings.node_names.index(name), "kubelet") is not None
 
 

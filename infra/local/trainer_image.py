@@ -52,7 +52,7 @@ def base_image(builder: EngineBuilder, progress: Callable[[str], None]) -> str:
             return reference
     if _registry_resolves() and builder.pull(OFFICIAL_BASE):
         return OFFICIAL_BASE
-    progress("the image registry does not answer: building a Debian base image")
+    progress(f"cannot pull {OFFICIAL_BASE}: building a Debian base image instead")
     _build_debian(builder)
     return DEBIAN_BASE
 
@@ -101,7 +101,7 @@ TRAINER_REPOSITORY = f"{LOCAL_PREFIX}trainer"
 KEPT_TRAINER_IMAGES = 3
 """Number of trainer images that the store keeps, including the newest."""
 KEPT_BUILTIN_IMAGES = 1
-"""Number of images of each other builtin image that the store keeps. Builtin images change rarely."""
+"""Number of versions that the store keeps of each builtin image. Builtin images change rarely."""
 
 Progress = Callable[[str], None]
 BuildAndStore = Callable[[EngineBuilder, str, Progress], None]
@@ -168,8 +168,9 @@ def ensure_stored(
     """Build `reference` unless the image store has it. Return a function that writes its archive.
 
     `build` builds and stores the image. Without `build`, the image is the pause image or a builtin image.
-    `unpacked_chains` returns the layers that the node has unpacked. A node that is older than the stored image lacks
-    layers that archives normally omit. Such a node gets an archive with every layer.
+    `unpacked_chains` returns the chain ids of the layers that the node has unpacked. Archives omit large layers,
+    because new nodes start with them. A node that started before the image was stored may lack these layers. Such a
+    node gets an archive with every layer.
     """
     builder = find_builder()
     images = cache_folder() / "images"
@@ -293,7 +294,7 @@ _UV_PREAMBLE = re.compile(r"(?<=uv says: )(Using Python \S+ environment at: \S+ 
 
 
 class LayerError(RuntimeError):
-    """Error for a job's packages that do not fit the image. The message is one sentence for the user."""
+    """Error for a job's packages that cannot be installed into the image. The message is one sentence for the user."""
 
 
 def base_reference(layer: JobLayer) -> str:
@@ -313,7 +314,7 @@ def layer_reference(layer: JobLayer) -> str:
 
 
 def build_layer(layer: JobLayer, builder: EngineBuilder, reference: str, progress: Progress) -> None:
-    """Build and store the image of a layer. Raises LayerError if the packages do not fit the image."""
+    """Build and store the image of a layer. Raises LayerError if the packages cannot be installed."""
     if reference != layer_reference(layer):
         raise RuntimeError(f"image {reference}: the sources changed during the update; run {make_command('up')} again")
     base = base_reference(layer)
@@ -321,7 +322,7 @@ def build_layer(layer: JobLayer, builder: EngineBuilder, reference: str, progres
         build_from_base(builder, base, progress)
     contents = [
         *(["the packages of `requirements`"] if layer.requirements else []),
-        *(["files"] if layer.files else []),
+        *(["the script's files"] if layer.files else []),
     ]
     progress(f"building {reference} with {' and '.join(contents)}")
     context = write_context(layer, cache_folder() / "images" / "layer")

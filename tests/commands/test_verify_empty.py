@@ -279,7 +279,7 @@ def test_gke_ownership_matches_names_shortened_by_gke() -> None:
         ("address", "eipalloc-1", {"Name": "a-nat"}, False),
     ],
 )
-def test_eks_ownership_by_name_and_label_matches_only_the_stacks(
+def test_eks_ownership_by_name_and_label_matches_only_the_stacks_resources(
     kind: str, name: str, labels: dict[str, str], is_owned: bool
 ) -> None:
     assert ownership_of(eks("a")).has(CloudResource(kind=kind, name=name, labels=labels), ()) == is_owned

@@ -1,4 +1,4 @@
-"""Fixed fields in the table of previews: the Kubernetes plugin replaces an object for each of them."""
+"""`FIXED_FIELDS`, which previews use: the Kubernetes plugin replaces an object if one of these fields changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules of the simulated clouds: valid inputs pass them, and each rule rejects inputs that break it."""
+"""Schema and rules of the simulated clouds: valid inputs fit the schema, and each rule rejects inputs that break it."""
 
 from __future__ import annotations
 
@@ -71,13 +71,13 @@ def cluster(version: str) -> Record:
 
 
 def role_of_instances(name: str) -> Record:
-    """Return a role that only instances may have."""
+    """Return a role that only EC2 instances can assume."""
     policy = POLICY.replace("eks.amazonaws.com", "ec2.amazonaws.com")
     return record("aws:iam/role:Role", name, arn=f"arn:aws:iam::123456789012:role/{name}", assumeRolePolicy=policy)
 
 
 SUBNETS, GKE = "gcp:compute/subnetwork:Subnetwork", "gcp:container/cluster:Cluster"
-USER, IDENTITY = "gcp:serviceaccount/iAMMember:IAMMember", "aws:eks/podIdentityAssociation:PodIdentityAssociation"
+MEMBER, IDENTITY = "gcp:serviceaccount/iAMMember:IAMMember", "aws:eks/podIdentityAssociation:PodIdentityAssociation"
 NODES_SUBNET = record(SUBNETS, "nodes", **SUBNET)
 BROKEN_RULES: list[tuple[str, str, str, dict[str, Any], list[Record]]] = [
     ("ranges_of_network", "ipCidrRange", SUBNETS, {**SUBNET, "name": "more"}, [NODES_SUBNET]),
@@ -88,7 +88,7 @@ BROKEN_RULES: list[tuple[str, str, str, dict[str, Any], list[Record]]] = [
         {**CLUSTER, "ipAllocationPolicy": {"clusterSecondaryRangeName": "pots"}},
         [NODES_SUBNET],
     ),
-    ("workload_pool_exists", "member", USER, GOOD[USER], []),
+    ("workload_pool_exists", "member", MEMBER, GOOD[MEMBER], []),
     (
         "member_exists",
         "member",

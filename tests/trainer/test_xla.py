@@ -303,7 +303,7 @@ def test_language_replicas_have_the_losses_of_one_process(
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ("--parallelism=shard=2,tensor=2", "must be data, and shard with one process per host, on XLA"),
+        ("--parallelism=shard=2,tensor=2", "must be sizes of data and shard, without tensor, on XLA"),
         ("--parallelism=shard=4 --width=66 --heads=3 --kv-heads=1", "must be a divisor of the width, 66"),
         ("--activation-checkpointing=selective", "must be none or full on XLA"),
     ],

@@ -48,7 +48,7 @@ except ImportError as error:
 
 
 def start_xla(config: TrainConfig) -> XlaRuntime:
-    """Initialise the devices of this process and join the other processes. Raises ConfigurationError if there are none.
+    """Initialise the devices of this process and join the other processes. Raises ConfigurationError without a device.
 
     torchrun starts one process per device. A process without torchrun has all devices of its host.
     """
@@ -96,7 +96,7 @@ class XlaRuntime(Runtime):
 
     @property
     def data_device(self) -> torch.device:
-        """The CPU: the host creates batches in parallel with the steps, and counting needs no graph for each shape."""
+        """The CPU: the host creates batches during the steps, and evaluation counts need no graph per shape."""
         return torch.device("cpu")
 
     def feed(self, data: Data) -> Data:
@@ -109,7 +109,7 @@ class XlaRuntime(Runtime):
             raise invalid_setting("activation_checkpointing", "selective", "none or full on XLA", "write full")
         if sizes.tensor > 1 or (sizes.shard > 1 and dist.is_torchelastic_launched()):
             remedy = "start one process per host, without torchrun, and write shard instead of tensor"
-            allowed = "data, and shard with one process per host, on XLA"
+            allowed = "sizes of data and shard, without tensor, on XLA; shard needs one process per host"
             raise invalid_setting("parallelism", getattr(self.config, "parallelism", ""), allowed, remedy)
 
     def round_up_batch(self, samples: int) -> int:
