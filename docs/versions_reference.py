@@ -16,8 +16,8 @@ INTRODUCTION = """\
 # Versions
 
 Each part that Trainyard pins, generated from the pins by `python -m docs.references`. The dates of support are
-in `docs/versions_reference.py`, each with its source. A test fails 30 days before such a date. Every other Python
-package and Go module is in the lock file that belongs to the pin.
+in `docs/versions_reference.py`, each with its source. A test fails 30 days before such a date. The lock file of
+each pin (`requirements*.txt`, `go.sum`) lists all other Python packages and Go modules.
 """
 NEWEST_ONLY = "no dates published; fixes come in the newest release"
 """Support policy of projects that publish no dates."""
@@ -97,7 +97,9 @@ LOCAL = (
     _go_part("fake-gcs-server", "github.com/fsouza/fake-gcs-server", "fake-gcs-server"),
     _go_part("Pulumi CLI", "github.com/pulumi/pulumi/pkg/v3", "pulumi"),
     _go_part(
-        "Kubernetes provider, if it is built", "github.com/pulumi/pulumi-kubernetes/provider/v4", "pulumi-kubernetes"
+        "Pulumi's Kubernetes provider, if set-up cannot download it",
+        "github.com/pulumi/pulumi-kubernetes/provider/v4",
+        "pulumi-kubernetes",
     ),
 )
 OPERATORS = (
@@ -166,7 +168,7 @@ IMAGES = (
         "trainer/requirements-xla.in",
         "torch-xla",
         rule="no release since November 2025",
-        reason="the only released way to run PyTorch on TPUs that Trainyard has; see [TPUs](tpu.md)",
+        reason="Trainyard has no other released way to run PyTorch on TPUs; see [TPUs](tpu.md)",
     ),
     Part(
         name="MXNet",

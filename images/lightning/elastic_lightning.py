@@ -1,7 +1,7 @@
 """Train the digits with Lightning on any number of hosts. Rank 0 uploads the model at the end.
 
 torchrun starts this script, as `trainer.launch elastic_lightning.py --epochs=8`. Whenever a host leaves or joins,
-torchrun restarts the script on the remaining hosts. Each start resumes from the newest checkpoint.
+torchrun restarts the script on the current hosts. Each start resumes from the newest checkpoint.
 """
 
 from __future__ import annotations
@@ -164,6 +164,7 @@ class DigitsModule(LightningModule):
         )
         self.steps = Steps(data, sampler, lambda: self.current_epoch)
         self.place = (0, 0)
+        """Epoch, and position in the epoch after the last step."""
 
     def training_step(self, batch: Step, _number: int) -> torch.Tensor:
         """Return the loss. DDP averages it over ranks to the mean over all samples of the step."""
@@ -222,7 +223,7 @@ class Lines(Callback):
     def on_train_batch_end(
         self, trainer: Trainer, _module: LightningModule, _outputs: object, batch: Step, _number: int
     ) -> None:
-        """Report a step at every log interval."""
+        """Report every `log_steps`-th step, and the last step of the epoch."""
         self._clock.samples += batch.total
         self._mine += len(batch.labels)
         number, steps = batch.number

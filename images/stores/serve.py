@@ -1,8 +1,8 @@
 """Object store for jobs that read from s3:// or gs:// without a cloud: moto's S3 server with the digits.
 
 The store contains two buckets of the same images, `s3-samples` and `gs-samples`, and the empty bucket `runs`. It
-records each read of an image. It serves until rank 0 of each job in `--until` has reported its end. It then prints how
-often each client read the images.
+records each read of a training image. It serves until rank 0 of each job in `--until` has reported its end. It then
+prints how often each client read the images.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FINAL_WRITE_SECONDS = 5.0
 
 
 class ReadLog:
-    """Wrapper of the server that records each read of an image."""
+    """Wrapper of the server that records each read of a training image."""
 
     def __init__(self, server: Any) -> None:
         self._server = server
@@ -48,7 +48,10 @@ class ReadLog:
         self.done: set[str] = set()
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
-        """Record a read. Pass the request on, with a signature and with the path escaped as S3 clients escape it."""
+        """Record a read of a training image. Pass the request on, with a signature.
+
+        Also escape the path as S3 clients escape it.
+        """
         path = unquote(environ["PATH_INFO"])
         environ["HTTP_AUTHORIZATION"] = ANY_SIGNATURE
         environ["PATH_INFO"] = path

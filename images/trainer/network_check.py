@@ -1,4 +1,4 @@
-"""`python -m network_check [-- PROGRAM]`: measure the link of each pair of hosts, and all-reduce on all ranks.
+"""`python -m network_check [-- PROGRAM]`: measure the bandwidth between each pair of hosts, and of an all-reduce.
 
 torchrun starts this script, which uses NCCL on GPUs and gloo on CPUs. It exits with SLOW_LINK if the slowest link is
 below the minimum. Otherwise the same processes run the program after `--` (a file, or `-m MODULE`, and arguments).
@@ -49,7 +49,10 @@ def allreduce_gigabits(size: int, ranks: int, seconds: float) -> float:
 
 
 def measure(device: torch.device, *, megabytes: float, rounds: int) -> float:
-    """Measure all links and print them on rank 0. Return the slowest in 10^9 bits a second, on every rank."""
+    """Measure all links and an all-reduce over all ranks. Print the results on rank 0.
+
+    Return the bandwidth of the slowest link in 10^9 bits a second, on every rank.
+    """
     rank, ranks = dist.get_rank(), dist.get_world_size()
     ranks_per_host = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     hosts = ranks // ranks_per_host
@@ -129,7 +132,7 @@ def check(options: argparse.Namespace) -> bool:
             flush=True,
         )
     if not is_fast_enough:
-        text = f"error: the slowest link has {slowest:.2f} of {options.min_bandwidth_gbps:g} gigabits/s"
+        text = f"error: the slowest link has {slowest:.2f} gigabits/s, less than {options.min_bandwidth_gbps:g}"
         print(f"{text} (rank {rank}, exit code {SLOW_LINK})", file=sys.stderr, flush=True)
     return is_fast_enough
 

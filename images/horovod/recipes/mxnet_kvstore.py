@@ -12,7 +12,7 @@ from recipes.mxnet_digits import BATCH, accuracy, batches, load, network, train_
 
 
 def main() -> None:
-    """Train and print a line per epoch on every worker."""
+    """Train. Print a `train` line and a `test` line per epoch on every worker."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--learning-rate", type=float, default=0.05)

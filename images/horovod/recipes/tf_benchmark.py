@@ -12,7 +12,7 @@ import tensorflow as tf
 
 
 def main() -> None:
-    """Run the iterations. Rank 0 prints its own rate and that of all ranks."""
+    """Measure the rate. Every rank prints each iteration. Rank 0 prints its mean rate and the total."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="ResNet50", help="name in tf.keras.applications")
     parser.add_argument("--image-size", type=int, default=224)

@@ -88,7 +88,7 @@ def train_epoch(
 
 
 def train_rank(config: dict[str, Any]) -> None:
-    """Train on one rank and print a line per epoch."""
+    """Train on one rank. Print a `train` line and a `test` line per epoch."""
     rank, size = train.get_context().get_world_rank(), train.get_context().get_world_size()
     device = ray_torch.get_device()
     images, labels = (each.to(device) for each in load())
