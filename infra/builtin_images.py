@@ -105,7 +105,7 @@ class JobLayer:
 
     @property
     def digests(self) -> str:
-        """First 12 hexadecimal digits of the SHA-256 of the requirements file, of the source files, or of both."""
+        """SHA-256 of the requirements file, then of the source files, if it has them: 12 hexadecimal digits each."""
         files = hashlib.sha256(repr(sorted(self.files)).encode())
         found = [hashlib.sha256(self.requirements.encode())] if self.requirements else []
         return "-".join(each.hexdigest()[:12] for each in (*found, *([files] if self.files else [])))

@@ -66,7 +66,7 @@ class PoolNodes:
 
     @property
     def empty_node(self) -> NodeState:
-        """Capacity of an empty node, without the cloud's agents."""
+        """Remaining capacity of a node that runs only the cloud's agents."""
         accelerators = self.tpu.chips_per_host if self.tpu else self.gpus
         return accelerators, self.node.millicores, self.node.memory, self.pods - DAEMON_PODS
 
@@ -85,8 +85,7 @@ def assign_pools(pools: Sequence[PoolNodes], groups: Sequence[PodGroup]) -> list
 
     The result is None for each group on a platform without pools, and for pods that several pools run. Of the pools
     with capacity for all hosts, a job gets the one with the fewest GPUs per node. Ties go to a pool other than the
-    system pool, then to the pool on which the job needs the fewest nodes. If a pool can be provisioned in several ways,
-    count its nodes once.
+    system pool, then to the pool on which the job needs the fewest nodes.
 
     A queued job must fit together with jobs without a queue, but can wait for other queued jobs. A suspended job must
     fit on an empty platform.
@@ -115,7 +114,7 @@ def assign_pools(pools: Sequence[PoolNodes], groups: Sequence[PodGroup]) -> list
 
 
 def remaining_capacity(pools: Sequence[PoolNodes], groups: Sequence[PodGroup]) -> list[PoolCapacity]:
-    """Return each pool's capacity minus the requests of jobs without a queue. The system pool is first."""
+    """Return each pool's capacity minus the requests of jobs that start at once. The system pool is first."""
     _, free = _assign_running(pools, groups)
     capacities = []
     for pool, nodes in zip(pools, free, strict=True):
@@ -325,7 +324,7 @@ def _queue_message(pool: PoolNodes) -> str:
     """
     return (
         f"is missing: pool {pool.name} uses queued provisioning, which creates nodes only when Kueue requests them; "
-        "write `queue: NAME`, or give the pool another capacity"
+        "write `queue: NAME`, or change the pool's `capacity`"
     )
 
 

@@ -44,7 +44,7 @@ class TrainerImage(pulumi.ComponentResource):
         tag = _tag(config, variant)
         builtin = BUILTIN_IMAGES.get(variant)
         dockerfile = CONTEXT / (builtin.dockerfile if builtin else "trainer/Dockerfile")
-        # The PyTorch/XLA project publishes only x86-64 packages, and only x86-64 machines have GPUs without CUDA 13.
+        # PyTorch/XLA has only x86-64 packages, and GPUs that are too old for CUDA 13 are only in x86-64 machines.
         platforms = X86_64_ONLY if builtin else config.platforms
         prepare_context()
         image = docker.Image(
@@ -135,7 +135,7 @@ def trainer_images(
 
 
 def prepare_context() -> None:
-    """Copy the current sources to the build context. Raises RuntimeError if set-up has not run."""
+    """Copy the current sources and the data to the build context. Raises RuntimeError if set-up has not run."""
     shutil.rmtree(CONTEXT, ignore_errors=True)
     for path in trainer_sources():
         target = CONTEXT / path.relative_to(CHECKOUT)

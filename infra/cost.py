@@ -135,7 +135,7 @@ GCP_ROWS: tuple[Row, ...] = (
     ("nvidia-h200-141gb", "us-central1", 74.49392 / 8, 37.2472 / 8, CATALOG),
     # The catalogue has no separate price for A4 machines. The price of their GPUs includes it.
     ("nvidia-b200 with its share of the machine", "us-central1", 90.216 / 8, 32.6064 / 8, CATALOG),
-    # Rates of vCPUs and memory. Each spot discount applies to both.
+    # Rates of vCPUs and memory. The spot discount of a family applies to both.
     ("a2 vCPU", "us-central1", 0.031611, 0.031611 / 2, CATALOG),
     ("a2 GiB", "us-central1", 0.004237, 0.004237 / 2, CATALOG),
     ("c2 vCPU", "us-central1", 0.03398, 0.03398 * 0.27187 / 0.83523, CATALOG),
@@ -378,7 +378,7 @@ def over_budget(estimate: CostEstimate, budget: float | None) -> str | None:
         return f"costs {estimate.total} an hour, more than `budget: {budget:g}`; raise the budget or request less"
     if estimate.unpriced:
         items = "; ".join(estimate.unpriced)
-        return f"has items without a price, so `budget: {budget:g}` cannot be checked: {items}; remove the budget"
+        return f"has items without a price ({items}), so `budget: {budget:g}` cannot be checked; remove the budget"
     return None
 
 

@@ -122,7 +122,7 @@ DEPENDENT_LISTINGS = (
 def resources(
     listing: Listing, platform: EksConfig, ownership: Ownership, run_json: RunCommand
 ) -> Iterator[CloudResource]:
-    """Yield all resources of a kind in the platform's region, except keys that are already deleted."""
+    """Yield all resources of a kind in the platform's region, except keys that are scheduled for deletion."""
     options = (f"--region={platform.region}", "--output=json")
     command = [
         word.format(region=platform.region, name=platform.name, label=ownership.label) for word in listing.command
@@ -241,7 +241,9 @@ ACTIONS: Mapping[str, Sequence[str]] = {
         "aws:s3/bucketVersioning:BucketVersioning": "s3:PutBucketVersioning s3:GetBucketVersioning",
     }.items()
 }
-"""Pulumi type -> actions to create, import, change and delete its resources, by the provider or by AWS itself.
+"""Pulumi type -> actions that create, import, change and delete its resources.
+
+The provider calls them, or AWS calls them with the caller's permissions.
 
 Sources: https://docs.aws.amazon.com/service-authorization/latest/reference/reference.html, and the calls of
 hashicorp/terraform-provider-aws 6.34.0 (f769145, internal/service) for each type in `simulation/facts/__main__.py`.

@@ -155,7 +155,7 @@ def quota_left(platform: EksConfig, run_json: RunCommand) -> Mapping[tuple[str, 
 
 
 def _usage(metric: Mapping[str, Any], options: tuple[str, ...], run_json: RunCommand) -> int:
-    """Return the vCPUs in use, from CloudWatch.
+    """Return the largest number of vCPUs in use in the last hour, from CloudWatch.
 
     https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch-Quotas-Visualize-Alarms.html
     """
