@@ -29,7 +29,7 @@ class Listing:
     kind: str
     """Name of the kind in Trainyard's messages."""
     command: tuple[str, ...]
-    """Command that lists all resources of the kind as JSON, without the project.
+    """Command that lists all resources of the kind. The caller adds options for the project or region, and for JSON.
 
     The placeholders are `{region}`, `{name}` (the cluster) and `{label}` (the label of the cluster's resources).
     """

@@ -283,7 +283,7 @@ class AcceleratorNodePool(pulumi.ComponentResource):
             workload_policy=compute.ResourcePolicyWorkloadPolicyArgs(
                 type="HIGH_THROUGHPUT", accelerator_topology=plan.tpu.topology_label
             ),
-            # Without this, the provider would update a new name in place, at a URL that does not exist
+            # Without this, the provider would send a change of the name to a URL that does not exist
             # (google-beta/services/compute/resource_compute_resource_policy.go:784 of terraform-provider-google-beta).
             opts=pulumi.ResourceOptions(parent=self, replace_on_changes=["name"]),
         )

@@ -125,7 +125,7 @@ def build_components(config: GkeConfig) -> GkeComponents:
 def _fabrics(
     config: GkeConfig, project: pulumi.Output[str], plans: list[NodePoolPlan]
 ) -> dict[str, tuple[Fabric, AcceleratorNetwork]]:
-    """Return zone -> networks between the GPUs of different hosts in that zone."""
+    """Provision the networks between GPUs of different hosts. Return zone -> fabric and its networks."""
     networks = {}
     for zone, fabric in {plan.zones[0]: fabric for plan in plans if (fabric := fabric_of(plan))}.items():
         network = AcceleratorNetwork("fabric", project=project, config=config, zone=zone, fabric=fabric)
@@ -173,14 +173,14 @@ def _cluster(
     return cluster, system, pools
 
 
-def _name_after_networks(fabric: AcceleratorNetwork, cluster: GkeCluster) -> pulumi.Output[str]:
+def _name_after_networks(network: AcceleratorNetwork, cluster: GkeCluster) -> pulumi.Output[str]:
     """Return the cluster's name as an output that depends on the fabric's networks.
 
     Google does not delete a subnet with nodes, so the engine must delete a pool before it replaces the networks. The
     engine does so because a new `cluster` replaces a pool, and the pool's `cluster` depends on the networks:
     https://www.pulumi.com/docs/iac/concepts/resources/options/deletebeforereplace/
     """
-    return pulumi.Output.all(cluster.name, fabric.networks).apply(lambda values: str(values[0]))
+    return pulumi.Output.all(cluster.name, network.networks).apply(lambda values: str(values[0]))
 
 
 def build_gke(config: GkeConfig, images: frozenset[str], layers: frozenset[JobLayer] = frozenset()) -> Platform:

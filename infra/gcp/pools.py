@@ -58,7 +58,7 @@ class NodePoolPlan:
     pool: GkePoolConfig
     model: ProvisioningModel
     has_fallback: bool
-    """True if the pool has several node pools, from which a ComputeClass chooses."""
+    """True if several node pools are alternatives (provisioning models or zones). A ComputeClass chooses one."""
     machine: MachineType
     gpu: str | None
     gpus: int
@@ -245,7 +245,7 @@ GIB = NcclEnvironmentScript(
     mount="/usr/local/gib",
     script="/usr/local/gib/scripts/set_nccl_env.sh",
 )
-"""NCCL plug-in for RDMA with Google's tuning.
+"""gIB: NCCL plug-in for RDMA with Google's tuning.
 
 https://cloud.google.com/ai-hypercomputer/docs/create/gke-ai-hypercompute-custom#configure-pod-manifests-rdma
 """
@@ -452,7 +452,8 @@ def gpu_line(part: str, region: str, gpu: str, family: GceFamily, gpus: int, *, 
 def machine_lines(part: str, region: str, machine: MachineType, nodes: int, *, spot: bool = False) -> Iterator[Line]:
     """Yield the price lines of machines without their GPUs and boot disks.
 
-    Google prices vCPUs and memory separately, at the same rates for every size of a family.
+    Google prices vCPUs and memory separately, at the same rates for every size of a family. For families with known
+    prices of whole machines only, a vCPU's price includes its memory.
     """
     family, series = machine.name.partition("-")[0], machine.name.rpartition("-")[0]
     pricing = gce_family(machine).pricing

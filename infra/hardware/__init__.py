@@ -1,4 +1,4 @@
-"""Hardware tables, and types of capacity and scheduling: Capacity, PodGroup, Scheduling. Pure."""
+"""Types of capacity and scheduling: Capacity, PodGroup, Scheduling. The modules of this package are tables."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Capacity:
 
 @dataclass(frozen=True, kw_only=True)
 class PoolCapacity:
-    """Capacity of identical nodes, minus the requests of jobs without a queue."""
+    """Capacity of a pool of identical nodes, minus the requests of jobs that start at once."""
 
     name: str
     free: Capacity
@@ -90,7 +90,7 @@ class PodGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class Scheduling:
-    """Scheduling fields of a job's pods. All are empty for a job on CPU."""
+    """Scheduling fields of a job's pods. A job on CPU has at most the node selector of its pool."""
 
     node_selector: Mapping[str, str] = field(default_factory=dict)
     """Labels of the nodes."""
@@ -135,7 +135,7 @@ def hosts_that_fit(per_host: Capacity, node: Capacity) -> int:
 def first_that_does_not_fit(groups: Sequence[PodGroup], node: Capacity, num_nodes: int) -> int | None:
     """Return the index of the first group that does not fit, or None if all can run at the same time.
 
-    Each pod goes to the emptiest node, as the scheduler spreads pods.
+    Each pod goes to the node with the fewest pods of its group, and among those to the emptiest.
     """
     free = [node] * num_nodes
     for position, group in enumerate(groups):

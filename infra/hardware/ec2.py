@@ -24,7 +24,7 @@ _ZONE_LETTERS = {
     "us-west-1": "acb",
     "us-west-2": "abcd",
 }
-"""Zone letters of regions with letters other than a, b and c. Zones that exist in every account come first."""
+"""Zone letters of regions, unless they are a, b and c in this order. Zones that exist in every account come first."""
 
 AWS_ZONES: Mapping[str, tuple[str, ...]] = {
     region: tuple(f"{region}{letter}" for letter in _ZONE_LETTERS.get(region, "abc"))
@@ -100,7 +100,7 @@ class Ec2Family:
     """Index of the first network card with EFA. If it is not 0, card 0 has IP traffic only."""
     missing_memory: tuple[int, float] | None
     """Memory that nodes do not report: a number of MiB, plus a number of MiB per GiB. The sum is at least the measured
-    memory.
+    amount.
 
     None if each instance type has a measurement. The comment above `_NEWEST_CPU` has the sources.
     """

@@ -170,7 +170,7 @@ _GPU_FAMILIES = (
         pricing="parts",
         sources=(_ACCELERATED,),
     ),
-    # No page names G4 for flex-start and queued provisioning, which are for accelerator-optimised GPU machines.
+    # Flex-start and queued provisioning are for accelerator-optimised GPU machines. No page says so of G4 itself.
     _gpu_family(
         "g4",
         "nvidia-rtx-pro-6000",

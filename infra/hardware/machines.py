@@ -83,7 +83,7 @@ def find(name: str, table: Mapping[str, MachineType], source: str) -> MachineTyp
     families = ", ".join(sorted({machine.family for machine in table.values()}))
     remedy = f"write one of {', '.join(similar)}" if similar else f"write a machine type of the families: {families}"
     raise HardwareError(
-        "machine_unknown", "machine_type", f"is not a machine type that Trainyard knows; {remedy}; {source}"
+        "machine_unknown", "machine_type", f"is not a machine type that Trainyard knows; {remedy}; see {source}"
     )
 
 

@@ -249,7 +249,8 @@ def tpu_slice(accelerator: str, topology: str | None = None) -> TpuSlice:
         return _slice(row, _most_compact(row, chips, accelerator))
     axes = parse_topology(topology)
     if not _is_possible(row, axes):
-        raise HardwareError("topology_impossible", "topology", f"{row.name} has no slice {topology}; {_allowed(row)}")
+        message = f"{row.name} has no slice {topology}; write {_allowed(row)}"
+        raise HardwareError("topology_impossible", "topology", message)
     if chips not in (None, math.prod(axes)):
         message = f"{topology} has {math.prod(axes)} chips and {accelerator} has {chips}; remove one of the two"
         raise HardwareError("topology_of_other_chips", "topology", message)
@@ -316,7 +317,8 @@ def _most_compact(row: TpuGeneration, chips: int, accelerator: str) -> tuple[int
     """Return the topology whose longest axis is the shortest."""
     topologies = list(_topologies(row, chips))
     if not topologies:
-        message = f"{accelerator} has {chips} chips, and {row.name} has no such slice; {_allowed(row)}"
+        remedy = f"write `accelerator: {row.name}` with a `topology`, {_allowed(row)}"
+        message = f"{accelerator} has {chips} chips, and {row.name} has no such slice; {remedy}"
         raise HardwareError("tpu_slice_impossible", "accelerator", message)
     return min(topologies, key=lambda axes: (max(axes), axes))
 
@@ -338,11 +340,11 @@ def _slice(row: TpuGeneration, axes: tuple[int, ...]) -> TpuSlice:
 
 def _allowed(row: TpuGeneration) -> str:
     if row.dimensions == 2:
-        return f"write one of {', '.join('x'.join(map(str, axes)) for axes in _SMALL_2D)}"
+        return f"one of {', '.join('x'.join(map(str, axes)) for axes in _SMALL_2D)}"
     small = [*(((1, 1, 1),) if 1 in row.hosts else ()), *_SMALL_3D]
     order = ", ascending" if row.sorted_axes else ""
     return (
-        f"write one of {', '.join('x'.join(map(str, axes)) for axes in small)}, or AxBxC with multiples of "
+        f"one of {', '.join('x'.join(map(str, axes)) for axes in small)}, or AxBxC with multiples of "
         f"{_CUBE}{order}, of at most {row.max_cubes * _CUBE**3} chips"
     )
 

@@ -221,7 +221,7 @@ def cni_config(index: int) -> str:
 
 
 def kubelet_config(settings: ClusterSettings, index: int) -> dict[str, Any]:
-    """Return the kubelet's configuration. A node offers an equal share of this machine, plus capacity for operators."""
+    """Return the kubelet's configuration. Nodes have equal shares of this machine; see `system_reserved`."""
     keys = NODE_ROOT / "keys"
     reserved = system_reserved(this_machine(), settings.nodes)
     return {
