@@ -156,7 +156,7 @@ class GkePoolConfig(Section):
     """Place nodes close to each other; by default true for two or more A2, A3 or A4 nodes in one zone from on-demand
     or spot capacity."""
     max_run_hours: Annotated[int, Field(ge=1, le=168)] | None = None
-    """Hours after which GKE deletes a node; at most 168 for flex-start and queued nodes."""
+    """Hours after which GKE deletes a node; by default 168 for flex-start and queued nodes, else no limit."""
     preloaded_image_disk: DiskImage | None = None
     """Disk image with container images, attached as a secondary boot disk so that nodes need not pull them."""
 

@@ -57,7 +57,7 @@ def problems(config: GkeConfig) -> list[Problem]:
     if len(fabrics) > 1:
         (machine, zone), index = list(fabrics.items())[-1]
         same_machine = len({name for name, _ in fabrics}) == 1
-        allowed = "one zone for all pools of this type" if same_machine else "the same type for all pools with such networks"
+        allowed = "one zone for all pools of this type" if same_machine else "the same type for all such pools"
         message = (
             f"{machine} in {zone} needs other networks than the other pools, but a cluster has one set; write {allowed}"
         )
