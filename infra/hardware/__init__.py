@@ -1,4 +1,4 @@
-"""Types of capacity and scheduling: Capacity, PodGroup, Scheduling. The modules of this package are tables."""
+"""Types of capacity and scheduling: Capacity, PodGroup, Scheduling. The other modules have hardware tables."""
 
 from __future__ import annotations
 
