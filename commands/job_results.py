@@ -67,9 +67,10 @@ def deleted_jobs(stack: str, outputs: Mapping[str, Any]) -> list[str]:
 def follow_jobs(
     stack: str, config: StackConfig, outputs: Mapping[str, Any], before: str, only: Sequence[str] | None = None
 ) -> tuple[int, bool]:
-    """Follow the jobs, or `only` some, and write their run records. Print the results of jobs that ended `before`.
+    """Follow the jobs, or `only` some, and write their run records.
 
-    Return the exit status, and False after Ctrl-C, if the API server does not answer, or if a job does not exist.
+    Print the results of jobs that ended before the time `before`. Return the exit status, and False after Ctrl-C, if
+    the API server does not answer, or if a job does not exist.
     """
     found = StackOutputs.of(stack, outputs)
     names = list(only) if only is not None else [name for name in found.jobs if name not in unfollowed(config)]
