@@ -488,8 +488,10 @@ def follow(
     except KeyboardInterrupt:
         stopped, ended = (follower.stopped_jobs, follower.ended_jobs) if follower else ([], [])
         going_on = [name for name in names if name not in ended]
-        down = f"the jobs have ended; {make_command('status')} shows them, {make_command('down')} removes the stack"
-        screen.note(f"stopped following; {still_running_notice(going_on, stopped) if going_on else down}")
+        ended_text = (
+            f"the jobs have ended; {make_command('status')} shows them, {make_command('down')} removes the stack"
+        )
+        screen.note(f"stopped following; {still_running_notice(going_on, stopped) if going_on else ended_text}")
         return ExitStatus.INTERRUPTED
 
 

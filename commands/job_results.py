@@ -83,7 +83,7 @@ def follow_jobs(
     if followed or not found.jobs:
         detail = Detail.ALL if is_verbose() else Detail.READABLE
         screen = Screen(sys.stdout, detail=detail)
-        status = follow(found, followed, screen, _make_up(), epochs=epochs_of(config), results=results) or status
+        status = follow(found, followed, screen, _up_command(), epochs=epochs_of(config), results=results) or status
     if status == ExitStatus.INTERRUPTED:
         return status, False
     try:
@@ -148,7 +148,7 @@ def _progress(cluster: Cluster, pods: Iterable[PodState]) -> Progress:
     return progress
 
 
-def _make_up() -> str:
+def _up_command() -> str:
     return make_command("up", JOB=os.environ.get("JOB", ""))
 
 
@@ -169,7 +169,7 @@ def finished_lines(
     if is_script:
         files, copied = "run record", "results"
         again = make_command("rerun", JOB=job.name)
-        steps = [f"to run it again: {again}, or change its script or settings, then {_make_up()}"]
+        steps = [f"to run it again: {again}, or change its script or settings, then {_up_command()}"]
     return [
         f"{first}; it ended at {job.finished}, before this command",
         *more,
@@ -185,11 +185,11 @@ def _trainer_steps(job: JobState) -> list[str]:
     from_start = f"to train from the beginning: {make_command('rerun', JOB=job.name, FRESH='1')}"
     if job.state == "complete":
         return [
-            f"to train further from its last checkpoint: raise `epochs` in its `flags`, then {_make_up()}",
+            f"to train further from its last checkpoint: raise `epochs` in its `flags`, then {_up_command()}",
             from_start,
         ]
     again = make_command("rerun", JOB=job.name)
-    return [f"to continue from its last checkpoint: {again}, or change the settings, then {_make_up()}", from_start]
+    return [f"to continue from its last checkpoint: {again}, or change the settings, then {_up_command()}", from_start]
 
 
 def write_records(
