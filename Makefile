@@ -123,7 +123,7 @@ check: ## run ruff, mypy --strict, import contracts, shellcheck, actionlint, ziz
 	@setup/python .venv-dev requirements-dev.txt
 	@$(DEV)/python -m commands.check
 
-bench: ## measure all speed claims, as ratios within one run
+bench: ## measure the speed claims, except those of bench-trainer, as ratios within one run
 	@setup/root bench
 	@setup/python .venv requirements.txt
 	@setup/python .venv-dev requirements-dev.txt

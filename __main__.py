@@ -105,7 +105,7 @@ def create_queues(
 
 
 def outputs(platform: Platform, jobs: dict[str, TrainingJob]) -> dict[str, pulumi.Input[object]]:
-    """Return the stack's outputs, which README.md describes."""
+    """Return the stack's outputs except `run_records`. README.md describes them."""
     part_of = "app.kubernetes.io/part-of"
     follow = "logs --follow --prefix --tail=-1 --max-log-requests=100 --selector"
     return {

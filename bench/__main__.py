@@ -1,4 +1,7 @@
-"""`make bench`: measure every speed claim, print one line each and write JSON. Fails if a goal is missed."""
+"""`make bench`: measure the speed claims, except those of `make bench-trainer`. Print one line each and write JSON.
+
+Fails if a goal is missed.
+"""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ class ControlPlane:
         theirs = {f"handwritten:{key}": value for key, value in plain.items()}
         self._ours.up(ours)
         self._theirs.up(theirs)
-        self._same_objects()
+        self._check_same_objects()
         expect = "--expect-no-changes"
         measures = [
             alternate("noop-up", 1.1, lambda: self._ours.up(ours, expect), lambda: self._theirs.up(theirs, expect)),
@@ -120,7 +120,7 @@ class ControlPlane:
         self._ours.destroy()
         return measures
 
-    def _same_objects(self) -> None:
+    def _check_same_objects(self) -> None:
         ours, theirs = self._ours.objects(), self._theirs.objects(renamed=(HANDWRITTEN_NAMESPACE, NAMESPACE))
         for key in sorted(ours.keys() | theirs.keys()):
             if ours.get(key) != theirs.get(key):

@@ -179,7 +179,7 @@ def ranks(
             for line in first.stdout:
                 if line.startswith(RESULT):
                     return tuple(float(word) for word in line.split()[1:])
-            raise BenchError(f"the processes of {kind} have ended; their output is above")
+            raise BenchError(f"the processes of {kind} have ended; their error output is above")
 
         try:
             yield run_block

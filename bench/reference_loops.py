@@ -10,9 +10,9 @@ The first two scripts read from a DataLoader. Here it contains images generated 
 does not compare random number generators. On a GPU the images are already in the GPU's memory, so that the measurement
 does not compare copies.
 
-`python -m bench.reference_loops KIND` runs the loops of images in a separate process, with only the settings of the
-scripts. The kind `references` runs on the CPU, every other kind on a GPU. The process reads the name of a loop per line
-and answers with `RESULT seconds`.
+`python -m bench.reference_loops KIND` runs the image loops in a separate process, so that only the scripts' own
+settings apply. The kind `references` runs on the CPU, every other kind on a GPU. The process reads the name of a loop
+from each line of its input and answers with `RESULT seconds`.
 """
 
 from __future__ import annotations
@@ -159,7 +159,10 @@ def imagenet_epoch(model: nn.Module, update: torch.optim.Optimizer, batches: Bat
 
 
 def timm_loop(config: ImagenetConfig, device: torch.device, half: torch.dtype) -> Callable[[], None]:
-    """Return an epoch of timm's train benchmark in 16 bits and channels_last. Each step only waits for the device."""
+    """Return an epoch of timm's train benchmark in 16 bits and channels_last.
+
+    It computes no metrics. Each step waits for the device.
+    """
     model = build_model(config, classes=config.num_classes, channels=3)
     model = model.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's
     update = torch.optim.SGD(model.parameters(), lr=config.learning_rate, momentum=0.9, nesterov=True)

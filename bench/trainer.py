@@ -129,8 +129,8 @@ def save_steps() -> tuple[Measure, Result]:
 def compare_saves(rounds: Sequence[Sequence[tuple[float, ...]]]) -> tuple[Measure, Result]:
     """Return the results of rounds of steps without a save, with a background save and with torch.save.
 
-    Each side of a round is a time in seconds and a number of steps. Steps beyond the number of the first side count as
-    steps without a save.
+    Each side of a round is a time in seconds and a number of steps. If a side has more steps than the first one, the
+    result does not include the time that its additional steps take without a save.
     """
     without, ours, theirs = (
         tuple(sides[number][0] - (sides[number][1] - sides[0][1]) * sides[0][0] / sides[0][1] for sides in rounds)
@@ -173,7 +173,8 @@ def digits() -> Measure:
     found = re.search(r"^done test_accuracy=(\S+)", done.stdout, re.MULTILINE)
     if not found or float(found[1]) < PROMISED_ACCURACY:
         raise BenchError(
-            f"the digits recipe ended with {done.returncode} and not with {PROMISED_ACCURACY} %:\n{done.stdout[-2000:]}"
+            f"the digits recipe ended with exit status {done.returncode} and without an accuracy of "
+            f"{PROMISED_ACCURACY} %:\n{done.stdout[-2000:]}"
         )
     return Measure(name="digits", ours=(seconds,), theirs=(PROMISED_SECONDS,), goal=1)
 
@@ -198,7 +199,9 @@ def compilations() -> Result:
         )
     counts = [int(count) for count in COMPILATIONS.findall(done.stdout)]
     if done.returncode or len(counts) <= STEADY_STEP:
-        raise BenchError(f"the run on XLA ended with {done.returncode}:\n{done.stdout[-2000:]}")
+        raise BenchError(
+            f"the run on XLA ended with exit status {done.returncode} after {len(counts)} steps:\n{done.stdout[-2000:]}"
+        )
     found, steps = counts[-1] - counts[STEADY_STEP - 1], len(counts) - STEADY_STEP
     return Result(
         name="spmd-compilations",
@@ -258,7 +261,7 @@ def gpu_rates(gpu: str, rates: Mapping[str, float]) -> tuple[Result, ...]:
     for side, rate in rates.items():
         floor, goal = GPU_RATES.get(gpu, (None, None)) if side == fastest else (None, None)
         is_met = floor is None or rate >= floor
-        claim = "no floor is set for it"
+        claim = "no floor applies"
         if floor is not None:
             claim = f"floor {floor:,.0f}, goal {goal:,.0f}  {'met' if is_met else 'missed'}"
         facts = {"gpu": gpu, "rate": rate, "floor": floor, "goal": goal}

@@ -141,7 +141,7 @@ def _same_digits(training: Training, runtime: Runtime) -> Batch:
 
 
 def write_digits(folder: Path, *, samples: int) -> None:
-    """Write a data set of digits, all of them black except for one pixel."""
+    """Write a data set of black digits. Only the first digit has a pixel that is not black."""
     head = struct.pack(">4I", 0x803, samples, SIDE, SIDE)
     (folder / DIGIT_IMAGES).write_bytes(head + bytes([1]) + bytes(samples * SIDE**2 - 1))
     labels = bytes(number % CLASSES for number in range(samples))
@@ -233,7 +233,7 @@ def wandb(folder: Path, runtime: Runtime) -> Blocks:
 
 
 def write_language_texts(folder: Path, tokens: int) -> torch.Tensor:
-    """Write texts of one document whose epoch predicts this many tokens. Return the tokens as a row."""
+    """Write one document for each split, so that an epoch predicts `tokens` tokens. Return the document as a row."""
     text = bytes(ord("a") + number * number % 26 for number in range(tokens - 1))
     for split in ("train", "test"):
         (folder / split).mkdir()
@@ -271,7 +271,7 @@ def language_blocks(config: LanguageConfig, folder: Path, *, with_torchtitan: bo
 
 
 def _example(folder: Path) -> LanguageConfig:
-    """Return the configuration of the example `language`, with fewer samples a step."""
+    """Return a configuration like that of the example `language`, with bytes as tokens and fewer samples a step."""
     return LanguageConfig(
         batch_size=LANGUAGE_BATCH,
         context=LANGUAGE_CONTEXT,

@@ -80,7 +80,7 @@ def checks() -> list[tuple[str, list[str]]]:
 
 
 def audit() -> bool:
-    """Return True if no locked dependency is known to be vulnerable. Print the number of unaudited packages."""
+    """Return True if pip-audit works and finds no vulnerability. Print the number of unaudited packages."""
     print("-- vulnerabilities", flush=True)
     is_safe = True
     for name in tracked("*requirements*.txt"):

@@ -267,7 +267,7 @@ def exec_(job: str | None, rank: str, command: tuple[str, ...]) -> int:
 def preview(**options: Any) -> int:
     """Show resources, cost, quota and broken rules of a change.
 
-    Needs no credentials without --engine and --credentials. Exit status 1: the change must not be merged.
+    Needs credentials only with --engine or --credentials. Exit status 1: the change must not be merged.
 
     \b
     Examples:

@@ -207,7 +207,7 @@ def adopt(exported: Mapping[str, Any], run: Callable[..., bool], find: Find | No
         inputs, urn = each.get("inputs") or {}, each["urn"]
         taken = frozenset(id_ for other, id_ in ids.items() if other != urn)
         try:
-            id_ = known_id(each["type"], inputs) or (find or _find_nothing)(each["type"], inputs, taken)
+            id_ = known_id(each["type"], inputs) or (find or _reject_lookup)(each["type"], inputs, taken)
         except LookupError:
             unknown.append(urn)
             continue
@@ -248,7 +248,7 @@ def _forget_creates(run: Callable[..., bool]) -> bool:
     return _import(exported, run)
 
 
-def _find_nothing(type_: str, _inputs: Mapping[str, Any], _taken: frozenset[str]) -> str | None:
+def _reject_lookup(type_: str, _inputs: Mapping[str, Any], _taken: frozenset[str]) -> str | None:
     raise LookupError(type_)
 
 

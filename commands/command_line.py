@@ -133,7 +133,11 @@ def use_stack(project: Path | None, stack: str | None) -> None:
 
 
 def find_project(given: Path | None) -> Path | None:
-    """Return the given folder; the checkout for a make target; else the nearest folder with stacks here or above."""
+    """Return the project's folder; None if there is none.
+
+    It is `given`, else the checkout for a make target, else the folder in PROJECT_VARIABLE, else the nearest folder
+    with stacks, here or above.
+    """
     if given is not None:
         return given.resolve()
     if not os.environ.get(COMMAND_VARIABLE):

@@ -71,7 +71,7 @@ VENDOR = Path("/sys/class/dmi/id/sys_vendor")
 
 
 def missing_credentials(scheme: str, environment: Mapping[str, str] = os.environ) -> str:
-    """Return the reason why this machine cannot log in to the cloud of a bucket's scheme; empty if it can."""
+    """Return a problem of this machine's login to the cloud of a bucket's scheme; empty if none was found."""
     return CHECKS[scheme](environment)
 
 
@@ -138,11 +138,14 @@ QuotaLeft = Mapping[tuple[str, str], int]
 
 
 class NotAffordable(CommandError):
-    """Stack that the account or the budget does not allow. Nothing was created."""
+    """Stack that the account, the budget or the policy does not allow. Nothing was created."""
 
 
 def check_account(stack: str, config: StackConfig) -> QuotaLeft:
-    """Return the remaining quota; empty if the cloud's command is missing. Raises NotAffordable."""
+    """Check the credentials and the budget. Return the remaining quota; empty if the cloud's command is missing.
+
+    Raises NotAffordable.
+    """
     cloud = config.cloud
     if problem := missing_credentials(cloud.scheme):
         raise NotAffordable(f"{problem}; nothing was created")
@@ -163,7 +166,10 @@ def check_account(stack: str, config: StackConfig) -> QuotaLeft:
 
 
 def ask(stack: str, config: StackConfig, left: QuotaLeft, *, is_confirmed: bool) -> None:
-    """If the cloud changes, show the plan and its price, and ask. Raises NotConfirmed, or NotAffordable."""
+    """If the update changes resources of the cloud, show the plan and its price, and ask.
+
+    Raises NotConfirmed, or NotAffordable.
+    """
     # Slow to import.
     from commands.review.plan import forbidden, steps_of
 
@@ -188,7 +194,11 @@ def is_in_cloud(step: Step) -> bool:
 
 
 def deployed_config(stack: str) -> StackConfig | None:
-    """Return the settings of the last update; None if it failed, because then only some resources may exist."""
+    """Return the settings of the last operation if it was a successful update.
+
+    Return None after another operation, because then only some resources may exist, and for settings of an earlier
+    version of Trainyard.
+    """
     history = json.loads(pulumi("stack", "history", "--json", "--page-size", "1", "--stack", stack, quiet=True))
     if not history or history[0]["kind"] != "update" or history[0]["result"] != "succeeded":
         return None
@@ -200,7 +210,7 @@ def deployed_config(stack: str) -> StackConfig | None:
     try:
         return parse(values)
     except ConfigError:
-        return None  # The settings are of an earlier version of Trainyard.
+        return None
 
 
 def missing_quota(config: StackConfig, left: QuotaLeft, before: StackConfig | None = None) -> Iterator[str]:
@@ -228,7 +238,7 @@ def plan_lines(stack: str, config: StackConfig, steps: Sequence[Step], left: Quo
         known = "remaining quota unknown" if available is None else f"{available} left"
         lines.append(f"  quota: {quota.amount} of {quota.name} in {quota.location} ({known})")
     down = make_command("down", STACK=stack)
-    end = f"the workflow `destroy` ends it after {config.ttl_hours:g} h" if config.ttl_hours else ""
+    end = f"the workflow `destroy` removes the stack after {config.ttl_hours:g} h" if config.ttl_hours else ""
     end = end or "the stack has no `ttl_hours`"
     lines += [f"  note: {each}" for each in advice(config.cloud, config.jobs, config.ttl_hours)]
     return [*lines, f"  the costs last until {down}; {end}"]

@@ -82,7 +82,7 @@ def findings(project: Path | None) -> Iterator[Finding]:
 
 
 def _optional(name: str, found: str, remedy: str) -> Finding:
-    """Return a finding that is optional if it has a remedy."""
+    """Return a finding with the state `optional` if it has a remedy, else `ok`."""
     return Finding(name=name, state="optional" if remedy else "ok", found=found, remedy=remedy)
 
 
@@ -157,7 +157,7 @@ def _clouds(configs: dict[str, StackConfig]) -> Iterator[Finding]:
     for scheme, cloud in sorted(used.items()):
         assert cloud is not None
         problem = missing_credentials(scheme)
-        remedy = f"{problem}; previews and rehearsals need none" if problem else ""
+        remedy = f"{problem}; previews and rehearsals need no credentials" if problem else ""
         yield _optional(f"login for {cloud.command}", "missing" if problem else "found", remedy)
         program = shutil.which(cloud.command)
         remedy = "" if program else "install it to query quota, list leftovers, and copy files of the bucket"

@@ -85,7 +85,7 @@ def is_local(stack: str) -> bool:
 
 @contextmanager
 def settings_options(stack: str) -> Iterator[tuple[str, ...]]:
-    """Yield the options for a destroy: the keys that Pulumi requires, if the settings file is gone or invalid."""
+    """Yield the options for a destroy: a substitute for the settings file if that is gone or invalid."""
     file = PROJECT / f"Pulumi.{stack}.yaml"
     if not check(file):
         yield ()
@@ -107,7 +107,7 @@ def should_stop_jobs(resources: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def stop_jobs(run: Callable[..., object]) -> None:
-    """Delete the jobs before their nodes, so that they save a checkpoint. Print an error if the cluster is gone."""
+    """Delete the jobs before their nodes, so that they save a checkpoint. Print the error if that fails."""
     try:
         run("destroy", "--yes", "--skip-preview", "--target", JOBS_TARGET, "--target-dependents")
     except PassphraseRejected:

@@ -34,7 +34,7 @@ PROVIDER_FILES = STATE / "provider"
 
 
 def passphrase_file() -> Path:
-    """Return the file with the passphrase of this checkout's secrets. Create it at first use, for this user only.
+    """Return the file with the passphrase of this project's secrets. Create it at first use, for this user only.
 
     Do not replace a lost file while stacks exist: a new passphrase cannot decrypt their states.
     """
@@ -48,9 +48,10 @@ def passphrase_file() -> Path:
 
 
 def program_folder() -> Path:
-    """Return the folder with Pulumi's program and `Pulumi.yaml`, which names the folder of the stacks' settings.
+    """Return the folder with Pulumi's program and `Pulumi.yaml`.
 
-    For a project outside of the checkout, generate the folder: Pulumi's `main` must be in the folder of `Pulumi.yaml`.
+    For a project outside of the checkout, generate the folder, whose `Pulumi.yaml` names the folder of the stacks'
+    settings. Pulumi's `main` must be in the folder of `Pulumi.yaml`.
     """
     if PROJECT == CHECKOUT:
         return CHECKOUT

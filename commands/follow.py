@@ -369,7 +369,7 @@ class Follower:
             self._screen.note(f"{pod.job}/{pod.label} prints again")
 
     def _report_quiet_hosts(self, job: JobState, current: Sequence[PodState], now: float) -> None:
-        """Report running hosts that have stopped printing. In many scripts only rank 0 prints: ignore other hosts."""
+        """Report running hosts that have stopped printing. If any host has printed, ignore those that never have."""
         has_printed = any(self._tracked[pod.uid].tail for pod in current)
         for pod in current:
             if pod.state != "running" or not pod.ranks:
@@ -377,7 +377,7 @@ class Follower:
             tracked = self._tracked[pod.uid]
             if tracked.heard is None:
                 tracked.heard = now
-            if has_printed and not tracked.tail:
+            if has_printed and not tracked.tail:  # In many scripts only rank 0 prints.
                 continue
             seconds = now - tracked.heard
             if seconds < max(self._quiet_seconds, QUIET_FACTOR * tracked.pause):
@@ -488,8 +488,10 @@ def follow(
     except KeyboardInterrupt:
         stopped, ended = (follower.stopped_jobs, follower.ended_jobs) if follower else ([], [])
         going_on = [name for name in names if name not in ended]
-        down = f"the jobs have ended; {make_command('status')} shows them, {make_command('down')} removes the stack"
-        screen.note(f"stopped following; {still_running_notice(going_on, stopped) if going_on else down}")
+        ended_text = (
+            f"the jobs have ended; {make_command('status')} shows them, {make_command('down')} removes the stack"
+        )
+        screen.note(f"stopped following; {still_running_notice(going_on, stopped) if going_on else ended_text}")
         return ExitStatus.INTERRUPTED
 
 

@@ -67,9 +67,10 @@ def deleted_jobs(stack: str, outputs: Mapping[str, Any]) -> list[str]:
 def follow_jobs(
     stack: str, config: StackConfig, outputs: Mapping[str, Any], before: str, only: Sequence[str] | None = None
 ) -> tuple[int, bool]:
-    """Follow the jobs, or `only` some, and write their run records. Print the results of jobs that ended `before`.
+    """Follow the jobs, or `only` some, and write their run records.
 
-    Return the exit status, and False after Ctrl-C, if the API server does not answer, or if a job does not exist.
+    Print the results of jobs that ended before the time `before`. Return the exit status, and False after Ctrl-C, if
+    the API server does not answer, or if a job does not exist.
     """
     found = StackOutputs.of(stack, outputs)
     names = list(only) if only is not None else [name for name in found.jobs if name not in unfollowed(config)]
@@ -82,7 +83,7 @@ def follow_jobs(
     if followed or not found.jobs:
         detail = Detail.ALL if is_verbose() else Detail.READABLE
         screen = Screen(sys.stdout, detail=detail)
-        status = follow(found, followed, screen, _make_up(), epochs=epochs_of(config), results=results) or status
+        status = follow(found, followed, screen, _up_command(), epochs=epochs_of(config), results=results) or status
     if status == ExitStatus.INTERRUPTED:
         return status, False
     try:
@@ -147,7 +148,7 @@ def _progress(cluster: Cluster, pods: Iterable[PodState]) -> Progress:
     return progress
 
 
-def _make_up() -> str:
+def _up_command() -> str:
     return make_command("up", JOB=os.environ.get("JOB", ""))
 
 
@@ -168,7 +169,7 @@ def finished_lines(
     if is_script:
         files, copied = "run record", "results"
         again = make_command("rerun", JOB=job.name)
-        steps = [f"to run it again: {again}, or change its script or settings, then {_make_up()}"]
+        steps = [f"to run it again: {again}, or change its script or settings, then {_up_command()}"]
     return [
         f"{first}; it ended at {job.finished}, before this command",
         *more,
@@ -184,11 +185,11 @@ def _trainer_steps(job: JobState) -> list[str]:
     from_start = f"to train from the beginning: {make_command('rerun', JOB=job.name, FRESH='1')}"
     if job.state == "complete":
         return [
-            f"to train further from its last checkpoint: raise `epochs` in its `flags`, then {_make_up()}",
+            f"to train further from its last checkpoint: raise `epochs` in its `flags`, then {_up_command()}",
             from_start,
         ]
     again = make_command("rerun", JOB=job.name)
-    return [f"to continue from its last checkpoint: {again}, or change the settings, then {_make_up()}", from_start]
+    return [f"to continue from its last checkpoint: {again}, or change the settings, then {_up_command()}", from_start]
 
 
 def write_records(

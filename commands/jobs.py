@@ -54,7 +54,7 @@ class Stack:
     """Stack and job that a command acts on."""
 
     def __init__(self, target: str, job: str) -> None:
-        """Read the stack's outputs and query the job. Raises StackNotFound or JobError."""
+        """Read the stack's outputs and find the job in them. Raises CommandError."""
         self.name = os.environ.get("STACK", DEFAULT_STACK)
         self.outputs: dict[str, Any] = outputs_with(self.name, *OUTPUTS)
         found = StackOutputs.of(self.name, self.outputs)
@@ -222,7 +222,10 @@ def _forget_runs(job: str, config: StackConfig, bucket: Bucket, folder: str) -> 
 
 
 def fresh_folder(stack: Stack, config: StackConfig) -> str:
-    """Return the bucket's folder with only this job's checkpoints; empty for none. Raises JobError if others use it."""
+    """Return the bucket's folder with only this job's checkpoints; empty for none.
+
+    Raises JobError if another job uses the folder, or if the job saves to another bucket.
+    """
     spec = next(each for each in config.jobs if each.name == stack.job)
     other_bucket = value_of(spec.recipe, spec.flags, "bucket") if spec.recipe else None
     if other_bucket == "":
@@ -231,7 +234,8 @@ def fresh_folder(stack: Stack, config: StackConfig) -> str:
     if other_bucket:
         raise JobError(
             f"--fresh deletes only checkpoints in the stack's bucket, and job {stack.job} has `bucket: {other_bucket}` "
-            f"in its `flags`; nothing was deleted; to train from the beginning, write another `job` there and run {up}"
+            f"in its `flags`; nothing was deleted; to train from the beginning, set `job` there to a new name, "
+            f"then run {up}"
         )
     folder = checkpoints_folder(spec)
     users = {name for name, record in stack.outputs["run_records"].items() if record["checkpoints"] == folder}
@@ -239,7 +243,7 @@ def fresh_folder(stack: Stack, config: StackConfig) -> str:
     if others := sorted(users - {stack.job}):
         raise JobError(
             f"folder {folder} also belongs to job {', '.join(others)}; nothing was deleted; to train from the "
-            f"beginning, write another `job` in the `flags` of {stack.job} and run {up}"
+            f"beginning, set `job` in the `flags` of {stack.job} to a new name, then run {up}"
         )
     return folder
 

@@ -93,7 +93,7 @@ class JobMetrics:
     latest: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     """Rank -> its last `train` event."""
     moments: Sequence[Mapping[str, Any]] = ()
-    """Events of rank 0 about the life of the job: checkpoint, resume, restart, straggler, test, done."""
+    """Events of rank 0 about the life of the job: checkpoint, resume, restart, straggler, done."""
     fresh_start: str = ""
     """Time of the last `rerun --fresh`; empty if unknown."""
     since: float | None = None

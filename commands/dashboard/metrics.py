@@ -38,7 +38,7 @@ class Curve:
         self._last = -1
 
     def add(self, steps: Sequence[int], values: Sequence[float]) -> None:
-        """Add points by step. If the first step is not new, drop the known points from that step on."""
+        """Add points by step. If the first step is not new, drop the columns with points from it on."""
         if steps[0] <= self._last:
             # A restart repeats these steps.
             self._kept = {key: pair for key, pair in self._kept.items() if max(pair[0][0], pair[1][0]) < steps[0]}

@@ -123,7 +123,7 @@ class Hub:
             self._changed.notify_all()
 
     def news(self, sent: dict[str, str]) -> tuple[list[str], bool]:
-        """Wait for messages that are not in `sent`. Return them, and True at the end."""
+        """Wait at most KEEP_ALIVE_SECONDS for messages that are not in `sent`. Return them, and True after `end`."""
         with self._changed:
 
             def found() -> list[str]:
@@ -304,7 +304,7 @@ def stop(server: Server, text: str) -> None:
 REFRESH_SECONDS = 2.0
 """Seconds between two queries of a stack while a page is open. Without a page, the dashboard queries no cluster."""
 CHECK_SECONDS = 0.5
-"""Seconds between two checks that a stack is left."""
+"""Seconds between two checks that the dashboard still watches a stack."""
 SCAN_SECONDS = 5.0
 """Seconds between two scans for new stacks and jobs."""
 REMOTE_SCAN_SECONDS = 60.0

@@ -174,7 +174,7 @@ class JobFeed:
         """Set the times at which the job was created and started. Call it before reading.
 
         `pods` are the pods of rank 0 that exist, oldest first. If an earlier pod was deleted before its log was read,
-        count the times since the creation of the oldest pod, or since the start after a stop.
+        the known times begin at the creation of the oldest pod, or at the start after a stop.
         """
         self._submitted, self._created = time_of(job.started), time_of(job.created)
         if pods and not self._oldest_log:

@@ -36,7 +36,7 @@ WORKLOADS = ("kueue.x-k8s.io", "v1beta2")
 """API group and version of Kueue's workloads."""
 MERGE_PATCH = "application/merge-patch+json"
 NO_KUEUE = "the cluster has no Kueue; install Kueue, or leave out `queue`"
-"""Reason why a queued job stays suspended in such a cluster."""
+"""Reason why a queued job stays suspended in a cluster without Kueue."""
 
 
 class Unreachable(CommandError):
@@ -91,7 +91,7 @@ class UnknownStack(CommandError):
 
 
 class StackNotFound(CommandError):
-    """Stack without jobs to show. The message says why and what to do."""
+    """Stack, job or pod that a command does not find. The message says why and what to do."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +127,7 @@ def job_named(found: StackOutputs, name: str, target: str = "exec") -> str:
     if name in found.jobs:
         return name
     if not found.jobs:
-        raise StackNotFound("the stack has no jobs")
+        raise StackNotFound(f"the stack has no jobs; add one to its settings and run {make_command('up')}")
     problem = f"{name}: the stack has no such job" if name else "the stack has several jobs"
     example = make_command(target, JOB=found.jobs[0])
     raise StackNotFound(f"{problem}; name one of {', '.join(found.jobs)}, as in {example}")
@@ -399,7 +399,10 @@ class Cluster:
     def follow_log(
         self, pod: PodState, since_seconds: int | None, opened: Callable[[Callable[[], None]], None]
     ) -> Iterator[tuple[str, str]]:
-        """Yield time (RFC 3339) and text of a log's lines until its container ends. Pass `opened` an end function."""
+        """Yield time (RFC 3339) and text of a log's lines until its container ends.
+
+        Call `opened` with a function that ends the request.
+        """
         with _translating_errors():
             timeout = (TIMEOUT[0], QUIET_SECONDS)
             answer = self._log(pod, timeout, follow=True, timestamps=True, since_seconds=since_seconds)

@@ -54,7 +54,10 @@ class JobState:
         return self.state in ("complete", "failed")
 
     def known_until(self, now: float) -> float | None:
-        """Return when it stopped running, in seconds since 1970; None if that is the time of its last event."""
+        """Return the time in seconds since 1970 at which it ended; `now` if it has not ended.
+
+        Return None if it is suspended or absent: its last event then shows when it stopped.
+        """
         if self.state in ("suspended", "absent"):
             return None
         return time_of(self.finished) or now

@@ -100,7 +100,7 @@ class PodState:
     failures: int | None = None
     """Earlier failures of its host that the Job controller counts; None if the pod does not have this number."""
     allowed_failures: int | None = None
-    """Failures of a host after which the Job controller replaces the pod; None if unknown."""
+    """Number of failures of a host after each of which the Job controller replaces the pod; None if unknown."""
     fails_job: bool = False
     """True if the Job's failure policy fails the job after the pod's exit code."""
     is_only_rank: bool = False

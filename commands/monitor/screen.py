@@ -212,7 +212,7 @@ def describe_many(name: str, pods: Iterable[PodState]) -> str:
 
 
 def state_text(job: JobState, seconds: float | None) -> str:
-    """Return the live line of a job that does not train yet: its state and time."""
+    """Return the live line of a job that is not training: its state and time."""
     return "  ".join(filter(None, (job.name, job.state, format_seconds(seconds))))
 
 

@@ -89,7 +89,7 @@ def test_gpu_rates_floor_applies_to_fastest_side() -> None:
     assert not slow_rate.record()["met"]
     (other,) = gpu_rates("Tesla T4", {"best": 100.0})
     assert other.is_met
-    assert other.line() == "gpu-rate-best  100 images/s on Tesla T4  no floor is set for it"
+    assert other.line() == "gpu-rate-best  100 images/s on Tesla T4  no floor applies"
 
 
 def test_main_without_gpu_lists_unmeasured_goals(

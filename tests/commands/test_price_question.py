@@ -137,7 +137,7 @@ def test_ask_about_a_lost_bucket_is_an_error_despite_yes(monkeypatch: pytest.Mon
 
 def test_plan_lines_name_the_end_of_the_costs() -> None:
     config = parse({**STACK, "ttl_hours": 12})
-    assert "the workflow `destroy` ends it after 12 h" in plan_lines("dev", config, [], {})[-1]
+    assert "the workflow `destroy` removes the stack after 12 h" in plan_lines("dev", config, [], {})[-1]
 
 
 def set_account(monkeypatch: pytest.MonkeyPatch, login: str, answer: Mapping[tuple[str, str], int] | Exception) -> None:
