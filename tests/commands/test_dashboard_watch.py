@@ -196,7 +196,7 @@ def job_started(seconds: float, **changes: Any) -> JobState:
 
 
 def run_times(feed: JobFeed) -> dict[str, Any]:
-    """Return the run's times 100 seconds after the last event."""
+    """Return the run's times 600 seconds after START_TIME."""
     now = job_of(document(observed(metrics={"digits": feed.metrics()}, time=START_TIME + 600)))
     return {key: now[key] for key in ("seconds", "since", "uncertain_gaps")}
 

@@ -129,7 +129,7 @@ def test_ask_after_a_failed_update_checks_no_quota(monkeypatch: pytest.MonkeyPat
     ask("dev", CONFIG, dict.fromkeys(((each.name, each.location) for each in QUOTA), 0), is_confirmed=True)
 
 
-def test_ask_about_a_lost_bucket_is_an_error_despite_yes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ask_about_a_replaced_bucket_is_an_error_despite_yes(monkeypatch: pytest.MonkeyPatch) -> None:
     set_plan(monkeypatch, ("same", POOL), ("replace", "gcp:storage/bucket:Bucket"))
     with pytest.raises(NotAffordable, match="would replace bucket name-1 with its checkpoints"):
         ask("dev", CONFIG, {}, is_confirmed=True)
