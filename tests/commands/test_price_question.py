@@ -76,7 +76,7 @@ def test_ask_with_yes_asks_nothing(monkeypatch: pytest.MonkeyPatch, answers: lis
 
 
 @pytest.mark.parametrize("steps", [[("same", POOL), ("replace", JOB_TYPE)], [("create", "trainyard:gcp:GkeCluster")]])
-def test_ask_about_jobs_alone_asks_nothing(
+def test_ask_without_changes_of_cloud_resources_asks_nothing(
     monkeypatch: pytest.MonkeyPatch,
     answers: list[str],
     capsys: pytest.CaptureFixture[str],

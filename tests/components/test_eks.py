@@ -103,7 +103,7 @@ def test_eks_nodes_max_pods_is_number_of_addresses_up_to_110(machine: str, pods:
     assert settings["spec"]["kubelet"]["config"]["maxPods"] == pods
 
 
-def test_eks_bucket_is_private_encrypted_and_retained(engine: RecordingEngine) -> None:
+def test_eks_bucket_is_private_tls_only_and_retained(engine: RecordingEngine) -> None:
     found = one(engine, "BucketPublicAccessBlock")
     assert {key: value for key, value in found.items() if key != "bucket"} == dict.fromkeys(
         ("blockPublicAcls", "blockPublicPolicy", "ignorePublicAcls", "restrictPublicBuckets"), True
