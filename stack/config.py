@@ -137,7 +137,7 @@ def secret(name: str) -> pulumi.Output[str]:
 
 
 def load_file(path: Path) -> StackConfig:
-    """Return the configuration in a stack's file. Raises ConfigError, or ValueError for another kind of file."""
+    """Return the configuration in a stack's file. Raises ConfigError, or ValueError for an unusable file."""
     # Import here: the Pulumi program gets the configuration from the engine and reads no file.
     from settings import yaml_loader
 

@@ -84,7 +84,7 @@ class LanguageEstimate:
 
 
 def language_estimates(config: StackConfig) -> list[LanguageEstimate]:
-    """Return the estimates of the stack's jobs of recipe `language`."""
+    """Return an estimate for each job of recipe `language` that sets no `image`."""
     jobs = [job for job in config.jobs if job.recipe == LANGUAGE and job.image is None]
     if not jobs:
         return []

@@ -74,7 +74,7 @@ def advice(cloud: Cloud, jobs: Jobs, ttl_hours: float | None) -> list[str]:
 
 
 def queue_capacity(cloud: Cloud, jobs: Jobs) -> list[PoolCapacity]:
-    """Return the capacity of each pool minus the requests of the jobs without a queue."""
+    """Return the capacity of each pool minus the requests of the jobs that are neither queued nor suspended."""
     if pool_nodes := cloud.pool_nodes():
         return remaining_capacity(pool_nodes, _groups(jobs))
     if nodes := cloud.nodes_here:

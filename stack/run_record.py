@@ -76,8 +76,8 @@ def plan_digest(config: StackConfig, spec: JobSpec) -> str:
     return f"sha256:{hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()}"
 
 
-def _sent(spec: JobSpec) -> dict[str, str]:
-    """Return the digests of the user's files that the job gets, and Trainyard's commit if the project is elsewhere."""
+def _digests_of_user_files(spec: JobSpec) -> dict[str, str]:
+    """Return the digests of the user's files in the job. A project outside the checkout adds Trainyard's commit."""
     found = {}
     if spec.script and user_files.is_in_checkout(spec.script):
         found["script_digest"] = f"sha256:{user_files.read_script(spec.script, project_folder()).digest}"
@@ -134,7 +134,7 @@ def run_record(
     return {
         "job": spec.name,
         **asdict(source_state(project_folder())),
-        **_sent(spec),
+        **_digests_of_user_files(spec),
         "plan": plan_digest(config, spec),
         "pools": sorted(pools),
         "bucket_prefix": folder,

@@ -317,7 +317,7 @@ class Summary:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """Get the number of tests that the options leave out from a worker. Each worker collects all tests."""
+        """Read from a worker how many tests the options leave out. Each worker collects all tests."""
         self.left = getattr(node, "workeroutput", {}).get("left", self.left)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

@@ -53,9 +53,9 @@ class Reader:
     names: dict[str, str] = field(default_factory=dict)
     """Terraform's dotted path -> Pulumi's path."""
     unnamed: list[str] = field(default_factory=list)
-    """Inputs that the SDK does not have."""
+    """Inputs that Pulumi's SDK does not have."""
     outputs: set[str] = field(default_factory=set)
-    """Paths that the SDK accepts as inputs, although the provider only computes them."""
+    """Paths that Pulumi's SDK accepts as inputs, although the provider only computes them."""
 
     def read(self, resource: Literal, sdk: SdkClass) -> None:
         """Read all inputs, then the conditions of `CustomizeDiff`."""
@@ -171,7 +171,7 @@ class Reader:
     def _words(self, given: Any) -> list[Any] | None:
         """Return the allowed values in a list, in a call that builds a list, or in an API's constants.
 
-        Return None if a value is unknown.
+        Return None if a value is unknown. `AppendUnique` leaves out a list with an unknown value.
         """
         elements = given
         if isinstance(given, Call):
@@ -274,11 +274,11 @@ _FRAMEWORK_CHECKS: Mapping[str, str] = {
     "RFC3339Type": "IsRFC3339Time",
     "StringEnumType": "Validate",
 }
-"""Validator or type of the framework -> the SDK's equivalent check."""
+"""Validator or type of Terraform's plugin framework -> the equivalent check of Terraform's plugin SDK."""
 
 
 def as_sdk(schema: Literal) -> Literal:
-    """Return the SDK resource that is equivalent to a schema of the framework."""
+    """Return the resource of Terraform's plugin SDK that is equivalent to a schema of its plugin framework."""
     return Literal({"Schema": _framework_inputs(schema)}, {}, "schema.Resource")
 
 
@@ -334,13 +334,13 @@ def _framework_name(value: Any) -> str:
 
 
 class SdkClass:
-    """The inputs of a resource or of a block, as the SDK's class declares them."""
+    """The inputs of a resource or of a block, as the class of Pulumi's SDK declares them."""
 
     def __init__(self, cls: type) -> None:
         self._types: Mapping[str, Any] = _types.input_type_types(cls)
 
     def name(self, terraform: str) -> str | None:
-        """Return the SDK's name of an input; None if the SDK does not have it."""
+        """Return Pulumi's name of an input; None if Pulumi's SDK does not have it."""
         head, *rest = terraform.split("_")
         camel = head + "".join(part[:1].upper() + part[1:] for part in rest)
         return next((each for each in _forms(camel) if each in self._types), None)

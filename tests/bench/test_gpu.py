@@ -21,7 +21,7 @@ SMALL = dataclasses.replace(
 )
 
 
-def test_gpu_config_batch_is_power_of_two_that_fits_twice() -> None:
+def test_gpu_config_batch_is_power_of_two_for_a_quarter_of_the_memory() -> None:
     sizes = {gib: gpu_config(gib * 2**30).batch_size for gib in (1, 16, 24, 79, 140)}
     assert sizes == {1: 2, 16: 32, 24: 32, 79: 128, 140: LARGEST_BATCH}
     assert gpu_config(16 * 2**30).steps_per_epoch == GPU_STEPS

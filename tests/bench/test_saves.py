@@ -1,4 +1,4 @@
-"""Measurement of saves: each side saves and trains, and the time of steps without a save is subtracted."""
+"""Measurement of saves: each side saves and trains, and the time of its extra steps is subtracted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainer.runtime import start_runtime
 from trainer.storage import Folder
 
 
-def test_compare_saves_subtracts_steps_without_a_save() -> None:
+def test_compare_saves_subtracts_the_time_of_extra_steps() -> None:
     # 10 steps of 1 s. The background save adds 0.2 s in 12 steps, and torch.save adds 0.5 s.
     rounds = [[(10.0, 10.0), (12.2, 12.0), (10.5, 10.0)]] * 3
     measure, added = compare_saves(rounds)

@@ -19,12 +19,12 @@ NOW = START_TIME + 900
 
 
 def stamp(seconds: float) -> str:
-    """Return the time after these seconds, in the API's format."""
+    """Return the time `seconds` after START_TIME, in the API's format."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(START_TIME + seconds))
 
 
 def event(name: str, since: float, /, **values: Any) -> dict[str, Any]:
-    """Return an event of rank 0."""
+    """Return an event of the job `digits`, `since` seconds after START_TIME."""
     return {"event": name, "time": START_TIME + since, **values}
 
 

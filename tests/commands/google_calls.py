@@ -258,9 +258,9 @@ def permissions(service: str, **verbs: str) -> tuple[str, ...]:
 
 
 PROJECT = permissions("resourcemanager", projects="get")
-LISTED = (*PROJECT, *permissions("serviceusage", services="list"))
+LIST_SERVICES = (*PROJECT, *permissions("serviceusage", services="list"))
 READ = ("firewalls", "globalOperations", "networks", "regionOperations", "routers", "subnetworks")
-COMPUTE = (*LISTED, *permissions("compute", **dict.fromkeys(READ, "get")))
+COMPUTE = (*LIST_SERVICES, *permissions("compute", **dict.fromkeys(READ, "get")))
 """Permissions of every role for Compute Engine."""
 ROLES: Mapping[str, Sequence[str]] = {
     "roles/container.admin": (

@@ -48,9 +48,10 @@ class ScriptedPlugin(provider_pb2_grpc.ResourceProviderServicer):
         return provider_pb2.CreateResponse(properties=request.properties)
 
     def Diff(self, request: provider_pb2.DiffRequest, context: grpc.ServicerContext) -> provider_pb2.DiffResponse:
-        """Replace a resource if an input of the file changes, else update it. Crash if the file's input is unknown.
+        """Plan a replacement if an input that the file lists under `replace` changes, else an update.
 
-        Paths under `compute` change in every plan, like values that only the cloud knows and the state lacks.
+        Crash if the input that the file names as `crash_at_unknown` is unknown. Paths under `compute` change in
+        every plan, like values that only the cloud knows and the state lacks.
         """
         olds, news = from_wire(request.old_inputs), from_wire(request.news)
         if isinstance(news.get(self._commands.get("crash_at_unknown", "")), Unknown):

@@ -128,7 +128,7 @@ def test_down_with_invalid_settings_removes_the_stack(project: Project, change: 
     assert (done.stderr, project.resources) == ("", [])
 
 
-def test_down_with_another_passphrase_names_the_variable_and_then_removes_the_stack(project: Project) -> None:
+def test_down_with_another_passphrase_names_the_variable_and_keeps_the_stack(project: Project) -> None:
     done = project.down(PULUMI_CONFIG_PASSPHRASE="another")
     assert done.returncode == 1
     assert done.stderr.startswith("make down: PULUMI_CONFIG_PASSPHRASE: not the passphrase of stack mine")
@@ -140,7 +140,9 @@ def test_down_with_another_passphrase_names_the_variable_and_then_removes_the_st
 
 
 @pytest.mark.parametrize("text", ["another", None])
-def test_down_with_edited_or_deleted_passphrase_names_the_file_and_keeps_it(project: Project, text: str | None) -> None:
+def test_down_with_edited_or_deleted_passphrase_names_the_file_and_does_not_write_it(
+    project: Project, text: str | None
+) -> None:
     before = project.passphrase.read_text(encoding="ascii")
     project.passphrase.unlink()
     if text:

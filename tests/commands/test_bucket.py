@@ -52,7 +52,7 @@ def test_newest_checkpoint_is_the_last_complete_one(bucket: Bucket) -> None:
         ),
     ],
 )
-def test_copy_results_copies_newest_checkpoint_and_metrics(
+def test_copy_results_copies_newest_or_all_checkpoints_and_metrics(
     bucket: Bucket, tmp_path: Path, should_copy_all: bool, saved: list[str]
 ) -> None:
     copied = copy_results(bucket, RECORD, tmp_path / "out", should_copy_all=should_copy_all)

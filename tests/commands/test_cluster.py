@@ -74,7 +74,7 @@ def test_pods_of_a_job_have_its_limit_of_failures() -> None:
     }
 
 
-def test_local_cluster_without_its_id_is_removed(tmp_path: Path) -> None:
+def test_local_cluster_without_its_id_counts_as_removed(tmp_path: Path) -> None:
     uid = tmp_path / "uid"
     uid.write_text("1", encoding="utf-8")
     cluster = LocalCluster.of_kubeconfig(str(tmp_path / "keys" / "admin.kubeconfig"))

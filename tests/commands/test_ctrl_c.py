@@ -14,7 +14,7 @@ import pytest
 
 from commands.environment import PROJECT
 from commands.interrupts import STILL_RUNNING
-from tests.commands.test_shell import KUBECONFIG, backend_of_deployed_stack, settings_for
+from tests.commands.test_shell import KUBECONFIG, backend_of_deployed_stack, shell_environment
 
 
 def deployed_stack_environment(port: int, folder: Path) -> dict[str, str]:
@@ -22,7 +22,9 @@ def deployed_stack_environment(port: int, folder: Path) -> dict[str, str]:
     kubeconfig = folder / "kubeconfig"
     server = {"name": "there", "cluster": {"server": f"http://127.0.0.1:{port}"}}
     kubeconfig.write_text(json.dumps({**KUBECONFIG, "clusters": [server]}), encoding="utf-8")
-    return settings_for(backend_of_deployed_stack(folder, kubeconfig, jobs=["digits"], bucket_url=f"file://{folder}"))
+    return shell_environment(
+        backend_of_deployed_stack(folder, kubeconfig, jobs=["digits"], bucket_url=f"file://{folder}")
+    )
 
 
 EXEC_PROGRAM = """

@@ -122,7 +122,7 @@ def test_goodput_and_spans_by_cause_reach_until_now() -> None:
 
 
 @pytest.mark.parametrize(("state", "seconds"), [("running", {}), ("complete", {}), ("pending", {"waiting": 900})])
-def test_job_without_events_has_only_waiting_time(state: str, seconds: dict[str, float]) -> None:
+def test_job_without_events_has_waiting_time_only_while_pending(state: str, seconds: dict[str, float]) -> None:
     empty = JobMetrics(curves=Curves(CURVE_KEYS), times=RunTimes(START_TIME))
     jobs = {"digits": replace(observed().jobs["digits"], state=state)}
     job = job_of(document(observed(jobs=jobs, metrics={"digits": empty})))

@@ -196,7 +196,7 @@ def job_started(seconds: float, **changes: Any) -> JobState:
 
 
 def run_times(feed: JobFeed) -> dict[str, Any]:
-    """Return the run's times 100 seconds after the last event."""
+    """Return the run's times 600 seconds after START_TIME."""
     now = job_of(document(observed(metrics={"digits": feed.metrics()}, time=START_TIME + 600)))
     return {key: now[key] for key in ("seconds", "since", "uncertain_gaps")}
 
@@ -260,7 +260,9 @@ def test_feed_of_logs_begins_with_the_oldest_pod_if_earlier_logs_are_gone(cluste
 
 
 @pytest.mark.parametrize(("queue", "since"), [("", START_TIME + 300), ("batch", None)])
-def test_feed_of_logs_begins_with_the_start_after_a_stop(cluster: FakeCluster, queue: str, since: float | None) -> None:
+def test_feed_of_logs_begins_with_the_start_after_a_stop_of_a_job_without_a_queue(
+    cluster: FakeCluster, queue: str, since: float | None
+) -> None:
     cluster.log_lines = [(stamp(320), "start ranks=2"), (stamp(330), "train step=5/10 loss=0.5")]
     feed, first = JobFeed(None), pod(0, created=stamp(302))
     feed.submit(job_started(300, is_resumed=True, queue=queue), [first])

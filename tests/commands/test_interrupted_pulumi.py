@@ -1,4 +1,4 @@
-"""Interruption of Pulumi during a creation: its lock, its state and the report of `make up`."""
+"""Interruption of Pulumi during a creation or a deletion: its lock, its state and the report of the command."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def test_resources_in_reads_the_output_of_gcloud_and_aws() -> None:
     assert [each.name for each in resources_in(listing("cluster", AMAZON), {"clusters": ["eks-dist"]})] == ["eks-dist"]
 
 
-class Account:
+class FakeCommand:
     """Fake of a cloud's command, with an answer for each command-line prefix."""
 
     def __init__(self, answers: dict[str, Any]) -> None:
@@ -40,16 +40,16 @@ class Account:
 
 
 def test_role_lister_requests_the_tags_that_its_listing_lacks() -> None:
-    account = Account(
+    command = FakeCommand(
         {
             "aws iam list-roles": {"Roles": [{"RoleName": "nodes-role-0a1b2c3"}, {"RoleName": "other"}]},
             "aws iam list-role-tags": {"Tags": [{"Key": "trainyard-cluster", "Value": "a.us-west-2"}]},
         }
     )
-    first, second = cloud(eks("a")).lister(ownership_of(eks("a")), account)(listing("role", AMAZON))
+    first, second = cloud(eks("a")).lister(ownership_of(eks("a")), command)(listing("role", AMAZON))
     assert ownership_of(eks("a")).has(first, ())
     assert (second.name, second.labels) == ("other", {})
-    assert [each for each in account.commands if "tags" in each] == [
+    assert [each for each in command.commands if "tags" in each] == [
         "aws iam list-role-tags --role-name=nodes-role-0a1b2c3 --region=us-west-2 --output=json"
     ]
 
@@ -57,20 +57,20 @@ def test_role_lister_requests_the_tags_that_its_listing_lacks() -> None:
 @pytest.mark.parametrize(("state", "count"), [("Enabled", 1), ("PendingDeletion", 0)])
 def test_key_lister_omits_a_key_pending_deletion(state: str, count: int) -> None:
     arn, tags = "arn:aws:kms:us-west-2:1:key/k", [{"Key": "trainyard-cluster", "Value": "a.us-west-2"}]
-    account = Account(
+    command = FakeCommand(
         {
             "aws resourcegroupstaggingapi": {"ResourceTagMappingList": [{"ResourceARN": arn, "Tags": tags}]},
             "aws kms describe-key": {"KeyMetadata": {"KeyState": state}},
         }
     )
-    keys = list(cloud(eks("a")).lister(ownership_of(eks("a")), account)(listing("key", AMAZON)))
+    keys = list(cloud(eks("a")).lister(ownership_of(eks("a")), command)(listing("key", AMAZON)))
     assert [ownership_of(eks("a")).has(key, ()) for key in keys] == [True] * count
     assert [key.id for key in keys] == ["k"] * count
-    assert "Values=a.us-west-2" in account.commands[0]
+    assert "Values=a.us-west-2" in command.commands[0]
 
 
 def test_binding_lister_returns_the_members_of_the_project_policy() -> None:
     members = ["serviceAccount:a-nodes@p-12345.iam.gserviceaccount.com", "user:someone@example.com"]
-    account = Account({"gcloud projects get-iam-policy p-12345": {"bindings": [{"role": "r", "members": members}]}})
-    found = list(cloud(gke("a")).lister(ownership_of(gke("a")), account)(listing("binding", GOOGLE)))
+    command = FakeCommand({"gcloud projects get-iam-policy p-12345": {"bindings": [{"role": "r", "members": members}]}})
+    found = list(cloud(gke("a")).lister(ownership_of(gke("a")), command)(listing("binding", GOOGLE)))
     assert [each.name for each in found if ownership_of(gke("a")).has(each, ())] == members[:1]

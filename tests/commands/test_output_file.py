@@ -13,7 +13,7 @@ from commands.output_file import output_file
 
 
 def write(target: Path, text: str, problem: int = 0) -> None:
-    """Write a file. Fail after the first half with an error number."""
+    """Write a file. If `problem` is an error number, fail with it after the first half."""
     with output_file(target) as written:
         written.write_text(text[: len(text) // 2], encoding="utf-8")
         if problem:

@@ -1,4 +1,4 @@
-"""Permissions of the workflows' identities: they cover every kind in a stack, exist, and are all needed."""
+"""Permissions of the workflows' identities: they cover every cloud resource type, without wildcards or basic roles."""
 
 from __future__ import annotations
 

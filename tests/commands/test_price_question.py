@@ -76,7 +76,7 @@ def test_ask_with_yes_asks_nothing(monkeypatch: pytest.MonkeyPatch, answers: lis
 
 
 @pytest.mark.parametrize("steps", [[("same", POOL), ("replace", JOB_TYPE)], [("create", "trainyard:gcp:GkeCluster")]])
-def test_ask_about_jobs_alone_asks_nothing(
+def test_ask_without_changes_of_cloud_resources_asks_nothing(
     monkeypatch: pytest.MonkeyPatch,
     answers: list[str],
     capsys: pytest.CaptureFixture[str],
@@ -129,7 +129,7 @@ def test_ask_after_a_failed_update_checks_no_quota(monkeypatch: pytest.MonkeyPat
     ask("dev", CONFIG, dict.fromkeys(((each.name, each.location) for each in QUOTA), 0), is_confirmed=True)
 
 
-def test_ask_about_a_lost_bucket_is_an_error_despite_yes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ask_about_a_replaced_bucket_is_an_error_despite_yes(monkeypatch: pytest.MonkeyPatch) -> None:
     set_plan(monkeypatch, ("same", POOL), ("replace", "gcp:storage/bucket:Bucket"))
     with pytest.raises(NotAffordable, match="would replace bucket name-1 with its checkpoints"):
         ask("dev", CONFIG, {}, is_confirmed=True)

@@ -368,7 +368,7 @@ def test_live_line_of_a_stopped_job_has_no_time_left(followed: Followed) -> None
         (["done test_accuracy=97 rank=0/2"], "the jobs have ended"),
     ],
 )
-def test_ctrl_c_after_the_end_of_training_does_not_say_that_the_job_continues(
+def test_ctrl_c_says_that_the_job_continues_only_before_its_done_line(
     lines: list[str], expected: str, followed: Followed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for line in lines:

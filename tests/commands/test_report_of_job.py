@@ -54,7 +54,7 @@ EVENTS = [
 
 
 def job_report(**changes: Any) -> JobReport:
-    """Return a report of a job that was stopped and resumed once."""
+    """Return a report of a job that resumed once from its checkpoint."""
     values: dict[str, Any] = {
         "stack": "dev",
         "job": "digits",

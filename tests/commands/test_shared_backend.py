@@ -1,4 +1,4 @@
-"""Locks of a stack in a bucket that other machines share: they are reported and never removed."""
+"""Locks of a stack in a bucket that other machines share: a command removes only its own lock, and reports others."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ SHELLS = {name: path for name in ("bash", "dash", "zsh") if (path := shutil.whic
 """Shells of this machine that have startup files."""
 
 
-def settings_for(folder: Path, shell: str = "/bin/sh") -> dict[str, str]:
+def shell_environment(folder: Path, shell: str = "/bin/sh") -> dict[str, str]:
     """Return the environment of `make shell` for a stack whose state is in `folder`, with a separate home."""
     home = folder.parent / "home"
     home.mkdir(exist_ok=True)
@@ -71,7 +71,7 @@ def shell_output(folder: Path, *commands: str) -> list[str]:
     done = subprocess.run(
         [sys.executable, "-m", "commands.shell"],
         cwd=PROJECT,
-        env=settings_for(folder),
+        env=shell_environment(folder),
         input="\n".join(commands),
         capture_output=True,
         text=True,
@@ -129,7 +129,7 @@ def test_shell_start_files_do_not_override_path_and_kubeconfig(tmp_path: Path, n
         pytest.skip(f"{name} is not installed")
     kubeconfig = tmp_path / "there.kubeconfig"
     kubeconfig.write_text(json.dumps(KUBECONFIG), encoding="utf-8")
-    environment = settings_for(backend_of_deployed_stack(tmp_path, kubeconfig), SHELLS[name])
+    environment = shell_environment(backend_of_deployed_stack(tmp_path, kubeconfig), SHELLS[name])
     for program in ("others", "shims"):
         folder = tmp_path / "home" / program
         folder.mkdir()

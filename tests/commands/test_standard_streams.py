@@ -16,7 +16,7 @@ PROGRAM = "import sys; from commands.cli import main; sys.exit(main(sys.argv[1:]
 FULL_MESSAGE = "the output cannot be written: No space left on device\n"
 CLOSED_MESSAGE = "the output cannot be written: it is closed\n"
 COMMANDS = {"trainyard": "--help", "trainyard config": "config --stack dev", "trainyard doctor": "doctor --json"}
-"""Name of a command in its errors -> its command line."""
+"""Name of a command -> its arguments."""
 
 
 def run(words: str, redirection: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -30,7 +30,7 @@ def run(words: str, redirection: str, **environment: str) -> subprocess.Complete
 @pytest.mark.parametrize("name", COMMANDS)
 def test_full_output_prints_one_sentence(name: str, unbuffered: str) -> None:
     done = run(COMMANDS[name], "> /dev/full", PYTHONUNBUFFERED=unbuffered)
-    # Click, not `run_command`, runs `doctor`.
+    # `run_command` does not run `doctor`, so the error does not name it.
     assert (done.returncode, done.stderr) == (1, f"{name.removesuffix(' doctor')}: {FULL_MESSAGE}")
 
 

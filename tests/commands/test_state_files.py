@@ -98,7 +98,7 @@ def test_repair_without_whole_copy_raises_and_changes_nothing(state: Path, tmp_p
 
 
 @pytest.mark.usefixtures("state")
-def test_set_aside_broken_state_leaves_no_state(tmp_path: Path) -> None:
+def test_set_aside_renames_the_state(tmp_path: Path) -> None:
     assert StateFiles(tmp_path, PROJECT, "dev").set_aside().name == "dev.json.broken"
     assert not StateFiles(tmp_path, PROJECT, "dev").exists
 

@@ -98,7 +98,7 @@ def test_unknown_stack_lists_the_stacks_of_the_folder() -> None:
         check_settings_file("never-made")
 
 
-def test_port_in_use_is_reported_with_another_one() -> None:
+def test_port_in_use_is_an_error_with_a_remedy() -> None:
     with socket.create_server(("localhost", 0)) as server:
         port = server.getsockname()[1]
         with pytest.raises(CommandError, match=f"--port {port}: cannot be used .*; name a free port"):

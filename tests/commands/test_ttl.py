@@ -20,7 +20,7 @@ def entry(kind: str, hour: int, result: str = "succeeded") -> dict[str, str]:
     return {"kind": kind, "startTime": f"2026-11-20T{hour:02}:00:00.000Z", "result": result}
 
 
-def test_first_up_is_the_first_success_after_the_last_destroy() -> None:
+def test_first_up_is_the_first_update_after_the_last_successful_destroy() -> None:
     history = [entry("update", 15), entry("update", 12, "failed"), entry("destroy", 11), entry("update", 9)]
     assert first_up(history) == FIRST_UP
     assert first_up([entry("destroy", 16), *history]) is None

@@ -69,7 +69,7 @@ def pools(platform: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def pool(**keys: Any) -> dict[str, Any]:
-    """Return the only node pool of one pool."""
+    """Return the node pool of a GKE platform with one pool. Keys that begin with `platform_` belong to the platform."""
     platform = {key.removeprefix("platform_"): keys.pop(key) for key in list(keys) if key.startswith("platform_")}
     (found,) = pools(gke(keys, **platform)).values()
     return found

@@ -69,7 +69,7 @@ RENAMED_FIELDS: Mapping[str, Mapping[str, str]] = {
         "uniformBucketLevelAccess": "iamConfiguration.uniformBucketLevelAccess.enabled",
     },
 }
-"""Pulumi's type -> path of an input -> path of the field. Nested paths come innermost first."""
+"""Pulumi's type -> path of an input -> path of the field. `body` moves the innermost fields first."""
 
 
 def body(kind: str, inputs: Mapping[str, Any]) -> dict[str, Any]:

@@ -77,7 +77,7 @@ def records(name: str) -> list[Record]:
 
 
 def invalid_call(operation: str, **changes: Any) -> Call:
-    """Return a call of the stack with every capacity, with other parameters."""
+    """Return a call of the stack `every capacity` with changed parameters."""
     calls = calls_of(records("every capacity"))
     call = next(each for each in calls if each["operation"] == operation)
     return {**call, "parameters": {**call["parameters"], **changes}, "gives": {}}

@@ -96,14 +96,14 @@ def test_eks_nodes_require_metadata_tokens_and_encrypted_disks(engine: Recording
 
 
 @pytest.mark.parametrize(("machine", "pods"), [("m7i.large", 29), ("m7i.4xlarge", 110), ("p5.48xlarge", 100)])
-def test_eks_nodes_max_pods_equals_addresses(machine: str, pods: int) -> None:
+def test_eks_nodes_max_pods_is_number_of_addresses_up_to_110(machine: str, pods: int) -> None:
     _, template = group(machine_type=machine)
     text = base64.b64decode(template["userData"]).decode()
     settings = json.loads(text.partition("application/node.eks.aws")[2].partition("--trainyard--")[0])
     assert settings["spec"]["kubelet"]["config"]["maxPods"] == pods
 
 
-def test_eks_bucket_is_private_encrypted_and_retained(engine: RecordingEngine) -> None:
+def test_eks_bucket_is_private_tls_only_and_retained(engine: RecordingEngine) -> None:
     found = one(engine, "BucketPublicAccessBlock")
     assert {key: value for key, value in found.items() if key != "bucket"} == dict.fromkeys(
         ("blockPublicAcls", "blockPublicPolicy", "ignorePublicAcls", "restrictPublicBuckets"), True

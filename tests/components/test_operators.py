@@ -111,7 +111,7 @@ def test_operator_object_names_are_unique() -> None:
         assert len(names) == len(set(names)), kind
 
 
-def test_operator_role_is_limited_to_its_certificate() -> None:
+def test_operator_role_changes_only_the_secret_of_its_certificate() -> None:
     engine = operator_graph("jobset")
     (role,) = engine.of_type(":Role")
     (write, read) = role.inputs["rules"]

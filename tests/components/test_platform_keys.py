@@ -20,7 +20,7 @@ GPUS: dict[str, Any] = {"name": "gpus"}
 A3 = {"name": "gpus", "machine_type": "a3-highgpu-8g"}
 V5E = {"name": "gpus", "accelerator": "v5e", "topology": "2x2", "check_zones": False}
 
-# Key -> settings that are valid with one value and with another.
+# Key -> two valid platform settings with different values of the key.
 KEYS_OF_BOTH_CLOUDS: dict[str, list[dict[str, Any]]] = {
     "name": [{}, {"name": "other"}],
     "namespace": [{}, {"namespace": "other"}],

@@ -1,6 +1,7 @@
 """`make up` and `make down`, interrupted at random moments, leave no lock or process, and a later `up` completes.
 
-The test interrupts five commands, or fifty with TRAINYARD_TESTS=soak. TRAINYARD_SEED repeats the moments of a run.
+Only a killed Pulumi may leave its lock until the next command. The test interrupts five commands, or fifty with
+TRAINYARD_TESTS=soak. TRAINYARD_SEED repeats the moments of a run.
 """
 
 from __future__ import annotations

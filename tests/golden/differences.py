@@ -43,7 +43,10 @@ def _lines(manifests: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str]]:
 
 
 def _values(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Yield each scalar with its path, which contains the names of list entries, or else their positions."""
+    """Yield each scalar with its path.
+
+    A path has `[name]`, or else `[position]`, for an object in a list, and `[]` for a scalar in a list.
+    """
     if isinstance(value, dict) and value:
         for key in sorted(value):
             yield from _values(value[key], f"{path}.{key}")

@@ -1,4 +1,4 @@
-"""Manifests of small jobs, one of each kind that an operator runs, and a Pulumi program that creates them.
+"""Manifests of small jobs, one of each kind that an operator runs except RayJob, and a program that creates them.
 
 Most pods print their environment and exit.
 """
@@ -46,7 +46,7 @@ def replicas(count: int, template: dict[str, Any]) -> dict[str, Any]:
 
 
 def jobs(namespace: str, image: str) -> list[dict[str, Any]]:
-    """Return a job of each kind. An object that a job references precedes it."""
+    """Return a job of each kind that an operator runs, except RayJob. An object that a job references precedes it."""
 
     def job(version: str, kind: str, spec: dict[str, Any]) -> dict[str, Any]:
         metadata = {"name": kind.lower(), "namespace": namespace}
@@ -121,7 +121,7 @@ def two_in_queue(namespace: str, image: str) -> list[dict[str, Any]]:
 
 
 def queued(namespace: str, image: str) -> list[dict[str, Any]]:
-    """Return a job of each kind that supports queues, and one job that exceeds its queue's capacity."""
+    """Return the `jobs` whose kind supports queues, an Indexed Job, and one job that exceeds its queue's capacity."""
     runtime, *others = sorted(
         (each for each in jobs(namespace, image) if each["kind"] != "MXJob"),
         key=lambda each: each["kind"] != "ClusterTrainingRuntime",
@@ -181,6 +181,6 @@ for document in documents:
 """Program of test_operators.py, after the preamble of tests/plugins/stack.py: operators, a namespace that enforces
 `restricted`, and jobs.
 
-`EDIT_jobs` selects the jobs: one of each kind (`each`), `none`, or jobs in a queue with capacity for one at a time:
-`two`, or one of each kind that supports queues (`queued`).
+`EDIT_jobs` selects the jobs: those of `jobs` (`each`), of `two_in_queue` (`two`) or of `queued`, or `none`. The queue
+has capacity for one job at a time.
 """

@@ -169,6 +169,7 @@ def test_cluster_killed_restarts_with_its_data(cluster: ClusterSettings, kubectl
 
 
 def test_cluster_interrupted_start_is_completed(cluster: ClusterSettings, kubectl: Kubectl) -> None:
+    # An interrupted start may not have created this service yet.
     service = ("--namespace", "kube-system", "service", "kube-dns")
     kubectl("delete", *service)
     lifecycle.start(cluster, lambda _text: None)
