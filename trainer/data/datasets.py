@@ -52,7 +52,7 @@ class Batch:
     labels: torch.Tensor
     """Class of each image, or the next token of each token. On the device."""
     scale: float | torch.Tensor
-    """Factor for the sum of this rank's losses. With it, the mean over ranks is the mean over all samples."""
+    """Factor for the sum of this rank's losses. With it, the mean over ranks is the mean over all labels."""
 
 
 class Data(Protocol):
@@ -197,8 +197,8 @@ def read_idx(path: Path, *, dimensions: int) -> torch.Tensor:
 def distort(images: torch.Tensor, share: Share, *, seed: int) -> torch.Tensor:
     """Shift, rotate and scale each image by its own random amount.
 
-    The amounts depend only on the seed and the sample's place in the epoch. They are the same for any number of ranks
-    and after a restart.
+    The amounts depend only on the seed and on the epoch and position of the step. They are the same after a restart,
+    and for any number of ranks with the same global batch.
     """
     place = (seed * 1_000_003 + share.epoch) * 1_000_003 + share.position
     generator = torch.Generator().manual_seed(place % SEEDS)
