@@ -100,12 +100,12 @@ class Digits(Data):
         pixels = read_idx(folder / DIGIT_IMAGES, dimensions=3)
         labels = read_idx(folder / DIGIT_LABELS, dimensions=1).long()
         count, height, width = pixels.shape
-        is_square = height == width == DIGIT_SIDE
-        if count < TEST_EVERY or count != len(labels) or not is_square or labels.max() >= DIGITS:
+        is_square, highest = height == width == DIGIT_SIDE, max(labels.tolist(), default=0)
+        if count < TEST_EVERY or count != len(labels) or not is_square or highest >= DIGITS:
             raise DataError(
-                f"{folder} has {count} images of {height} x {width} pixels and {len(labels)} labels; allowed are at "
-                f"least {TEST_EVERY} images of {DIGIT_SIDE} x {DIGIT_SIDE} pixels and as many labels from 0 to "
-                f"{DIGITS - 1}: create the files again"
+                f"{folder} has {count} images of {height} x {width} pixels and {len(labels)} labels up to {highest}; "
+                f"allowed are at least {TEST_EVERY} images of {DIGIT_SIDE} x {DIGIT_SIDE} pixels and as many labels "
+                f"from 0 to {DIGITS - 1}: create the files again"
             )
         self.classes = DIGITS
         images = pixels.unsqueeze(1).float()

@@ -29,7 +29,7 @@ SEEN_PREFIX = "seen"
 POLL_SECONDS = 0.2
 """Seconds between two polls of the state."""
 POLL_SECONDS_PER_HOST = 0.002
-"""Additional seconds between two polls per host, so that the store answers at most 500 polls a second."""
+"""Minimum seconds between two polls, per host of the job, so that the store answers at most 500 polls a second."""
 CLOSE_SECONDS = 1.0
 """Seconds to wait for a running poll when closing, because the store of a dead node never answers it."""
 SILENCE_SECONDS = 30.0
