@@ -97,7 +97,7 @@ class Reporter:
             writer.sync()
 
     def close(self) -> None:
-        """Write all remaining events. Raises StorageError if that fails."""
+        """Write the remaining events for up to CLOSE_SECONDS. Raises StorageError if a write failed."""
         self.close_within(CLOSE_SECONDS)
         for writer in self._writers:
             writer.check()

@@ -197,8 +197,8 @@ def read_idx(path: Path, *, dimensions: int) -> torch.Tensor:
 def distort(images: torch.Tensor, share: Share, *, seed: int) -> torch.Tensor:
     """Shift, rotate and scale each image by its own random amount.
 
-    The amounts depend only on the seed and on the epoch and position of the step. They are the same after a restart,
-    and for any number of ranks with the same global batch.
+    The amounts depend only on the seed, the epoch, the step's position and the sample's place in the step. They are the
+    same after a restart, and for any number of ranks with the same global batch.
     """
     place = (seed * 1_000_003 + share.epoch) * 1_000_003 + share.position
     generator = torch.Generator().manual_seed(place % SEEDS)

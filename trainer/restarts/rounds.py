@@ -246,7 +246,7 @@ class Rounds(StaticTCPRendezvous):
             self._call(mark, seconds=PREEMPTION_NOTICE_SECONDS)
 
     def finish(self) -> bool:
-        """Wait until the ranks of all hosts are done. Returns False if another round starts instead."""
+        """Wait until the ranks of all hosts are done, at most FINISH_SECONDS. Returns False if `is_superseded`."""
         done = [f"{self.joined.round}/done/{host}" for host in range(self.hosts)]
         deadline = time.monotonic() + FINISH_SECONDS
         with suppress(StoreLost):
@@ -376,7 +376,7 @@ class Rounds(StaticTCPRendezvous):
         return RendezvousInfo(store, self.host, self.hosts, RendezvousStoreInfo(self._address, port))
 
     def _is_complete(self, state: State, deadline: float) -> bool:
-        """Wait until all hosts have joined. Returns False if another round starts instead."""
+        """Wait until all hosts have joined. Returns False if `is_superseded`. Raises HostsMissing at the deadline."""
         keys = [f"{state.round}/host/{host}" for host in range(self.hosts)]
         while not self._call(lambda connection: connection.store.check([*keys, f"{state.round}/port"])):
             if self.is_superseded:
