@@ -20,7 +20,7 @@ PORT = "29500"
 
 
 def launcher_number(name: str, default: str, *, least: int = 0, below: int | None = None) -> int:
-    """Return a number that the launcher sets. Raises ConfigurationError if it is missing or out of range."""
+    """Return a number that the launcher sets, else `default`. Raises ConfigurationError if it is not in the range."""
     value = os.environ.get(name, default)
     if value.isascii() and value.isdigit() and least <= int(value) and (below is None or int(value) < below):
         return int(value)

@@ -162,7 +162,10 @@ class Training:
         self.log.meter.add(loss, output, labels)
 
     def evaluate(self) -> None:
-        """Evaluate the model and report the result. A run that is preempted meanwhile repeats the evaluation later."""
+        """Evaluate the model and report the result.
+
+        If the run is preempted meanwhile, the resumed run repeats an evaluation after an epoch, but not one within it.
+        """
         self.log.flush()
         self.apply_decision(self.runtime.all_reduce_decision_now(self.decision()))
         found = self.task.evaluate(self.state.model, self.stop_requested)

@@ -92,12 +92,12 @@ class Reporter:
             writer.check()
 
     def sync(self) -> None:
-        """Wait until all JSON lines so far are written."""
+        """Wait until the thread that writes JSON has handled all events so far. A bucket may get them later."""
         for writer in self._writers[:1]:
             writer.sync()
 
     def close(self) -> None:
-        """Write all remaining events. Raises StorageError if that fails."""
+        """Write the remaining events for up to CLOSE_SECONDS. Raises StorageError if a write failed."""
         self.close_within(CLOSE_SECONDS)
         for writer in self._writers:
             writer.check()
@@ -199,7 +199,7 @@ class Writer:
             raise self._error
 
     def sync(self) -> None:
-        """Wait until the events so far are written. Wait for seconds at most, because a disk may not answer."""
+        """Wait until the sink has handled the events so far, at most PREEMPTED_CLOSE_SECONDS."""
         written = threading.Event()
         self._queue.put(written)
         written.wait(PREEMPTED_CLOSE_SECONDS)
@@ -403,7 +403,10 @@ class WeightsAndBiases(Sink):
                 self._run = wandb.init(**online, **options)
             except (wandb.errors.CommError, wandb.errors.UsageError) as error:
                 # A missing or wrong key raises one of these errors.
-                warn(f"W&B rejected the run of this rank; it is kept in {self._path}: {error}")
+                warn(
+                    f"W&B rejected the run of this rank; it is kept in {self._folder.url}: {error}; upload it with "
+                    "`wandb sync`"
+                )
                 self._run = wandb.init(mode="offline", **options | {"id": uuid.uuid4().hex[:8]})
         return self._run
 

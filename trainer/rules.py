@@ -20,7 +20,7 @@ MAX_THREADS = 1024
 MAX_TIMEOUT_SECONDS = 366 * 24 * 3600
 """A year, in seconds."""
 MAX_FACTOR = 1e37
-"""Largest factor of a 32-bit weight that cannot overflow."""
+"""Largest learning rate and weight decay. Larger ones could overflow 32-bit weights."""
 FLOAT8_MULTIPLE = 16
 """Divisor of the sizes of a float8 product on a GPU: https://github.com/pytorch/pytorch/pull/108308."""
 MAX_NAME_BYTES = 255

@@ -34,10 +34,10 @@ class StepProfile:
         self._began = self._reached = 0
 
     def warn_if_outside(self, done: int, last: int) -> None:
-        """Warn, on one rank, if the run from step `done` to step `last` contains none of the requested steps."""
+        """Warn, on one rank, if the steps after `done` and up to `last` include none of the requested steps."""
         if self._requested and self._rank == 0 and (self._requested[0] > last or self._requested[1] <= done):
             warn(
-                f"profile_steps = {self._config.profile_steps!r}: must have a step of the run from step {done} to "
+                f"profile_steps = {self._config.profile_steps!r}: must include a step of this run, {done + 1} to "
                 f"{last}; no profile is written; change --profile-steps"
             )
 

@@ -1,4 +1,4 @@
-"""Run a command of the checkout that this package was installed from.
+"""Run a command of the checkout around the working directory, else of the one that this package was installed from.
 
 The checkout's own environment has the pinned packages, so this package has no requirements.
 """

@@ -1,10 +1,9 @@
 """Process layout, command and environment variables of each host of a job.
 
-A host runs torchrun, which runs `-m trainer RECIPE --flag=value` or a script. The program runs without torchrun in an
-`mx-job` or a `ray-job`, under mpirun, and as the single process of a TPU host. Ranks and addresses are environment
-variables, not flags. This module omits the variables that a kind's operator sets in its pods. torchrun reads each of
-its options from `PET_<OPTION>` (torch/distributed/argparse_util.py). Commands run without a shell; Kubernetes expands
-`$(NAME)`.
+A host runs torchrun, which runs `-m trainer RECIPE --flag=value` or a script. Some jobs run the program without
+torchrun (`uses_torchrun`). Ranks and addresses are environment variables, not flags. This module omits the variables
+that a kind's operator sets in its pods. torchrun reads each of its options from `PET_<OPTION>`
+(torch/distributed/argparse_util.py). Commands run without a shell; Kubernetes expands `$(NAME)`.
 """
 
 from __future__ import annotations

@@ -319,7 +319,7 @@ def settings_that_fit(spec: JobSpec, limit: int) -> str:
 
 
 def _candidates(spec: JobSpec, training: LanguageTraining) -> Iterator[LanguageTraining]:
-    """Yield trainings that need less memory, with the fewest changes first."""
+    """Yield the training itself, then its variants with more shards, smaller parts of a batch and so on."""
     ranks = num_devices(spec)
     shards = [size for size in range(training.shard, ranks + 1) if ranks % (size * training.tensor) == 0]
     if spec.on_xla:

@@ -1,4 +1,4 @@
-"""Flags of the trainer's recipes, and validation of a job's flags before the job runs. Pure."""
+"""Flags of the trainer's recipes, read from trainer_flags.json, and validation of a job's flags. No Pulumi."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from workloads.trainer_flags import value_of
 CHECKOUT_PREFIXES = ("./", "../")
 """Prefixes of the path of a file in the checkout. Any other path is in the image or in a mounted bucket."""
 EXAMPLE_SCRIPTS = CHECKOUT / "images"
-"""Folder of the scripts in docs/recipes. A project outside of the checkout needs no copies of them."""
+"""Folder of the scripts that docs/recipes run. A project outside of the checkout needs no copies of them."""
 FOLDER_IN_POD = "/opt/script"
 MAX_SCRIPT_BYTES = 900_000
 """Maximum size of a script with its neighbours in a ConfigMap, which holds 1 MiB with its metadata:
@@ -105,7 +105,7 @@ class UserScript:
 
 
 def is_in_checkout(script: str) -> bool:
-    """Return True if a script is a file of the checkout."""
+    """Return True if the path of a script is relative to the checkout: it begins with ./ or ../."""
     return script.startswith(CHECKOUT_PREFIXES)
 
 
@@ -357,7 +357,7 @@ def folder_source(data: str, project: Path) -> DataSource:
 
 
 def _is_readable(folder: Path) -> bool:
-    """Return True if the user of pods can list a folder and open its files. Its parent folders do not matter."""
+    """Return True if the user of pods can list and enter a folder. Ignore its files and its parent folders."""
     found = folder.stat()
     shift = 6 if found.st_uid == USER else 3 if found.st_gid == USER else 0
     return (found.st_mode >> shift) & 0o5 == 0o5

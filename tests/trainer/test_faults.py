@@ -251,7 +251,7 @@ def test_profile_outside_of_run_prints_warning(tmp_path: Path, digits: Path) -> 
     flags = ("--epochs=1", "--profile-steps=9000-9001", "--batch-size=64", f"--bucket=file://{tmp_path}")
     ended = run(*flags, processes=2, data=digits, recipe="digits")
     steps = int(ended.events("train")[-1]["step"].partition("/")[0])
-    warning = f"warning: profile_steps = '9000-9001': must have a step of the run from step 0 to {steps}; no profile"
+    warning = f"warning: profile_steps = '9000-9001': must include a step of this run, 1 to {steps}; no profile"
     assert ended.output.count(warning) == 1
     assert ended.events("profile") == []
     later = run(
@@ -262,7 +262,7 @@ def test_profile_outside_of_run_prints_warning(tmp_path: Path, digits: Path) -> 
         data=digits,
         recipe="digits",
     )
-    assert f"warning: profile_steps = '1-2': must have a step of the run from step {steps} to " in later.output
+    assert f"warning: profile_steps = '1-2': must include a step of this run, {steps + 1} to " in later.output
     assert later.events("profile") == []
 
 

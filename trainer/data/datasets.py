@@ -52,7 +52,7 @@ class Batch:
     labels: torch.Tensor
     """Class of each image, or the next token of each token. On the device."""
     scale: float | torch.Tensor
-    """Factor for the sum of this rank's losses. With it, the mean over ranks is the mean over all samples."""
+    """Factor for the sum of this rank's losses. With it, the mean over ranks is the mean over all labels."""
 
 
 class Data(Protocol):
@@ -100,12 +100,12 @@ class Digits(Data):
         pixels = read_idx(folder / DIGIT_IMAGES, dimensions=3)
         labels = read_idx(folder / DIGIT_LABELS, dimensions=1).long()
         count, height, width = pixels.shape
-        is_square = height == width == DIGIT_SIDE
-        if count < TEST_EVERY or count != len(labels) or not is_square or labels.max() >= DIGITS:
+        is_square, highest = height == width == DIGIT_SIDE, max(labels.tolist(), default=0)
+        if count < TEST_EVERY or count != len(labels) or not is_square or highest >= DIGITS:
             raise DataError(
-                f"{folder} has {count} images of {height} x {width} pixels and {len(labels)} labels; allowed are at "
-                f"least {TEST_EVERY} images of {DIGIT_SIDE} x {DIGIT_SIDE} pixels and as many labels from 0 to "
-                f"{DIGITS - 1}: create the files again"
+                f"{folder} has {count} images of {height} x {width} pixels and {len(labels)} labels up to {highest}; "
+                f"allowed are at least {TEST_EVERY} images of {DIGIT_SIDE} x {DIGIT_SIDE} pixels and as many labels "
+                f"from 0 to {DIGITS - 1}: create the files again"
             )
         self.classes = DIGITS
         images = pixels.unsqueeze(1).float()
@@ -197,8 +197,8 @@ def read_idx(path: Path, *, dimensions: int) -> torch.Tensor:
 def distort(images: torch.Tensor, share: Share, *, seed: int) -> torch.Tensor:
     """Shift, rotate and scale each image by its own random amount.
 
-    The amounts depend only on the seed and the sample's place in the epoch. They are the same for any number of ranks
-    and after a restart.
+    The amounts depend only on the seed, the epoch, the step's position and the sample's place in the step. They are the
+    same after a restart, and for any number of ranks with the same global batch.
     """
     place = (seed * 1_000_003 + share.epoch) * 1_000_003 + share.position
     generator = torch.Generator().manual_seed(place % SEEDS)

@@ -37,7 +37,7 @@ LOCK = "lock"
 DRAFT_SUFFIX = ".draft"
 """Suffix of the folder name of an unfinished cache."""
 DRAFTS = "[0-9a-f]" * 16 + DRAFT_SUFFIX
-"""Pattern of these folder names. The trainer removes nothing else from the user's folder."""
+"""Pattern of these folder names. In the user's folder, the trainer removes only these and incomplete caches."""
 POLL_SECONDS = 0.1
 """Seconds between two checks of a lock or of a cache that another process builds."""
 PIXELS = "pixels"
@@ -57,7 +57,7 @@ BROKEN_SHARE = 0.1
 PARALLEL_READS = 16
 """Number of parallel reads: a bucket takes tens of milliseconds to answer each."""
 MIN_READ_IMAGES = 100
-"""Minimum number of images to read before the share of broken images counts."""
+"""Minimum divisor of the share of broken images while few images have been read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,7 +162,7 @@ def _index(place: Path, side: int) -> Index | None:
 
 def _build(source: Folder, images: list[ImageFile], side: int, place: Path, heartbeat: Callable[[], None]) -> None:
     """Decode all images into a new folder, then rename it to the cache's path."""
-    # Cleaners of temporary folders and full disks leave incomplete caches, and killed processes leave drafts.
+    # Full disks and cleaners of temporary folders leave incomplete caches, and killed processes leave drafts.
     for leftover in (place, *place.parent.glob(DRAFTS)):
         shutil.rmtree(leftover, ignore_errors=True)
     needed = len(images) * side * side * 3

@@ -137,7 +137,10 @@ class FolderImages:
                 self._prefetched.append(((share.epoch, share.position), work))
 
     def _crop_share(self, share: Share) -> Crops:
-        """Return random crops, half of them mirrored. They are the same for any number of ranks and after a restart."""
+        """Return random crops, half of them mirrored.
+
+        They are the same after a restart, and for any number of ranks with the same global batch.
+        """
         chance = np.random.default_rng((self._seed, share.epoch, share.position))
         own = slice(share.offset, share.offset + len(share.indices))
         corners = chance.integers(0, self._stored_side - self.side + 1, (share.total, 2))[own]

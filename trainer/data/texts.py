@@ -125,7 +125,7 @@ class Texts(Data):
         folder = Folder(config.data_dir)
         train, test = (list(read_parts(folder, split, runtime)) for split in ("train", "test"))
         if config.tokenizer == BPE and any(isinstance(part, TokenRow) for part in (*train, *test)):
-            allowed = f"bytes or a tokenizer.json with {folder.url}/*/*{TOKENS_SUFFIX}, which hold tokens"
+            allowed = f"bytes or a tokenizer.json, because {folder.url}/*/*{TOKENS_SUFFIX} hold tokens"
             raise invalid_setting("tokenizer", BPE, allowed, "set --tokenizer to the one that the files were made with")
         self.coder = load_coder(config, runtime, [part for part in train if isinstance(part, bytes)])
         self._train, self._test = (Tokens(parts, config.context, self.coder) for parts in (train, test))

@@ -27,7 +27,7 @@ TOKENIZER_FILE = "tokenizer.json"
 SEPARATOR_TEXT = "<|separator|>"
 """Name of the separator in tokenizers that this module makes."""
 LEARNT_BYTES = 2**28
-"""Maximum bytes of the training texts to learn byte pairs from."""
+"""Bytes of the training texts to learn byte pairs from, rounded up to whole documents."""
 BYTE_TOKEN = re.compile("<0x[0-9A-F]{2}>")
 """Name of a single byte in a tokenizer whose other tokens are text."""
 BATCH = 256

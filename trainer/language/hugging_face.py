@@ -131,7 +131,7 @@ class PublishedModel:
         )
 
     def _header(self, file: str) -> Iterator[tuple[str, Place]]:
-        """Yield the weights of a file: https://huggingface.co/docs/safetensors/index#format."""
+        """Yield the name and place of each weight in a file: https://huggingface.co/docs/safetensors/index#format."""
         size = int.from_bytes(self.folder.read_part(file, 0, 8), "little")
         try:
             header = json.loads(self.folder.read_part(file, 8, size))
@@ -156,7 +156,8 @@ class PublishedModel:
         """Return a weight, or some of its rows. Reads no other rows."""
         place = self.places.get(name)
         if place is None or place.shape != shape:
-            raise self._error(f"{name} has the shape {place and place.shape}, not {shape}")
+            found = f"has the shape {place.shape}, not {shape}" if place else "is missing"
+            raise self._error(f"{name} {found}")
         first, last, _ = (rows or slice(None)).indices(shape[0])
         row_bytes = prod(shape[1:]) * place.dtype.itemsize
         size = (last - first) * row_bytes

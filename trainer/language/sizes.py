@@ -15,7 +15,7 @@ SEPARATOR = 256
 """Token before each document and after the last one, if tokens are bytes. Lower tokens are bytes."""
 MIN_VOCABULARY = SEPARATOR + 1
 ROPE_RANGE, ROPE_TOKENS = (1.0, 4.0), 8192
-"""Rotations that Llama 3.1 slows down: fully above 8192 / 1 tokens a turn, not at all below 8192 / 4.
+"""Llama 3.1 slows down rotations: fully above 8192 / 1 tokens per turn, partly from 8192 / 4, not at all below that.
 From the published configurations of Llama 3.1, 3.2 and 3.3."""
 AUTO = 0
 """Size of a group that follows from the number of ranks."""

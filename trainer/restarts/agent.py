@@ -108,8 +108,9 @@ class InPlaceAgent(LocalElasticAgent):
         """Return the exit code of a launcher when the job has ended.
 
         A rank ended by signal N gives 256 - N (247 for SIGKILL). 128 + N is reserved: it means that the launcher was
-        killed, and Kubernetes restarts that host. If this host's ranks only lost other ranks, return PREEMPTED, so that
-        the host with the first failure decides how the job ends. Return RESTARTS_USED if this host ended the job.
+        killed, and Kubernetes restarts that host. If this host's ranks did not fail, or only lost other ranks, return
+        RESTARTS_USED for the host that ended the job. For the other hosts return PREEMPTED, so that the host with the
+        first failure decides how the job ends.
         """
         if (code := self._failed_with) is None or code == PREEMPTED:
             return RESTARTS_USED if is_mine else PREEMPTED

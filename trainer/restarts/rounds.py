@@ -29,7 +29,7 @@ SEEN_PREFIX = "seen"
 POLL_SECONDS = 0.2
 """Seconds between two polls of the state."""
 POLL_SECONDS_PER_HOST = 0.002
-"""Additional seconds between two polls per host, so that the store answers at most 500 polls a second."""
+"""Minimum seconds between two polls, per host of the job, so that the store answers at most 500 polls a second."""
 CLOSE_SECONDS = 1.0
 """Seconds to wait for a running poll when closing, because the store of a dead node never answers it."""
 SILENCE_SECONDS = 30.0
@@ -246,7 +246,7 @@ class Rounds(StaticTCPRendezvous):
             self._call(mark, seconds=PREEMPTION_NOTICE_SECONDS)
 
     def finish(self) -> bool:
-        """Wait until the ranks of all hosts are done. Returns False if another round starts instead."""
+        """Wait until the ranks of all hosts are done, at most FINISH_SECONDS. Returns False if `is_superseded`."""
         done = [f"{self.joined.round}/done/{host}" for host in range(self.hosts)]
         deadline = time.monotonic() + FINISH_SECONDS
         with suppress(StoreLost):
@@ -376,7 +376,7 @@ class Rounds(StaticTCPRendezvous):
         return RendezvousInfo(store, self.host, self.hosts, RendezvousStoreInfo(self._address, port))
 
     def _is_complete(self, state: State, deadline: float) -> bool:
-        """Wait until all hosts have joined. Returns False if another round starts instead."""
+        """Wait until all hosts have joined. Returns False if `is_superseded`. Raises HostsMissing at the deadline."""
         keys = [f"{state.round}/host/{host}" for host in range(self.hosts)]
         while not self._call(lambda connection: connection.store.check([*keys, f"{state.round}/port"])):
             if self.is_superseded:

@@ -237,7 +237,7 @@ class Runtime:
         return agreed
 
     def wait_decision(self) -> Decision:
-        """Return the common decision of the last call. Waits for all ranks."""
+        """Return the common decision of the last `all_reduce_decision`. Waits for all ranks."""
         if self._pending_decision is None:
             return Decision.CONTINUE
         work, value = self._pending_decision

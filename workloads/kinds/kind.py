@@ -117,7 +117,7 @@ class Kind(ABC):
 
     @property
     def pod_types(self) -> tuple[str, ...]:
-        """Kinds of the API's objects that hold the job's pods."""
+        """Kinds of the API's objects that describe the job's pods."""
         return (self.resource.kind,) if self.resource else ()
 
     @property

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 RAY = "Ray"
 RAY_VERSION = "2.60.0"
-"""Version of Trainyard's image. From 2.53 on, the operator's probes need no program of the image."""
+"""Version of Ray in Trainyard's image. From 2.53 on, the operator's probes need no program of the image."""
 HEADS = LAUNCHERS = 1
 HEAD = Capacity(millicores=500, memory=3 * 2**30)
 """Requests of the head, which runs Ray's dashboard and the driver. Both use 2.1 GiB in the example `digits-ray`."""

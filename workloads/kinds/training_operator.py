@@ -260,7 +260,7 @@ class MXJob(Kind):
 
     def problems(self, spec: JobSpec) -> Iterator[Problem]:
         if spec.processes_per_host > 1 and not spec.tpu:
-            message = "a worker of an mx-job is one process; remove it, and raise `hosts` for more workers"
+            message = "a worker of an mx-job is one process; remove this, and raise `hosts` for more workers"
             yield Problem("job.processes_per_host.of_mx_job", ("processes_per_host",), message, spec.processes_per_host)
 
     def render(self, name: str, spec: JobSpec, placement: Placement, opts: ResourceOptions) -> Output[str]:

@@ -40,7 +40,10 @@ def _program(spec: JobSpec) -> Iterator[Problem]:
     elif spec.script and (error := path_error(spec.script)):
         yield _problem(f"job.script.{error.code}", spec, "script", str(error))
     elif spec.recipe and not KINDS[spec.kind].runs_recipes:
-        message = f"a job of kind {spec.kind} cannot run recipes, which need torch; write `script:` with your file"
+        message = (
+            f"a job of kind {spec.kind} cannot run recipes, which need torch's process group; write `script:` with "
+            "your file"
+        )
         yield _problem("job.recipe.needs_torch", spec, "recipe", message)
     if spec.args and spec.script is None:
         message = "only a script has arguments; write `flags` for a recipe"

@@ -186,7 +186,8 @@ def _schedule(spec: JobSpec) -> Iterator[Problem]:
     }
     if round(sum(shares.values()), 9) > 1:
         name, other = ("decay", "warmup") if warmup is None or decay is not None else ("warmup", "decay")
-        message = f"and {other}, {shares[other]:g}, must be at most 1 together, the whole run; lower one of the two"
+        most = f"{1 - shares[other]:g}"
+        message = f"must be at most {most}, because {other} takes {shares[other]:g} of the run; lower one of the two"
         yield _problem(f"job.{name}.above_run", spec, name, message)
 
 

@@ -215,7 +215,7 @@ def _remedy(spec: JobSpec, required: Mapping[str, str], sources: ImageSources) -
     if built := [name for name in suitable if name in sources.builds]:
         return f"write `image: {built[0]}`"
     if not sources.pulls:
-        return "no image on this platform has it; write `kind: indexed-job`, or `image: horovod` and a `script:` for it"
+        return "no image on this platform has it all; write `kind: indexed-job`, or `image: horovod` with a `script:`"
     # Horovod's image supports only CPUs.
     if suitable and spec.accelerator is None:
         return _build_and_push(suitable[0])
