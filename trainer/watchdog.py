@@ -128,10 +128,12 @@ class Watchdog:
 
     def _is_hanging(self) -> bool:
         """Return True if training hangs on this rank, or if another rank reported a hang."""
-        timeout = self._timeout if self._work[0] else max(self._timeout, SETUP_SECONDS)
-        if time.monotonic() - self._progressed > timeout:
+        if time.monotonic() - self._progressed > self._current_timeout():
             return True
         return bool(self._store and self._store.check(["hang"]))
+
+    def _current_timeout(self) -> float:
+        return self._timeout if self._work[0] else max(self._timeout, SETUP_SECONDS)
 
     def _exit_hanging(self) -> None:
         """Print every thread's stack and the rank at fault. Exit once all ranks have done so or time is up."""
@@ -143,8 +145,8 @@ class Watchdog:
                 self._store.set(f"reporting/{rank}", "1")
                 self._store.set("hang", "1")
                 blame = self._ranks_at_fault()
-        text = f"error: a rank did not answer within {self._timeout:g} s: {blame} (rank {rank}, exit code {HANG})\n"
-        sys.stderr.write(text)
+        silence = f"a rank did not answer within {self._current_timeout():g} s"
+        sys.stderr.write(f"error: {silence}: {blame} (rank {rank}, exit code {HANG})\n")
         sys.stderr.flush()
         with suppress(dist.DistError):
             if self._store:

@@ -154,7 +154,8 @@ class EventFile:
                     return
                 self.offset += end
                 opened.seek(self.offset)
-                yield parse_lines(chunk[:end])
+                if events := parse_lines(chunk[:end]):  # An empty list means that the file was replaced.
+                    yield events
 
 
 def parse_lines(text: bytes) -> list[Event]:

@@ -233,6 +233,8 @@ def test_event_file_continues_where_it_stopped(tmp_path: Path) -> None:
     with path.open("a", encoding="utf-8") as opened:
         opened.write(f"{texts[1][20:]}\n")
     assert list(file.read()) == [[EVENTS[1]]]
+    with path.open("a", encoding="utf-8") as opened:
+        opened.write("not an event\n")
     assert list(file.read()) == []
 
 
