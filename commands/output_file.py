@@ -1,4 +1,4 @@
-"""Output files of a command, each written completely or not at all."""
+"""Output files of a command, each written completely or not at all, except links and devices."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from commands.interrupts import FILE_REMEDIES, CommandError
 
 @contextmanager
 def output_file(target: Path, *, should_make_folder: bool = False) -> Iterator[Path]:
-    """Yield a path to write to. Rename it to `target` at the end; remove it after an error. Raises CommandError."""
+    """Yield a path to write to. Rename it to `target` at the end; remove it after an error. Raises CommandError.
+
+    If `target` is a link, a pipe or a device, yield `target` itself.
+    """
     try:
         if should_make_folder:
             target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,8 @@
 """`make preview`: report the effects, price, quota and broken rules of a change of a stack.
 
-The preview compares the stack with its file in a commit, which --base names. The default is the commit where this
-branch left `main` or `origin/main`. Without such a commit the stack counts as new. The deployed stack may differ from
-that commit. --engine compares with the deployed stack: it runs Pulumi's engine, which needs a cloud's credentials.
+The preview compares the stack's file with the same file in an earlier commit, which --base names. The default is the
+commit where this branch left `main`, `origin/main` or `origin/HEAD`. Without such a commit the stack counts as new. The
+deployed stack may differ from that commit. --engine compares with the deployed stack: it runs Pulumi's engine, which needs a cloud's credentials.
 Without --engine, the preview compares two recordings of the program. The clouds' official plugins then check and plan
 the same resources, without credentials, if Pulumi can install them.
 """
@@ -58,7 +58,7 @@ def main(
     as_json: bool = False,
     output: Path | None = None,
 ) -> int:
-    """Write the report. Return 1 if the change must not be merged, 2 if the settings cannot be read."""
+    """Write the report. Return 1 if the change must not be merged, 2 if settings or options are invalid or set-up fails."""
     file = PROJECT / f"Pulumi.{stack}.yaml"
     try:
         rehearsed = _verdict(rehearsal) if rehearsal else NO_REHEARSAL
@@ -118,7 +118,7 @@ def main(
 
 
 def _quota_left(config: StackConfig) -> QuotaLeft:
-    """Return the account's remaining quota. Raises CommandError without credentials, or if the cloud rejects them."""
+    """Return the account's remaining quota. Raises CommandError if it cannot be read."""
     if config.cloud.provisioned is None:
         return {}
     if problem := missing_credentials(config.cloud.scheme):
@@ -236,6 +236,6 @@ def running_jobs(stack: str) -> dict[str, list[str]]:
         cluster = StackOutputs.of(stack, found).cluster()
         return jobs_by_pool(cluster.pods_of_all_stacks(), cluster.nodes())
     except Unreachable as error:
-        why = "its cluster did not report the running jobs, so no pool is protected"
+        why = "its cluster did not report the running jobs, so the preview assumes that no job runs"
         print(f"stack {stack}: {why}: {error}", file=sys.stderr)
         return {}

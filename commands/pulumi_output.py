@@ -35,7 +35,7 @@ RESULT_WORDS = {
     "import-replacement": "replaced",
     "delete": "deleted",
 }
-"""Operation of an event -> word for its result. Other operations are not counted."""
+"""Operation of an event -> word for its result. Of other operations, only `same` and `refresh` are counted, as unchanged."""
 RUNNING_WORDS = {
     "create": "creating",
     "import": "importing",
@@ -310,7 +310,7 @@ def _urn_and_operation(event: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _changed_files(metadata: Mapping[str, Any]) -> str:
-    """Return the changed files of a job whose ConfigMap is replaced; empty for another resource."""
+    """Return a sentence with the changed files of a job whose ConfigMap is replaced; empty for another resource."""
     old, new = ((metadata.get(side) or {}).get("inputs") or {} for side in ("old", "new"))
     job = ((new.get("metadata") or {}).get("labels") or {}).get(JOB_LABEL)
     before, after = old.get("data") or {}, new.get("data") or {}

@@ -39,7 +39,7 @@ MAX_FAILED_HOSTS = 64
 TROUBLE_KINDS = frozenset({"failure", "preemption", "restart"})
 """Kinds of moments that a report lists with their reasons."""
 LIFE_EVENTS = frozenset({"start", "resume", "checkpoint", "restart", "done"})
-"""Names of events that mark the progress of a run. A report draws curves of all other events."""
+"""Names of events that mark the progress of a run. Other events, such as `train`, have points of curves."""
 
 RANK_NAME = re.compile(r"rank-(\d+)(\.jsonl)?")
 """Name of a rank's file of metrics, or of its folder in an object store."""
@@ -119,7 +119,7 @@ class JobReport:
 
     @property
     def attempts(self) -> int:
-        """Number of known attempts. The cluster may count more than the events: a restarted rank prints later."""
+        """Number of known attempts. The cluster knows of a restart before the rank prints its new `start`."""
         return max(len(self.life("start")), self.earlier_attempts + self.restarts + 1)
 
     @property
@@ -253,7 +253,7 @@ def _metrics(bucket: Bucket, folder: str) -> tuple[list[Event], dict[int, Event]
 
 
 def newest_checkpoint(bucket: Bucket, folder: str) -> str:
-    """Return the path or URL of the newest checkpoint in a folder of the bucket, or of a script's whole folder."""
+    """Return the path or URL of the newest checkpoint in a folder, or of the folder if the names do not show it."""
     if bucket.problem or not bucket.names(folder):
         return ""
     name = bucket.newest_checkpoint(folder)

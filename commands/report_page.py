@@ -19,7 +19,7 @@ CHARTS = (
     ("Bits per byte", "bits per byte", (("train", "bits_per_byte", "training"), ("test", "bits_per_byte", "test"))),
     ("Rate", "samples or tokens a second", (("train", "global_rate", "all ranks"), ("train", "rate", "rank 0"))),
     ("Waiting for data", "percent of each step", (("train", "data_wait", "rank 0"),)),
-    ("Goodput", "percent of the time that trains", (("train", "goodput", "rank 0"),)),
+    ("Goodput", "percent of the time spent training", (("train", "goodput", "rank 0"),)),
 )
 """Title, unit and curves of each chart: the event, its key and the name of the curve."""
 RECORD_ROWS = {
@@ -248,7 +248,7 @@ def _goodput(report: JobReport) -> str:
         for cause in MEANINGS
         if cause in found
     )
-    return f"<h3>Goodput: {percent:.1f} % of the time trained</h3><table>{rows}</table>"
+    return f"<h3>Goodput: {percent:.1f} % of the time was spent training</h3><table>{rows}</table>"
 
 
 def _ranks(report: JobReport) -> str:

@@ -89,7 +89,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
         "--quota", action="append", default=[], help="quota limit, such as us-central1/NVIDIA_T4_GPUS=4"
     )
     parser.add_argument("--name", default="rehearsal", help="name of the cluster on this machine")
-    parser.add_argument("--port", type=int, help="port on 127.0.0.1 (default: a free port)")
+    parser.add_argument("--port", type=int, help="port of the cluster's API on 127.0.0.1 (default: a free port)")
     return parser.parse_args(arguments)
 
 
