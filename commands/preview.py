@@ -2,7 +2,8 @@
 
 The preview compares the stack's file with the same file in an earlier commit, which --base names. The default is the
 commit where this branch left `main`, `origin/main` or `origin/HEAD`. Without such a commit the stack counts as new. The
-deployed stack may differ from that commit. --engine compares with the deployed stack: it runs Pulumi's engine, which needs a cloud's credentials.
+deployed stack may differ from that commit. --engine compares with the deployed stack: it runs Pulumi's engine, which
+needs a cloud's credentials.
 Without --engine, the preview compares two recordings of the program. The clouds' official plugins then check and plan
 the same resources, without credentials, if Pulumi can install them.
 """
@@ -58,7 +59,7 @@ def main(
     as_json: bool = False,
     output: Path | None = None,
 ) -> int:
-    """Write the report. Return 1 if the change must not be merged, 2 if settings or options are invalid or set-up fails."""
+    """Write the report. Return 1 if the change must not be merged, 2 if it cannot be checked."""
     file = PROJECT / f"Pulumi.{stack}.yaml"
     try:
         rehearsed = _verdict(rehearsal) if rehearsal else NO_REHEARSAL

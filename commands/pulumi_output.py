@@ -35,7 +35,7 @@ RESULT_WORDS = {
     "import-replacement": "replaced",
     "delete": "deleted",
 }
-"""Operation of an event -> word for its result. Of other operations, only `same` and `refresh` are counted, as unchanged."""
+"""Operation of an event -> word for its result. Of other operations, only `same` and `refresh` count, as unchanged."""
 RUNNING_WORDS = {
     "create": "creating",
     "import": "importing",

@@ -199,7 +199,7 @@ def _is_destroyed(stack: str) -> bool:
 
 
 def _raise_interrupted(words: Sequence[str], stack: str, done: Child) -> None:
-    """Raise Interrupted with the state of the stack after a signal and the command that continues."""
+    """Raise Interrupted with the stack's state and the next command, or KeyboardInterrupt if `words` change nothing."""
     if words[0] not in CHANGING_COMMANDS:
         raise KeyboardInterrupt
     up, down = make_command("up", STACK=stack), make_command("down", STACK=stack)
@@ -348,7 +348,7 @@ def kubeconfig_of(stack: str, found: Mapping[str, Any]) -> str:
 
 
 def recover(stack: str) -> None:
-    """Clear a dead run's leftovers, while holding the stack's lock. Raises StackBusy, or StateBroken without a copy."""
+    """Clear a dead run's leftovers. Needs this checkout's lock. Raises StackBusy, or StateBroken without a copy."""
     mark = run_mark(PROJECT, stack)
     if count := end_orphans(mark):
         print(f"stack {stack}: ended {count} process(es) that a dead `pulumi` had left", flush=True)
@@ -365,7 +365,7 @@ def _repair(files: StateFiles) -> None:
 
 
 def reset_state(stack: str) -> Path:
-    """Set a broken state aside, so that the stack counts as new. Return the path of the copy."""
+    """Set a broken state aside, so that the stack counts as new. Return its new path."""
     files = _state_files(stack)
     assert files is not None, "only folder backends have a state that is known to be broken"
     return files.set_aside()

@@ -193,7 +193,7 @@ class StateFiles:
 
     @classmethod
     def all_in(cls, folder: Path) -> list[StateFiles]:
-        """Return the state files of all stacks of a folder backend, by project and name."""
+        """Return the uncompressed state files of all stacks of a folder backend, by project and name."""
         found = sorted((folder / ".pulumi" / "stacks").glob(f"*/*{JSON_SUFFIX}"))
         return [cls(folder, each.parent.name, each.name.removesuffix(JSON_SUFFIX)) for each in found]
 
@@ -270,7 +270,7 @@ def end_orphans(mark: str) -> int:
 
 
 def orphans_of(mark: str) -> list[int]:
-    """Return the processes with the mark, outside the local cluster, without a living `pulumi` with it above them."""
+    """Return the processes with the mark, except living `pulumi` processes, their descendants and the local cluster."""
     marked = dict[int, tuple[str, int]]()
     for pid in (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()):
         if leftovers.environment_value(pid, RUN_VARIABLE) != mark:
@@ -346,7 +346,8 @@ def free_locks(folder: Path, project: str, stack: str, mark: str, *, is_shared: 
         if owner and owner.is_alive and owner.was_started_by(mark):
             # The owner's parent command was killed. The kernel has interrupted Pulumi, which ends soon.
             print_notice(
-                f"stack {stack}: the command that started `pulumi` (pid {owner.pid}) was killed; waiting for it to end"
+                f"stack {stack}: the command that started `pulumi` (pid {owner.pid}) was killed; "
+                "waiting for `pulumi` to end"
             )
             owner.wait()
         if owner and owner.is_alive:

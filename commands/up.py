@@ -154,7 +154,8 @@ def remove_lost_cluster(stack: str) -> bool:
     if not any(each.get("owner") == cluster.owner for each in known):
         return False
     print(
-        f"stack {stack}: the data of its cluster is gone from {cluster.folder}; removing it from the state", flush=True
+        f"stack {stack}: the data of its cluster is gone from {cluster.folder}; destroying the stack's resources",
+        flush=True,
     )
     pulumi("destroy", "--yes", "--skip-preview", "--stack", stack)
     return True

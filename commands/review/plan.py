@@ -119,7 +119,7 @@ class Step:
 
 
 def steps_of(preview: str) -> list[Step]:
-    """Return a step for each resource in `pulumi preview --json --show-sames`. Raises ValueError for an unknown one."""
+    """Return a step for each resource in `pulumi preview --json --show-sames`. Raises ValueError for unknown steps."""
     found: dict[str, Step] = {}
     for each in json.loads(preview[preview.index("{") :]).get("steps", []):
         operation, urn = each["op"], each["urn"]

@@ -57,7 +57,7 @@ class Report:
     after: StackConfig
     """Settings of the stack."""
     before: StackConfig | None
-    """Settings before the change; None for a new stack."""
+    """Settings before the change; None for a new stack, or if this program can no longer read them."""
     steps: Sequence[Step]
     is_from_engine: bool
     """True if the plan comes from Pulumi's engine, False if it compares two recordings of the program."""
@@ -322,7 +322,7 @@ def _jobs(report: Report) -> list[str]:
 
 
 def format_change(path: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """Return a changed path with its values, ``nodeCount `2` -> `4` ``, unless they are secret, long or unknown."""
+    """Return a changed path with its values, ``nodeCount `2` -> `4` ``. Omit secret, multi-line and unknown values."""
     begin, end = value_at(before, path, ABSENT), value_at(after, path, ABSENT)
     found = [f"{where} {_value(old)} -> {_value(new)}" for where, old, new in _leaves(path, begin, end)]
     more = [f"and {len(found) - MAX_VALUES} more"] if len(found) > MAX_VALUES else []

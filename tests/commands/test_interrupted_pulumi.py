@@ -104,7 +104,7 @@ def test_up_after_a_killed_command_waits_for_its_pulumi(slow: SlowStack) -> None
     process = slow.start_and_wait()
     process.kill()
     second = slow.start()
-    slow.wait_for_output(second, "was killed; waiting for it to end")
+    slow.wait_for_output(second, "was killed; waiting for `pulumi` to end")
     (slow.folder / "end").touch()
     slow.finish(second, 0)
     assert (slow.created, slow.locks) == (["first", "second"], [])
