@@ -33,7 +33,7 @@ LINK = re.compile(r"\[(?P<text>[^][]*)\]\((?!https?:|#)(?P<path>[^)#\s]+)(?P<anc
 
 
 def on_config(config: Any) -> None:
-    """Load the script from the site itself. The offline plugin loads it from the network."""
+    """Load the script from the site itself. The offline plugin alone would load it from the network."""
     config.extra["polyfills"] = [SHIM_PAGE]
 
 
