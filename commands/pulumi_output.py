@@ -166,7 +166,7 @@ class FoldedOutput:
         return self.log.read_text(encoding="utf-8", errors="replace")
 
     def end(self, status: int, *, is_partial: bool = False, is_explained: bool = False) -> None:
-        """Show the counts, and the end of the log if Pulumi failed for a reason that the caller does not explain.
+        """Show the counts, and the end of the log if neither a diagnostic nor the caller explains a failure of Pulumi.
 
         `is_partial` is True if a signal stopped Pulumi before its end. Pulumi 3.274.1 may then still return 0.
         """
