@@ -154,7 +154,7 @@ def remove_lost_cluster(stack: str) -> bool:
     if not any(each.get("owner") == cluster.owner for each in known):
         return False
     print(
-        f"stack {stack}: the data of its cluster is gone from {cluster.folder}; destroying the stack's resources",
+        f"stack {stack}: the data of its cluster is gone from {cluster.folder}; removing the cluster from the state",
         flush=True,
     )
     pulumi("destroy", "--yes", "--skip-preview", "--stack", stack)
