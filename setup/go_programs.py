@@ -17,7 +17,7 @@ from infra.local.settings import cache_folder
 
 MODULES = Path(__file__).resolve().parent / "go"
 OLDEST_GO = (1, 26, 6)
-"""Go version that the newest go.mod requires."""
+"""Highest Go version that a go.mod in setup/go requires."""
 FLAGS = ("-trimpath", "-gcflags=all=-dwarf=false -l", "-gcflags=std=-dwarf=false")
 """Compiler flags: no debug information, which the linker would drop, and no inlining outside the standard library.
 
@@ -109,7 +109,7 @@ class GoProgram:
         self._finish(draft)
 
     def install(self, files: Mapping[str, Path]) -> None:
-        """Install released programs, by name, instead of a build."""
+        """Install released programs instead of building them. `files` maps each program's name to its file."""
         draft = self._draft()
         for name, file in files.items():
             shutil.copyfile(file, draft / name)
@@ -223,7 +223,10 @@ def build_environment() -> dict[str, str]:
 
 
 def _compiler_bytes() -> int:
-    """Return the memory limit of each compiler: half of the machine's memory, divided by the number of processors."""
+    """Return the memory limit of each compiler: half of the machine's memory, divided by the number of processors.
+
+    The limit is at most MAX_COMPILER_BYTES.
+    """
     machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return min(MAX_COMPILER_BYTES, machine // 2 // (os.cpu_count() or 1))
 

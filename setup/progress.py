@@ -104,7 +104,7 @@ def _run(step: Step, board: Board) -> float:
     begun = time.monotonic()
     step.do(lambda text: board.note(step.name, text))
     if not step.is_done():
-        raise RuntimeError(f"set-up step {step.name!r} ended without its result: report this bug in setup/")
+        raise RuntimeError(f"set-up step {step.name!r} ended but is still not done; this is a bug in setup/")
     return time.monotonic() - begun
 
 

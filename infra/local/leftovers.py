@@ -1,6 +1,6 @@
 """Processes, cgroups and other leftovers of a local cluster on this machine.
 
-Standard library only: `make down` works with any Python 3.11, before set-up and after its removal.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def end_processes(folder: Path) -> None:
 def hierarchies() -> list[Path]:
     """Return the root folders of all cgroup hierarchies.
 
-    A machine with version 1 can also have a root of version 2. runc uses both.
+    A machine with cgroups v1 can also have a v2 hierarchy. runc uses both.
     """
     mounts = map(str.split, Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines())
     roots = [Path(mount_point) for _, mount_point, kind, *_ in mounts if kind in ("cgroup", "cgroup2")]

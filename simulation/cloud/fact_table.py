@@ -48,7 +48,7 @@ class FactTable:
         return {parent: tuple(paths) for parent, paths in found.items()}
 
     def source(self, line: str) -> str:
-        """Return the URL of `file:line` or `file#key` in the provider's source, or of the SDK for other text."""
+        """Return the URL of `file:line` or `file#key` in the provider's source; for other text, Pulumi's registry."""
         if "#" not in line and ":" not in line:
             return "https://www.pulumi.com/registry/packages"
         path, mark, place = line.partition("#") if "#" in line else line.partition(":")
