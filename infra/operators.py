@@ -94,7 +94,7 @@ def _container(release: Release, image: pulumi.Input[str]) -> ContainerArgs:
         image=image,
         image_pull_policy="IfNotPresent",
         args=list(release.arguments) or None,
-        # Namespace of the Secret, for operators that do not read it from the service account.
+        # Namespace for operators that do not read it from the service account.
         env=[EnvVarArgs(name="MY_POD_NAMESPACE", value_from=namespace)],
         resources=ResourceRequirementsArgs(requests=requests, limits={"memory": MEMORY_LIMIT}),
         security_context=SecurityContextArgs(

@@ -46,8 +46,8 @@ class EmbeddedFiles:
 
     def write_overlay(self, program: Path, file: Path) -> None:
         """Write the file for `go build -overlay` that adds the files to the folder `program`."""
-        _run_go(["mod", "download", self.module], f"download of {self.module}", program)
-        folder = _run_go(["list", "-m", "-f", "{{.Dir}}", self.module], f"files of {self.module}", program).strip()
+        _run_go(["mod", "download", self.module], f"downloading {self.module}", program)
+        folder = _run_go(["list", "-m", "-f", "{{.Dir}}", self.module], f"locating {self.module}", program).strip()
         found = {str(program / name): str(Path(folder, self.folder, name)) for name in self.names}
         file.write_text(json.dumps({"Replace": found}), encoding="utf-8")
 

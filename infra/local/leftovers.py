@@ -160,7 +160,7 @@ def empty_cgroups(cgroup: str) -> None:
 
 
 def find(folder: Path, cgroup: str) -> list[str]:
-    """Return all leftovers of the cluster on this machine, one line each; an empty list after a complete stop."""
+    """Return the cluster's processes, cgroups, mounts and folder, one line each; empty after a complete stop."""
     leftovers = [f"process {pid}" for pid in processes(folder)]
     leftovers += [f"cgroup {path}" for path in cgroup_folders(cgroup)]
     mounts = Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()
