@@ -77,7 +77,7 @@ class GoProgram:
         return cache_folder() / "bin" / self.module
 
     @property
-    def sources(self) -> str:
+    def sources_digest(self) -> str:
         """Digest of the build options and of all of Trainyard's sources of the binary."""
         digest = hashlib.sha256(repr((self.package, tuple(self.flags), tuple(self.names), *self.c_tags)).encode())
         if self.embedded:
@@ -89,7 +89,7 @@ class GoProgram:
     def is_built(self) -> bool:
         """Return True if the binary in the cache was built from the current sources."""
         try:
-            return (self.folder / "sources").read_text(encoding="ascii") == self.sources
+            return (self.folder / "sources").read_text(encoding="ascii") == self.sources_digest
         except FileNotFoundError:
             return False
 
@@ -125,7 +125,7 @@ class GoProgram:
         return draft
 
     def _finish(self, draft: Path) -> None:
-        (draft / "sources").write_text(self.sources, encoding="ascii")
+        (draft / "sources").write_text(self.sources_digest, encoding="ascii")
         if self.folder.exists():
             shutil.rmtree(self.folder)
         draft.rename(self.folder)

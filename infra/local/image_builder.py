@@ -72,7 +72,7 @@ class EngineBuilder:
         return _references([*self.command, *self.list_references])
 
     def remove(self, references: Sequence[str]) -> None:
-        """Remove images, and the layers and cached steps that no other image has."""
+        """Remove images, and the layers that no other image has."""
         _run([*self.command, *self.remove_images, *references])
 
     def write_archive(self, reference: str, target: IO[bytes]) -> None:

@@ -326,8 +326,9 @@ def _wait(settings: ClusterSettings, progress: Progress, check: Callable[[], Non
             problem = "its processes ended"
             break
         time.sleep(0.2)
+    seconds = time.monotonic() - started
     raise RuntimeError(
-        f"cluster {settings.name} of stack {settings.stack} did not start in {START_SECONDS:.0f} s: {problem}; "
+        f"cluster {settings.name} of stack {settings.stack} did not start in {seconds:.0f} s: {problem}; "
         f"its logs are in {settings.folder} (cluster.log, logs/, node-*/logs/)"
     )
 
