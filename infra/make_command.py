@@ -23,8 +23,8 @@ OPTION_TARGETS = ("up", "exec")
 def make_command(target: str, **variables: str) -> str:
     """Return the command for a target, in backquotes, such as `make down STACK=other`.
 
-    The stack is $STACK, which every command sets. `variables` are make variables. The command omits empty variables and
-    the default stack.
+    The stack defaults to $STACK, which every command sets. `variables` are make variables. The command omits empty
+    variables and the default stack.
     """
     values = {"STACK": os.environ.get("STACK", ""), **variables}
     if values["STACK"] == DEFAULT_STACK:

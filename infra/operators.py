@@ -94,7 +94,7 @@ def _container(release: Release, image: pulumi.Input[str]) -> ContainerArgs:
         image=image,
         image_pull_policy="IfNotPresent",
         args=list(release.arguments) or None,
-        # Namespace of the Secret, for operators that do not read it from the service account.
+        # Namespace for operators that do not read it from the service account.
         env=[EnvVarArgs(name="MY_POD_NAMESPACE", value_from=namespace)],
         resources=ResourceRequirementsArgs(requests=requests, limits={"memory": MEMORY_LIMIT}),
         security_context=SecurityContextArgs(
@@ -116,7 +116,7 @@ def _health(release: Release, path: str) -> HTTPGetActionArgs:
 def _startup_probe(release: Release) -> ProbeArgs:
     """Return a probe of the webhook that the operator registers last. Without webhooks, probe its readiness.
 
-    The webhook answers a request without a review with status 200 and an error in the body.
+    The webhook answers a request without an AdmissionReview with status 200 and an error in the body.
     """
     request = _health(release, release.ready_path)
     if release.webhooks is not None:
@@ -188,7 +188,7 @@ class Operator(pulumi.ComponentResource):
         if release.webhooks is not None:
             dependencies += self._secret_permissions(release.webhooks.secret)
             if release.webhooks.configurations:
-                dependencies += self._webhook_ingress(release.webhooks)
+                dependencies += self._secret_and_service(release.webhooks)
         deployment = self._deployment(image, [*dependencies, *after])
         configurations = [] if release.webhooks is None else self._webhook_configurations(release.webhooks, objects)
         ids = [deployment.id, *(configuration.id for configuration in configurations)]
@@ -248,7 +248,7 @@ class Operator(pulumi.ComponentResource):
     def _secret_permissions(self, secret: str) -> Sequence[pulumi.Resource]:
         """Grant access to the certificate's Secret.
 
-        RBAC cannot restrict a list by name, so the operator can list all Secrets of its namespace.
+        RBAC cannot restrict an unfiltered list by name, so the operator can list all Secrets of its namespace.
         """
         name = self._release.name
         rules = [
@@ -272,7 +272,7 @@ class Operator(pulumi.ComponentResource):
         data = {path.rpartition("/")[2]: content for path, content in files}
         return [ConfigMap(f"{self._name}-files", metadata=self._metadata(), data=data, opts=self._child)]
 
-    def _webhook_ingress(self, webhooks: Webhooks) -> Sequence[pulumi.Resource]:
+    def _secret_and_service(self, webhooks: Webhooks) -> Sequence[pulumi.Resource]:
         """Create the Secret for the operator's certificate and the Service of its webhooks."""
         secret = Secret(f"{self._name}-certificate", metadata=self._metadata(webhooks.secret), opts=self._child)
         service = Service(

@@ -82,7 +82,7 @@ class Platform:
 
 
 def kubeconfig_path(context: str) -> str:
-    """Return the path of a cloud cluster's kubeconfig, relative to the checkout. `make up` writes the file."""
+    """Return the path of a cloud cluster's kubeconfig, relative to the project folder. `make up` writes the file."""
     return f".trainyard/{context}.kubeconfig"
 
 

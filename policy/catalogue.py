@@ -43,7 +43,7 @@ def _node_account(inputs: Inputs) -> InvalidInput | None:
 
 
 def _accelerators_end(inputs: Inputs) -> InvalidInput | None:
-    """Reject idle nodes that stay in a pool with accelerators: attached GPUs, GPU machine types or TPUs."""
+    """Reject a pool that keeps idle nodes with accelerators: attached GPUs, GPU machine types or TPUs."""
     machine = str(value_at(inputs, "nodeConfig.machineType"))
     if not value_at(inputs, "nodeConfig.guestAccelerators") and not machine.startswith(ACCELERATOR_PREFIXES):
         return None

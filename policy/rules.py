@@ -46,7 +46,7 @@ class Rule:
     """Suffixes of the resource types that the rule applies to."""
     check: Check
     why: str
-    """Reason for the rule, as one sentence."""
+    """Reason for the rule, in a sentence or two."""
     link: str
     level: Level = "mandatory"
     """Default level. A mandatory finding fails the preview."""

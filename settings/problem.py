@@ -64,14 +64,14 @@ def looks_random(text: str) -> bool:
 
 
 def secrets_in_variables(variables: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    """Yield the name of each variable with a secret in plain text, and the secret's noun."""
+    """Yield the name of each variable with a secret in plain text, and a noun such as "a GitHub token"."""
     for name, value in variables.items():
         if isinstance(value, str) and (noun := token_kind(value) or _named_secret(name, value)):
             yield name, noun
 
 
 def secrets_in_arguments(arguments: Iterable[str]) -> Iterator[tuple[int, str]]:
-    """Yield the index of each argument with a secret in plain text, and the secret's noun."""
+    """Yield the index of each argument with a secret in plain text, and a noun such as "a GitHub token"."""
     option = ""
     for index, argument in enumerate(arguments):
         name = "" if argument.startswith("--") else option

@@ -314,7 +314,8 @@ def _legal_values(expected: str, value: object) -> str:
 def _nearest_number(location: _Location, value: object) -> str:
     """Return the key with the valid number nearest to the value.
 
-    Return an example if there is no such number. Return "" for a value above the maximum.
+    Return an example for a value that is not a number or is at most an exclusive minimum. The same applies to a value
+    below the minimum of a field without a maximum. Return "" for a value above the maximum.
     """
     exclusive_min, minimum, maximum = _bounds(location.field)
     key = str(location.path[-1])

@@ -112,7 +112,7 @@ def _cidr(value: str) -> str:
 
 
 def _client_range(value: str) -> str:
-    """Return a valid range. For a single address, suggest both its network and its /32 range."""
+    """Return a valid range. For an invalid range that begins with an address, also suggest the address's /32 range."""
     try:
         return _cidr(value)
     except ValueError as error:

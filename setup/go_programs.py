@@ -17,7 +17,7 @@ from infra.local.settings import cache_folder
 
 MODULES = Path(__file__).resolve().parent / "go"
 OLDEST_GO = (1, 26, 6)
-"""Go version that the newest go.mod requires."""
+"""Highest Go version that a go.mod in setup/go requires."""
 FLAGS = ("-trimpath", "-gcflags=all=-dwarf=false -l", "-gcflags=std=-dwarf=false")
 """Compiler flags: no debug information, which the linker would drop, and no inlining outside the standard library.
 
@@ -46,8 +46,8 @@ class EmbeddedFiles:
 
     def write_overlay(self, program: Path, file: Path) -> None:
         """Write the file for `go build -overlay` that adds the files to the folder `program`."""
-        _run_go(["mod", "download", self.module], f"download of {self.module}", program)
-        folder = _run_go(["list", "-m", "-f", "{{.Dir}}", self.module], f"files of {self.module}", program).strip()
+        _run_go(["mod", "download", self.module], f"downloading {self.module}", program)
+        folder = _run_go(["list", "-m", "-f", "{{.Dir}}", self.module], f"locating {self.module}", program).strip()
         found = {str(program / name): str(Path(folder, self.folder, name)) for name in self.names}
         file.write_text(json.dumps({"Replace": found}), encoding="utf-8")
 
@@ -77,7 +77,7 @@ class GoProgram:
         return cache_folder() / "bin" / self.module
 
     @property
-    def sources(self) -> str:
+    def sources_digest(self) -> str:
         """Digest of the build options and of all of Trainyard's sources of the binary."""
         digest = hashlib.sha256(repr((self.package, tuple(self.flags), tuple(self.names), *self.c_tags)).encode())
         if self.embedded:
@@ -89,7 +89,7 @@ class GoProgram:
     def is_built(self) -> bool:
         """Return True if the binary in the cache was built from the current sources."""
         try:
-            return (self.folder / "sources").read_text(encoding="ascii") == self.sources
+            return (self.folder / "sources").read_text(encoding="ascii") == self.sources_digest
         except FileNotFoundError:
             return False
 
@@ -109,7 +109,7 @@ class GoProgram:
         self._finish(draft)
 
     def install(self, files: Mapping[str, Path]) -> None:
-        """Install released programs, by name, instead of a build."""
+        """Install released programs instead of building them. `files` maps each program's name to its file."""
         draft = self._draft()
         for name, file in files.items():
             shutil.copyfile(file, draft / name)
@@ -125,7 +125,7 @@ class GoProgram:
         return draft
 
     def _finish(self, draft: Path) -> None:
-        (draft / "sources").write_text(self.sources, encoding="ascii")
+        (draft / "sources").write_text(self.sources_digest, encoding="ascii")
         if self.folder.exists():
             shutil.rmtree(self.folder)
         draft.rename(self.folder)
@@ -223,7 +223,10 @@ def build_environment() -> dict[str, str]:
 
 
 def _compiler_bytes() -> int:
-    """Return the memory limit of each compiler: half of the machine's memory, divided by the number of processors."""
+    """Return the memory limit of each compiler: half of the machine's memory, divided by the number of processors.
+
+    The limit is at most MAX_COMPILER_BYTES.
+    """
     machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return min(MAX_COMPILER_BYTES, machine // 2 // (os.cpu_count() or 1))
 

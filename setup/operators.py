@@ -166,7 +166,9 @@ def _resources(document: Document) -> set[str]:
 def _limited_to_label(webhook: Document, label: str | None) -> Document:
     """Return a webhook for other projects' resources, limited to objects with the label."""
     if label is None:
-        raise ValueError(f"webhook {webhook['name']} would receive all objects of these kinds in the cluster")
+        raise ValueError(
+            f"webhook {webhook['name']} would receive all objects of its kinds; set `label` of the operator's webhooks"
+        )
     return {**webhook, "objectSelector": {"matchExpressions": [{"key": label, "operator": "Exists"}]}}
 
 

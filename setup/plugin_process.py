@@ -39,7 +39,7 @@ def serve(register: Callable[[grpc.Server], None]) -> None:
 
     The engine reads the port from stdout and ends this process with an interrupt.
     """
-    # A program's Python that runs this file by path may lack these modules.
+    # Import here: if a program's own Python runs this file by path, it may lack these modules.
     from concurrent.futures import ThreadPoolExecutor
 
     import grpc

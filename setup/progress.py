@@ -104,7 +104,7 @@ def _run(step: Step, board: Board) -> float:
     begun = time.monotonic()
     step.do(lambda text: board.note(step.name, text))
     if not step.is_done():
-        raise RuntimeError(f"set-up step {step.name!r} ended without its result: report this bug in setup/")
+        raise RuntimeError(f"set-up step {step.name!r} ended but is still not done; this is a bug in setup/")
     return time.monotonic() - begun
 
 
@@ -189,17 +189,17 @@ class Board:
         """True if the output is a terminal and there are steps to run."""
 
     def start(self, name: str, title: str) -> None:
-        """Print the title of a step that starts."""
+        """Note the start of a step. Without a bar, print the step's title."""
         if not self.has_bar:
             self.print_line(title)
         self._step_started[name] = time.monotonic()
 
     def end(self, name: str) -> None:
-        """Stop showing a step's time."""
+        """Remove a step from the running steps."""
         del self._step_started[name]
 
     def done(self, name: str, text: str) -> None:
-        """Print the line of a step that is done."""
+        """Count a step as done. Without a bar, print a line."""
         self._done.add(name)
         if not self.has_bar:
             self.print_line(text)

@@ -27,8 +27,8 @@ BUILT_CLI = GoProgram(
     flags=[f"-X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version=v{BUILT_VERSION}"],
     binary="pulumi",
 )
-CHECKOUT_FOLDER = (".trainyard", "cli")
-"""Folder of a checkout with the built CLI and its stand-ins, see `bundle_cli`."""
+BUILT_CLI_FOLDER = (".trainyard", "cli")
+"""Subfolder of a checkout with the built CLI and its stand-ins, see `bundle_cli`."""
 STAND_INS = Path(__file__).resolve().parent / "stand_ins" / "bin"
 KUBERNETES_PLUGIN_VERSION = "4.25.0"
 """Version of the Python package. Pulumi requires the plugin of exactly this version."""
@@ -47,7 +47,7 @@ KUBERNETES_PLUGIN = GoProgram(
     ),
 )
 BUILT_PLUGIN_HOME = (".trainyard", "pulumi-home")
-"""Folder of a checkout with a Pulumi home for the built plugin."""
+"""Subfolder of a checkout with a Pulumi home for the built plugin."""
 PLUGIN_DOWNLOAD_SECONDS = 300
 
 
@@ -64,10 +64,10 @@ def cli_folders() -> list[Path]:
 
 
 def bundle_cli(folder: Path) -> Path:
-    """Create the equivalent of a release's folder: the built CLI and, next to it, stand-ins for a release's hosts.
+    """Create the equivalent of a release's folder: the built CLI and, next to it, stand-ins for missing programs.
 
-    Pulumi warns about hosts on PATH. The folder belongs to one checkout, as the stand-ins do. The CLI is a hard link
-    if the file system allows, else a copy.
+    On PATH, Pulumi would warn about the stand-ins. The folder belongs to one checkout, as the stand-ins do. The CLI is
+    a hard link if the file system allows, else a copy.
     """
     folder.mkdir(parents=True, exist_ok=True)
     built, cli = BUILT_CLI.folder / BUILT_CLI.binary, folder / BUILT_CLI.binary
@@ -94,7 +94,7 @@ def path_folders(checkout: Path) -> tuple[list[Path], list[Path]]:
     """Return the folders to add before and after PATH for the stacks of `checkout`."""
     before = cli_folders()
     if before == [BUILT_CLI.folder]:
-        return [bundle_cli(checkout.joinpath(*CHECKOUT_FOLDER))], []
+        return [bundle_cli(checkout.joinpath(*BUILT_CLI_FOLDER))], []
     return before, [STAND_INS / name for name in missing_hosts()]
 
 
@@ -114,7 +114,7 @@ def _has_own_cli() -> bool:
     if own is None:
         return False
     folder = Path(own).parent
-    return folder not in (release_folder(), BUILT_CLI.folder) and folder.parts[-2:] != CHECKOUT_FOLDER
+    return folder not in (release_folder(), BUILT_CLI.folder) and folder.parts[-2:] != BUILT_CLI_FOLDER
 
 
 def get_pulumi(downloads: Downloads, progress: Callable[[str], None]) -> None:
@@ -154,7 +154,7 @@ def fetch_release(downloads: Downloads) -> None:
 
 
 def missing_hosts() -> list[str]:
-    """Return the stand-ins for hosts that are neither on PATH, nor next to the CLI, nor installed by Pulumi."""
+    """Return the stand-ins whose programs are neither on PATH, nor next to the CLI, nor installed by Pulumi."""
     wanted = {
         "language": ("pulumi-language-python", "language-python-v*"),
         "dynamic": ("pulumi-resource-pulumi-python", "resource-pulumi-python-v*"),

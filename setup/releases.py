@@ -144,7 +144,7 @@ class Release:
     listed_as: str
     """Name of the file in that text."""
     members: Mapping[str, str]
-    """Path of each program in the archive. Unused if the file is the program itself."""
+    """Program -> its path in the archive. If the file is the program itself, the path is unused."""
 
     def fetch(self, downloads: Downloads, folder: Path) -> dict[str, Path]:
         """Download the file into `folder` and return its programs. Raises DownloadError."""

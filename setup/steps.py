@@ -72,7 +72,7 @@ RUNC = go_programs.GoProgram(
     c_tags=["seccomp", "urfave_cli_no_docs"],
 )
 RUNTIME = [CONTAINERD, CONTAINERD_SHIM, RUNC]
-"""Container runtime programs. Their projects no longer fix the versions that Debian 12 has."""
+"""Container runtime programs. Their projects no longer release fixes for the versions in Debian 12."""
 KWOK_VERSION = "0.8.0"
 KWOK = go_programs.GoProgram(
     module="kwok",

@@ -72,7 +72,7 @@ class EngineBuilder:
         return _references([*self.command, *self.list_references])
 
     def remove(self, references: Sequence[str]) -> None:
-        """Remove images, and the layers and cached steps that no other image has."""
+        """Remove images, and the layers that no other image has."""
         _run([*self.command, *self.remove_images, *references])
 
     def write_archive(self, reference: str, target: IO[bytes]) -> None:
@@ -87,7 +87,7 @@ class EngineBuilder:
         return set()
 
     def write_complete_archive(self, reference: str, target: IO[bytes]) -> None:
-        """Write the image as an archive with every layer, for a node that is older than the image."""
+        """Write the image as an archive with every layer, for a node that lacks some of the omitted layers."""
         self.write_archive(reference, target)
 
     def forget_large_layers(self, _reference: str) -> list[str]:
@@ -126,7 +126,7 @@ class BuildahBuilder(EngineBuilder):
         super().build(build, "--isolation", "chroot", "--layers", *mounts, *options)
 
     def write_archive(self, reference: str, target: IO[bytes]) -> None:
-        """Write the image as an archive, without the layers that every node already has."""
+        """Write the image as an archive, without the large layers that new nodes start with."""
         self._ensure_layout(reference)
         write_archive(self.layout, reference, target)
 
@@ -170,7 +170,7 @@ def _run(command: list[str]) -> None:
     """Run a command. Raises RuntimeError with the end of its output if it fails."""
     result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if result.returncode != 0:
-        program = next(word for word in command if word not in PRIVATE_MOUNTS)
+        program = "buildah" if "buildah" in command else command[0]
         raise RuntimeError(f"{program} failed with {result.returncode}:\n{result.stdout[-3000:]}")
 
 
@@ -222,7 +222,7 @@ def has_image(layout: Path, reference: str) -> bool:
 
 
 def unpacked_layers(layout: Path) -> list[str]:
-    """Return the digests of the layers that every node has unpacked."""
+    """Return the digests of the large layers that the image store has unpacked. New nodes start with these layers."""
     try:
         return list(json.loads((layout / "unpacked.json").read_text(encoding="utf-8")))
     except FileNotFoundError:
@@ -230,7 +230,7 @@ def unpacked_layers(layout: Path) -> list[str]:
 
 
 def empty_large_layers(layout: Path, reference: str) -> list[str]:
-    """Remove the image's large layers, which all nodes must have unpacked. Return the newly removed digests.
+    """Remove the image's large layers, which the image store must have unpacked. Return the newly removed digests.
 
     An empty sparse file replaces each layer. The file's name is the digest of the layer's uncompressed content. The
     tool that writes the layout (containers/image, `TryReusingBlob`) first looks for that name. If the file exists, the
@@ -266,7 +266,7 @@ def omitted_chains(layout: Path, reference: str) -> set[str]:
 
 
 def write_archive(layout: Path, reference: str, target: IO[bytes]) -> None:
-    """Write the image as an OCI archive without the layers that every node has unpacked."""
+    """Write the image as an OCI archive without the large layers that the image store has unpacked."""
     descriptor, manifest = manifest_of(layout, reference)
     digests = [descriptor["digest"], manifest["config"]["digest"], *(layer["digest"] for layer in manifest["layers"])]
     entry = {**descriptor, "annotations": {"io.containerd.image.name": reference}}

@@ -1,6 +1,6 @@
 """Processes, cgroups and other leftovers of a local cluster on this machine.
 
-Standard library only: `make down` works with any Python 3.11, before set-up and after its removal.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def end_processes(folder: Path) -> None:
 def hierarchies() -> list[Path]:
     """Return the root folders of all cgroup hierarchies.
 
-    A machine with version 1 can also have a root of version 2. runc uses both.
+    A machine with cgroups v1 can also have a v2 hierarchy. runc uses both.
     """
     mounts = map(str.split, Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines())
     roots = [Path(mount_point) for _, mount_point, kind, *_ in mounts if kind in ("cgroup", "cgroup2")]
@@ -160,7 +160,7 @@ def empty_cgroups(cgroup: str) -> None:
 
 
 def find(folder: Path, cgroup: str) -> list[str]:
-    """Return all leftovers of the cluster on this machine, one line each; an empty list after a complete stop."""
+    """Return the cluster's processes, cgroups, mounts and folder, one line each; empty after a complete stop."""
     leftovers = [f"process {pid}" for pid in processes(folder)]
     leftovers += [f"cgroup {path}" for path in cgroup_folders(cgroup)]
     mounts = Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()

@@ -160,7 +160,10 @@ def start(
 
 
 def stop(settings: ClusterSettings) -> bool:
-    """Stop the cluster and remove all its leftovers from this machine. Return False if it had no leftovers."""
+    """Stop the cluster and remove all its leftovers from this machine.
+
+    Return False if there were none, or only the lock file.
+    """
     if not find_leftovers(settings):
         return False
     with locked(settings):
@@ -182,7 +185,7 @@ def find_leftovers(settings: ClusterSettings) -> list[str]:
 def _remove_data(settings: ClusterSettings) -> None:
     """Remove the folder, its id first and its settings last.
 
-    After an interrupted removal, the next start ignores the rest of the data, and `down --orphan` finds the cluster.
+    After an interrupted removal, the next start removes the rest of the data, and `down --orphan` finds the cluster.
     """
     (settings.folder / ID_FILE).unlink(missing_ok=True)
     if not settings.folder.exists():
@@ -280,7 +283,7 @@ def listen(port: int) -> socket.socket:
 
 
 def _down_command(other: ClusterSettings) -> str:
-    """Return the command that removes a cluster, in its folder. Only a checkout has a Makefile."""
+    """Return the command that removes a cluster, to run in `other.owner`. Only a checkout has a Makefile."""
     has_makefile = (Path(other.owner) / "Makefile").exists()
     return f"`make down STACK={other.stack}`" if has_makefile else f"`trainyard down --stack {other.stack}`"
 
@@ -323,8 +326,9 @@ def _wait(settings: ClusterSettings, progress: Progress, check: Callable[[], Non
             problem = "its processes ended"
             break
         time.sleep(0.2)
+    seconds = time.monotonic() - started
     raise RuntimeError(
-        f"cluster {settings.name} of stack {settings.stack} did not start in {START_SECONDS:.0f} s: {problem}; "
+        f"cluster {settings.name} of stack {settings.stack} did not start in {seconds:.0f} s: {problem}; "
         f"its logs are in {settings.folder} (cluster.log, logs/, node-*/logs/)"
     )
 

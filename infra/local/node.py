@@ -124,7 +124,7 @@ def join_cluster(index: int, nodes: int) -> None:
     deadline = time.monotonic() + NODE_WAIT_SECONDS
     while not Path("/proc/self/net/dev").read_text(encoding="ascii").count("eth0:"):
         if time.monotonic() > deadline:
-            raise RuntimeError(f"node {index}: no interface after {NODE_WAIT_SECONDS:.0f} s")
+            raise RuntimeError(f"node {index} has no interface eth0 after {NODE_WAIT_SECONDS:.0f} s")
         time.sleep(0.02)
     ip("link", "set", "lo", "up")
     ip("addr", "replace", f"{node_address(index)}/{NODE_NETWORK.prefixlen}", "dev", "eth0")

@@ -101,7 +101,7 @@ class LocalClusterProvider(dynamic.ResourceProvider):
         return dynamic.ReadResult(id_, outputs(props, settings))
 
     def delete(self, _id: str, props: Properties) -> None:
-        """Stop the cluster and remove its data. Keep a cluster of another checkout that still exists."""
+        """Stop the cluster and remove its data. Keep the cluster if another project folder owns it and still exists."""
         if props["owner"] == str(project_folder()) or not Path(props["owner"]).is_dir():
             lifecycle.stop(settings_of(props))
 

@@ -33,7 +33,7 @@ RUNTIME_PROGRAMS = {
 CONTAINERD_CONFIG_VERSION = 4
 """Version of containerd's configuration: https://github.com/containerd/containerd/blob/v2.4.2/version/version.go"""
 CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
-"""Default socket of containerd, in the mount namespace of a node or an import."""
+"""Default socket of containerd, in the mount namespace of a node or of the process that imports images."""
 
 NODE_NETWORK = ipaddress.IPv4Network("10.64.0.0/24")
 """Addresses of the control plane (.1) and the nodes (.11, .12, ...), inside the cluster's network namespace."""
@@ -54,7 +54,7 @@ SETTINGS_FILE = "settings.json"
 ID_FILE = "uid"
 """File with the id of the cluster's data. A removal deletes it first."""
 MAX_NAME_LENGTH = 32
-"""Maximum length of a cluster's name. The longer names of nodes and pods begin with it."""
+"""Maximum length of a cluster's name. The names of nodes are longer and begin with it."""
 TAKE_OVER_VARIABLE = "TRAINYARD_TAKE_OVER"
 """Environment variable that all commands set to "true". It makes only the local cluster's Kubernetes provider take over
 fields from other field managers.
@@ -90,16 +90,16 @@ def clusters_folder() -> Path:
 class ClusterSettings:
     """Inputs of a local cluster.
 
-    A cluster belongs to one stack of one checkout, and a stack has at most one cluster. Name, nodes and port can
+    A cluster belongs to one stack of one project folder, and a stack has at most one cluster. Name, nodes and port can
     change.
     """
 
     owner: str = ""
-    """Folder of the checkout that owns the cluster."""
+    """Project folder of the stack that owns the cluster, by default the checkout."""
     stack: str = "local"
     """Name of the stack that owns the cluster."""
     name: str = "local"
-    """Prefix of the nodes' names, and name of the cluster in kubeconfigs."""
+    """Prefix of the nodes' names. In kubeconfigs, the cluster is called `trainyard-<name>`."""
     nodes: int = 2
     """Number of nodes. Each is a network namespace with its own kubelet and containerd."""
     port: int = 0

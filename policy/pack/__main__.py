@@ -8,21 +8,21 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-PROJECT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(PROJECT))
+CHECKOUT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(CHECKOUT))
 
-from pulumi_policy import (  # noqa: E402  (the engine runs this file by itself, so the project must be on the path first)
+from pulumi_policy import (  # noqa: E402  (the engine runs this file itself, so the checkout must be on the path first)
     EnforcementLevel,
     PolicyPack,
     ReportViolation,
     ResourceValidationArgs,
     ResourceValidationPolicy,
 )
-from pulumi_policy.proxy import UnknownValueError  # noqa: E402  (after the project is on the path)
+from pulumi_policy.proxy import UnknownValueError  # noqa: E402  (after the checkout is on the path)
 
-from policy.catalogue import RULES  # noqa: E402  (after the project is on the path)
-from policy.rules import Rule, Settings  # noqa: E402  (after the project is on the path)
-from stack.config import load_file  # noqa: E402  (after the project is on the path)
+from policy.catalogue import RULES  # noqa: E402  (after the checkout is on the path)
+from policy.rules import Rule, Settings  # noqa: E402  (after the checkout is on the path)
+from stack.config import load_file  # noqa: E402  (after the checkout is on the path)
 
 LEVELS = {
     "mandatory": EnforcementLevel.MANDATORY,
@@ -64,7 +64,7 @@ def validation(rule: Rule, settings: Settings) -> Callable[[ResourceValidationAr
 
 
 stack = os.environ.get("STACK")
-settings = load_file(PROJECT / f"Pulumi.{stack}.yaml").policy.settings() if stack else Settings()
+settings = load_file(CHECKOUT / f"Pulumi.{stack}.yaml").policy.settings() if stack else Settings()
 PolicyPack(
     name="trainyard",
     enforcement_level=EnforcementLevel.MANDATORY,

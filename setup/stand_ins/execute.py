@@ -27,7 +27,7 @@ ERROR_WAS_PRINTED = 32
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """Parse the command line of the language host."""
+    """Parse the command line that the language host passes."""
     parser = argparse.ArgumentParser()
     for name in ("monitor", "engine", "project", "root_directory", "stack", "pwd", "organization"):
         parser.add_argument(f"--{name}", default="")

@@ -231,7 +231,7 @@ def _output(child: subprocess.Popen[bytes]) -> Iterator[tuple[str, bytes]]:
 
 
 class InterpreterMissing(Exception):
-    """Error for a program without a Python interpreter. The message contains the remedy."""
+    """Error for a program without a Python interpreter that the stand-in can use. The message contains the remedy."""
 
 
 def program_python(info: language_pb2.ProgramInfo) -> Path:

@@ -174,7 +174,7 @@ def _same(first: Any, second: Any) -> bool:
 
 
 _InputChange = tuple[str, bool]
-"""Path in the table of an input that differs, without indices, and True if the change replaces the resource."""
+"""Path of an input that differs, without indices, and True if the change replaces the resource."""
 
 
 class _Diff:

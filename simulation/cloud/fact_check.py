@@ -124,7 +124,9 @@ def _broken(fact: Fact, value: Any) -> Iterator[str]:
         if not same:
             yield f"{value!r} must be one of {', '.join(str(each) or repr('') for each in words)}"
     if isinstance(value, int | float) and not fact.get("min", value) <= value <= fact.get("max", value):
-        bounds = f"at least {fact['min']}" if "max" not in fact else f"{fact.get('min', 'at most')} to {fact['max']}"
+        bounds = f"at least {fact['min']}" if "max" not in fact else f"at most {fact['max']}"
+        if "min" in fact and "max" in fact:
+            bounds = f"{fact['min']} to {fact['max']}"
         yield f"{value} must be {bounds}"
     if (length := fact.get("length")) and not length[0] <= len(value) <= length[1]:
         yield f"{value!r} must have {length[0]} to {length[1]} characters"

@@ -12,7 +12,7 @@ from typing import Any
 from simulation.cloud.values import Unknown
 
 FOLDER = Path(__file__).parent / "facts"
-"""Folder of the tables, one JSON file for each type. `python -m simulation.facts` writes them."""
+"""Folder of the tables, one JSON file for each type. `python -m simulation.facts CHECKOUT --write` writes them."""
 
 
 def file_name(token: str) -> str:
@@ -48,7 +48,7 @@ class FactTable:
         return {parent: tuple(paths) for parent, paths in found.items()}
 
     def source(self, line: str) -> str:
-        """Return the URL of `file:line` or `file#key` in the provider's source, or of the SDK for other text."""
+        """Return the URL of `file:line` or `file#key` in the provider's source; for other text, Pulumi's registry."""
         if "#" not in line and ":" not in line:
             return "https://www.pulumi.com/registry/packages"
         path, mark, place = line.partition("#") if "#" in line else line.partition(":")

@@ -71,7 +71,7 @@ def gke_labels(pool: Properties) -> dict[str, str]:
 def gke_taints(pool: Properties, *, only_accelerators: bool) -> list[dict[str, str]]:
     """Return the taints of the pool's settings, and GKE's taints for accelerators.
 
-    GKE adds no GPU taint if all pools have GPUs:
+    GKE adds no GPU taint if all pools have GPUs (`only_accelerators`):
     https://github.com/GoogleCloudPlatform/container-engine-accelerators/issues/703
 
     https://cloud.google.com/kubernetes-engine/docs/how-to/gpus

@@ -147,7 +147,8 @@ https://kwok.sigs.k8s.io/docs/user/stages-configuration/
 
 
 def kwok(settings: ClusterSettings) -> Program:
-    """Return kwok. It simulates all scheduled pods except the operators'. No process serves these pods' Services.
+    """Return kwok. It simulates all scheduled pods except the operators'. Simulated pods do not answer
+    requests to their Services.
 
     Node leases are off. The lease of a killed kwok would block its successor until the lease expires. Kwok would also
     permanently ignore the pods that a node gets before kwok sees its own lease.

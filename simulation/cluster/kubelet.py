@@ -78,7 +78,7 @@ class Kubelet:
 
 
 class RealPod:
-    """A pod with one container."""
+    """Pod of an operator. Its only container runs the operator's real program."""
 
     def __init__(self, settings: ClusterSettings, description: dict[str, Any]) -> None:
         self._api = cluster_client(settings)

@@ -18,7 +18,7 @@ _NAMES = "names"
 """Package of the AWS provider with constants for the names of inputs."""
 _SCHEMAS = re.compile(r"\*schema\.(Schema|Resource)\b|^schema\.\w*Attribute$")
 _MERGE_FUNCTIONS = ("MergeSchemas", "ResourceIamMember")
-"""Functions that return the union of the maps among their arguments."""
+"""Functions that merge the maps among their arguments. ResourceIamMember returns a resource with the merged schemas."""
 _LITERALS: Mapping[str, Callable[[str], Any]] = {
     "interpreted_string_literal": ast.literal_eval,
     "raw_string_literal": lambda text: text[1:-1],
@@ -156,7 +156,7 @@ def _top_level(root: Node, name: str) -> Node | None:
 
 
 def _members(node: Node, *types: str) -> list[Node]:
-    """Return the children of a node, and the elements of lists among them, of these types or by default of any."""
+    """Return the children of a node, with lists replaced by their elements. Omit other types than `types` if given."""
     found = []
     for each in node.named_children:
         found += each.named_children if each.type.endswith("_list") else [each]
@@ -320,7 +320,7 @@ class _Scope:
         return _OnceValue(function, _Scope(self.source, file, self.folder, names))
 
     def _schema_from_call(self, text: str, values: tuple[Any, ...]) -> Any:
-        """Return the result of a provider's function that builds schemas; None for other functions."""
+        """Return the result of a provider's function that builds schemas or lists strings; None for other functions."""
         package, dot, name = text.partition(".")
         folder = self._imported(package) if dot else self.folder
         if folder is None:

@@ -127,7 +127,7 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def build(programs: list[GoProgram]) -> None:
         for each in programs:
             program(each.folder, each.binary)
-            (each.folder / "sources").write_text(each.sources, encoding="ascii")
+            (each.folder / "sources").write_text(each.sources_digest, encoding="ascii")
 
     monkeypatch.setattr(pulumi_cli, "build_all", build)
     with socket.create_server(("127.0.0.1", 0)) as closed:
