@@ -294,7 +294,7 @@ def parse_settings(kind: Any, program: str, arguments: Sequence[str]) -> Any:
 
 
 def step_range(steps: str) -> tuple[int, int] | None:
-    """Return the first and last step of `A-B`, or None if empty. Raises ConfigurationError if they are out of order."""
+    """Return the first and last step of `A-B`, or None if empty. Raises ConfigurationError if A or B is invalid."""
     if not steps:
         return None
     first, last = map(int, steps.split("-"))

@@ -201,7 +201,7 @@ def test_read_only_disk_ends_run(name: str, flags: str, small_disk: Path, both_r
 
 
 @pytest.mark.parametrize(("mode", "name"), [("offline", "digits"), ("online", "digits"), ("online", "language")])
-def test_wandb_does_not_delay_training(
+def test_unreachable_wandb_leaves_every_measure_in_the_bucket(
     mode: str, name: str, tmp_path: Path, both_recipes: dict[str, Recipe], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe = both_recipes[name]

@@ -48,7 +48,7 @@ def alone(trained: Path) -> list[float]:
 
 @pytest.fixture(scope="module")
 def adapters(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
-    """Return the flags of a run that trains adapters of that model."""
+    """Return the flags of a run that trains adapters of the trained model, after exporting it."""
     folder = tmp_path_factory.mktemp("published")
     words = (f"--checkpoint={trained}/checkpoints/training", f"--to={folder}")
     run(*words, recipe="export", data=trained)
