@@ -1,4 +1,4 @@
-"""Mutation check: change one operator, number or condition of a pure module at a time, and run the fast tests.
+"""Mutation check: change one operator, constant, condition or result of a pure module at a time, and run fast tests.
 
 `python -m tests.mutants [MODULE...]` prints the surviving mutants of each module and the share of killed ones. A mutant
 is killed if a test fails.

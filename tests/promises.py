@@ -62,5 +62,8 @@ def core() -> frozenset[str]:
 
 
 def cell(text: str) -> str:
-    """Return a text as a cell of a table: links as their texts, because they are relative to another page."""
+    """Return a text as a cell of a table.
+
+    Links become their texts, because their targets are relative to another page.
+    """
     return MARKDOWN_LINK.sub(r"\1", text).replace("|", "\\|")

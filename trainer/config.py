@@ -135,7 +135,7 @@ class ImagenetConfig(ImageConfig):
     """Name of a model in torchvision, else in timm. timm/NAME selects timm's model if both have it."""
     fake_data: bool = True
     """Generate images and labels once on the device instead of reading a data set."""
-    data_dir: rules.ImagesFolder = field(default_factory=lambda: os.environ.get("TRAINYARD_DATA", ""))
+    data_dir: rules.DataFolder = field(default_factory=lambda: os.environ.get("TRAINYARD_DATA", ""))
     """Folder with train/ and val/ as in ImageNet or Tiny-ImageNet, or with WebDataset's train-*.tar and val-*.tar.
     It is on a disk, or at gs://... or s3://..., by default $TRAINYARD_DATA. Used only with --no-fake-data."""
     stream: bool = False
@@ -173,9 +173,7 @@ class ImagenetConfig(ImageConfig):
 class LanguageConfig(TrainConfig):
     """A decoder-only language model like Llama, trained on a folder of texts."""
 
-    data_dir: rules.ImagesFolder = field(
-        default_factory=lambda: os.environ.get("TRAINYARD_DATA", "/opt/trainyard/sotu")
-    )
+    data_dir: rules.DataFolder = field(default_factory=lambda: os.environ.get("TRAINYARD_DATA", "/opt/trainyard/sotu"))
     """Folder with train/ and test/, of *.txt (a document each), *.jsonl and *.parquet (a document per row, in `text`)
     and *.npy (a row of tokens). It is on a disk, or at gs://... or s3://..., by default $TRAINYARD_DATA."""
     preset: PresetName = "1m"
@@ -200,7 +198,7 @@ class LanguageConfig(TrainConfig):
     """Base of the rotary embeddings (RoPE theta)."""
     rope_factor: Annotated[float, rules.Range(1, rules.MAX_COUNT)] = 1.0
     """Factor of Llama 3.1's RoPE scaling: 8 for Llama 3.1 and 3.3, 32 for Llama 3.2. 1 does not scale."""
-    init_from: rules.ImagesFolder = ""
+    init_from: rules.DataFolder = ""
     """Folder with config.json and model*.safetensors of Hugging Face, on a disk or at gs://... or s3://..., to start
     from. The size flags must match that model. Empty starts from random weights."""
     lora_rank: rules.NaturalNumber = 0
@@ -294,7 +292,7 @@ def parse_settings(kind: Any, program: str, arguments: Sequence[str]) -> Any:
 
 
 def step_range(steps: str) -> tuple[int, int] | None:
-    """Return the first and last step of `A-B`, or None if empty. Raises ConfigurationError if they are out of order."""
+    """Return the first and last step of `A-B`, or None if empty. Raises ConfigurationError if A or B is invalid."""
     if not steps:
         return None
     first, last = map(int, steps.split("-"))

@@ -32,7 +32,7 @@ _FOLDER_URL = r"file:///[^/\s\x00-\x1f\x7f]([^\x00-\x1f\x7f]*\S)?"
 _UNCHAINED = r"(?!.*::|.*[\ud800-\udfff])"
 """Start of a pattern for URLs: fsspec splits a URL at `::`, and a bucket cannot store a name that is not UTF-8."""
 BUCKET_PATTERN = f"{_UNCHAINED}({_FOLDER_URL}|{_BUCKET_URL})"
-IMAGES_PATTERN = f"{_UNCHAINED}((?![a-zA-Z][-+.a-zA-Z0-9]*:/).*|{_FOLDER_URL}|{_BUCKET_URL})"
+DATA_PATTERN = f"{_UNCHAINED}((?![a-zA-Z][-+.a-zA-Z0-9]*:/).*|{_FOLDER_URL}|{_BUCKET_URL})"
 """A path, or the URL of a folder."""
 JOB_PATTERN = r"(?![.\s])(?!.*::)[^/\\*?\[\]#%\x00-\x1f\x7f-\xa0\u2028\u2029\ud800-\udfff]+(?<!\s)"
 """A folder name for disks and buckets. It has no characters of URLs or patterns and no invisible ones."""
@@ -121,10 +121,10 @@ StepRange = Annotated[
     str, Text("([0-9]{1,10}-[0-9]{1,10})?", f"A-B with 1 <= A <= B <= {MAX_COUNT}, such as 10-15", "give two steps")
 ]
 DigitsFolder = Annotated[str, Text(r"(?!.*://).+", "a folder with the digits, not a URL", "give --data-dir a folder")]
-ImagesFolder = Annotated[
+DataFolder = Annotated[
     str,
     Text(
-        IMAGES_PATTERN,
+        DATA_PATTERN,
         "a folder, gs://BUCKET/FOLDER or s3://BUCKET/FOLDER, BUCKET in lower case, without '::', '?' and '#'",
         "give {flag} such a folder",
     ),
@@ -132,7 +132,7 @@ ImagesFolder = Annotated[
 TokenizerName = Annotated[
     str,
     Text(
-        rf"bytes|bpe|(?=.*\.json$){IMAGES_PATTERN}",
+        rf"bytes|bpe|(?=.*\.json$){DATA_PATTERN}",
         "bytes, bpe, or a tokenizer.json as FOLDER/tokenizer.json, gs://BUCKET/... or s3://BUCKET/...",
         "give --tokenizer one of these",
     ),

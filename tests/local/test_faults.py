@@ -69,7 +69,7 @@ def documented_effects() -> dict[tuple[str, str], str]:
 
 
 def place_of(pod: str) -> str:
-    """Return a pod's name without Kubernetes' random suffix, which follows an index."""
+    """Return a pod's place in its job: its name without the random suffix that follows its index or `-launcher`."""
     return re.sub(r"(-\d+|-launcher)-\w{5}$", r"\1", pod)
 
 

@@ -127,7 +127,7 @@ LAYER = "io.containerd.content.v1.content/blobs/sha256/00"
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a store with one layer and a truncated import."""
+    """Return a store with one layer and the files of an unfinished import."""
     monkeypatch.setattr(image_store, "cache_folder", lambda: tmp_path)
     images = tmp_path / "images"
     for name in (*DATABASES, LAYER, f"{INGEST_FOLDER}/1/data"):

@@ -75,7 +75,7 @@ def test_check_machine_without_root_names_command_of_stack() -> None:
 
 
 def show() -> None:
-    """Print the problems of this machine with a local cluster."""
+    """Print the reasons why this machine cannot run a local cluster."""
     print(*check_machine(stack_cluster(str(PROJECT), "other")), sep="\n")
 
 

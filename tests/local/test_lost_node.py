@@ -1,4 +1,4 @@
-"""A permanently lost node: effects on jobs with a host on it, as in docs/kinds.md."""
+"""A lost node: its effects on jobs with a pod on it, as in docs/kinds.md, and its return."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class LostNode:
         return Counter({place: count for place, count in found.items() if not place.endswith(LAUNCHER)})
 
     def wait_for_replacements(self) -> None:
-        """Wait until each kind has replaced the node's hosts, and only those."""
+        """Wait until the job of each kind has replaced its pods on the node, and no other pods."""
         for kind in KINDS:
             gone = {place_of(name) for name in self.pod_names if name.startswith(job_name(kind, self._cause))}
             gone.discard(f"{job_name(kind, self._cause)}{LAUNCHER}")
@@ -112,7 +112,7 @@ class LostNode:
             wait_for(f"{kind} has replaced {gone}", lambda: self.starts(kind) == expected)  # noqa: B023  # wait_for calls the lambda before the loop continues
 
     def complete_jobs(self) -> None:
-        """Let each job end, and check that it completes without a third start of a host."""
+        """Let each job end, and check that it completes and that no pod started more than twice."""
         for kind in KINDS:
             (self.faults.folder / job_name(kind, self._cause) / "done").touch()
             wait_for(f"{kind} is complete", lambda: self.faults.seen(kind, self._cause)[0].state == "complete")  # noqa: B023  # wait_for calls the lambda before the loop continues
@@ -126,13 +126,16 @@ class LostNode:
         return out.getvalue()
 
     def deletion_delays(self) -> list[float]:
-        """Wait until all pods of the node are deleted. Return the seconds from its NoExecute taint to each deletion."""
+        """Wait until all pods of the node are marked for deletion.
+
+        Return the seconds from the node's NoExecute taint to each mark.
+        """
 
         def deleted_pods() -> list[Any]:
             pods = [pod for pod in self._pods() if pod.metadata.name in self.pod_names]
             return [pod for pod in pods if pod.metadata.deletion_timestamp is not None]
 
-        wait_for("all pods of the node are deleted", lambda: len(deleted_pods()) == len(self.pod_names))
+        wait_for("all pods of the node are marked for deletion", lambda: len(deleted_pods()) == len(self.pod_names))
         (taint,) = [each for each in self._core.read_node(self.node).spec.taints if each.effect == "NoExecute"]
         return [deletion_delay(pod, taint.time_added) for pod in deleted_pods()]
 
@@ -150,7 +153,7 @@ def words_of(pid: int) -> list[bytes]:
 
 
 def deletion_delay(pod: Any, since: datetime) -> float:
-    """Return the seconds from a time to a pod's deletion. The deletion's timestamp includes the grace period."""
+    """Return the seconds from a time to a pod's mark for deletion, whose timestamp includes the grace period."""
     deadline: datetime = pod.metadata.deletion_timestamp
     return (deadline - since).total_seconds() - float(pod.metadata.deletion_grace_period_seconds)
 

@@ -1,4 +1,4 @@
-"""Recovery of nodes: the step that a node's state needs, and the cgroups of a node that starts again."""
+"""Recovery of nodes: the repair step for each state of a node, and the cgroups of a node that restarts."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def cluster() -> Iterator[str]:
     assert cgroup_folders(CLUSTER) == []
 
 
-def test_empty_cgroups_kills_processes_of_its_node_only(cluster: str) -> None:
+def test_empty_cgroups_kills_processes_and_removes_cgroups_of_its_node(cluster: str) -> None:
     with subprocess.Popen(["sleep", "600"]) as left:
         for folder in cgroup_folders(f"{cluster}/node-0"):
             if folder.name == "one":

@@ -108,7 +108,7 @@ def test_operator_jobs_complete_in_restricted_namespace(stack: Stack) -> None:
     assert "mpijob-worker-1.mpijob.kinds.svc" in hosts
 
 
-def test_operator_second_update_and_refresh_change_nothing(stack: Stack) -> None:
+def test_operator_second_preview_and_refresh_show_no_changes(stack: Stack) -> None:
     assert set(stack.operations().values()) == {"same"}
     stack.run("refresh", "--yes", "--skip-preview", "--expect-no-changes")
 

@@ -38,7 +38,7 @@ def test_policy_rule_accepts_good_and_rejects_bad_inputs(rule: Rule) -> None:
     assert problem.message
 
 
-def test_policy_images_by_digest_accepts_images_that_setup_builds_by_their_content() -> None:
+def test_policy_images_by_digest_accepts_images_that_setup_names_after_their_content() -> None:
     rule = next(rule for rule in RULES if rule.name == "images-by-digest")
     built = deepcopy(FIXTURES[rule.name][2])
     built["spec"]["template"]["spec"]["containers"][0]["image"] = "trainyard.local/trainer:0123456789abcdef"
@@ -70,7 +70,7 @@ def test_policy_levels_and_exceptions_of_stack_apply() -> None:
     assert any(each.fails for each in findings(broken, RULES, other))
 
 
-def test_policy_settings_with_unknown_rule_are_rejected() -> None:
+def test_policy_settings_with_unknown_rule_or_short_reason_are_rejected() -> None:
     values = {"platform": {"kind": "local", "nodes": 1}, "jobs": [], "policy": {"levels": {"limits": "advisory"}}}
     assert problems_of(values) == [("settings.key.policy_rule", "policy.levels.limits")]
     values["policy"] = {"exceptions": [{"rule": "limits-set", "resource": "a", "reason": "short"}]}

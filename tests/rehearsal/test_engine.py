@@ -17,7 +17,7 @@ pulumi.export("subnet", subnet.self_link)
 """
 
 
-def test_resources_are_created_updated_and_deleted(new_stack: NewStack) -> None:
+def test_resources_are_created_replaced_and_deleted(new_stack: NewStack) -> None:
     stack = new_stack(NETWORK.format(name="first"))
     stack.up()
     clouds = stack.clouds

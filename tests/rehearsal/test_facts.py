@@ -25,7 +25,7 @@ SOURCES = {
     "gcp": "https://github.com/hashicorp/terraform-provider-google-beta/blob/",
     "aws": "https://github.com/hashicorp/terraform-provider-aws/blob/",
 }
-"""Package -> beginning of the addresses of its provider's source lines."""
+"""Package -> prefix of the URLs of its provider's source."""
 
 
 @pytest.mark.parametrize("file", sorted(PROJECT.glob("Pulumi.*.yaml")), ids=lambda file: str(file.stem))
@@ -43,7 +43,7 @@ def test_check_rejects_a_resource_of_the_program_with_a_wrong_value() -> None:
 
 
 def error_lines(type_: str, change: dict[str, Any]) -> dict[str, str]:
-    """Return input -> problem, for valid inputs of a type with a change, from the type's facts."""
+    """Return the problem of each input that the type's facts reject, for its valid inputs with this change."""
     inputs = {key: value for key, value in {**BASE[type_], **change}.items() if value is not None}
     table = fact_table(type_)
     assert table is not None
@@ -82,7 +82,7 @@ BAD_VALUES: dict[str, Any] = {
     "validLogGroupName": "two words",
     "ValidIAMPolicyJSON": "[]",
 }
-"""Check of a provider's source -> a value that it rejects."""
+"""Name of a check in a provider's source -> a value that the check rejects."""
 
 
 @pytest.mark.parametrize("check", BAD_VALUES)

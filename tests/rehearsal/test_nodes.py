@@ -95,7 +95,7 @@ def test_tpu_environment_of_a_jobset_connects_its_slices() -> None:
     assert found["MEGASCALE_COORDINATOR_ADDRESS"] == "multi-worker-0-0.spmd:8080"
 
 
-def test_tpu_environment_of_other_pods_is_empty() -> None:
+def test_patches_of_pods_without_tpus_are_empty() -> None:
     pod = tpu_pod(0)
     pod["spec"]["containers"][0]["resources"] = {}
     assert patches(pod) == []

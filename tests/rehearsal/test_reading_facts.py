@@ -252,7 +252,7 @@ def test_read_converts_a_framework_resource(tmp_path: Path) -> None:
     }
 
 
-def test_newer_inputs_keeps_types_of_unknown_inputs() -> None:
+def test_newer_inputs_are_those_that_only_the_sdk_has() -> None:
     sdk = {"type": "string", "line": "pulumi-aws 7.51.1"}
     block = {"type": "block", "line": "pulumi-aws 7.51.1"}
     old = {"inputs": {"known": sdk, "newer": block, "newer.part": sdk, "output": sdk, "text": block, "text.part": sdk}}

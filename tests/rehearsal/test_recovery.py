@@ -139,10 +139,10 @@ def test_find_in_cloud_finds_a_resource_by_its_tags() -> None:
         find("aws:ec2/flowLog:FlowLog", wanted, frozenset())
 
 
-def test_find_in_cloud_finds_a_resource_without_tags_by_its_parts() -> None:
+def test_find_in_cloud_finds_a_resource_without_tags_by_the_ids_that_it_connects() -> None:
     rows = [{"RouteTableAssociationId": f"rtbassoc-{n}", "RouteTableId": f"rtb-{n}", "SubnetId": "s"} for n in (1, 2)]
-    (parts, *_) = DEPENDENT_LISTINGS
-    find = find_in_cloud(CLOUD, lister(*resources_in(parts, rows)))
+    (listing, *_) = DEPENDENT_LISTINGS
+    find = find_in_cloud(CLOUD, lister(*resources_in(listing, rows)))
     wanted = {"routeTableId": "rtb-2", "subnetId": "s", "region": "us-west-2"}
     assert find("aws:ec2/routeTableAssociation:RouteTableAssociation", wanted, frozenset()) == "rtbassoc-2"
     assert find("aws:ec2/routeTableAssociation:RouteTableAssociation", {"region": "r"}, frozenset()) is None

@@ -1,4 +1,4 @@
-"""Builds of Go programs with a fake compiler: one standard library for all, kept objects, tags, memory."""
+"""Builds of Go programs with a fake compiler: one standard library for all, removal of object files, tags, memory."""
 
 from __future__ import annotations
 

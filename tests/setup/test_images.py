@@ -73,7 +73,7 @@ def test_archive_omits_layers_that_nodes_have(layout: Path) -> None:
 def test_omitted_chains_name_the_layers_that_an_archive_omits(layout: Path) -> None:
     assert image_builder.omitted_chains(layout, REFERENCE) == set()
     image_builder.empty_large_layers(layout, REFERENCE)
-    # The first layer's chain has the name of the layer's content.
+    # The chain ID of the first layer equals the layer's diff ID.
     assert image_builder.omitted_chains(layout, REFERENCE) == {LARGE_CONTENT}
 
 

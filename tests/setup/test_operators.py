@@ -96,7 +96,7 @@ def test_rules_omit_resources_that_are_not_installed() -> None:
 
 
 def test_rules_name_the_webhook_configurations_that_are_installed() -> None:
-    # In the manifests, the installer must add the prefix of these names.
+    # In the manifests, these names lack the prefix that an installer must add.
     rule = {
         "apiGroups": ["admissionregistration.k8s.io"],
         "resources": ["validatingwebhookconfigurations"],

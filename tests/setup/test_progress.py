@@ -40,7 +40,7 @@ def test_run_steps_skips_finished_steps(capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr().out == ""
 
 
-def test_run_steps_continues_after_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_steps_after_a_failure_resumes_at_the_failed_step(capsys: pytest.CaptureFixture[str]) -> None:
     done: set[str] = set()
     with pytest.raises(RuntimeError, match="no network"):
         run_steps([step("a", done), step("b", done, fails=True)])
@@ -223,7 +223,9 @@ def test_run_steps_on_a_terminal_ends_with_one_line(terminal: Terminal, monkeypa
     assert terminal.getvalue().count("\n") == 1
 
 
-def test_run_steps_on_a_terminal_shows_notes_and_failures(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_steps_on_a_terminal_prints_notes_and_raises_the_failure(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(say: Callable[[str], None]) -> None:
         say("no official release: building")
         raise RuntimeError("no network")

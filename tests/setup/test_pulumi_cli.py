@@ -95,7 +95,7 @@ def test_stand_in_on_path_is_not_a_host(monkeypatch: pytest.MonkeyPatch) -> None
     assert "language" in pulumi_cli.missing_hosts()
 
 
-class Host(Quiet):
+class WrongFile(Quiet):
     """Handler that answers each request with a file that is not the release."""
 
     def do_GET(self) -> None:
@@ -106,14 +106,14 @@ class Host(Quiet):
 
 
 @pytest.fixture
-def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def wrong_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Replace Pulumi's server with a server that sends other files."""
-    with serving(HTTPServer(("127.0.0.1", 0), Host)) as url:
+    with serving(HTTPServer(("127.0.0.1", 0), WrongFile)) as url:
         monkeypatch.setattr(pulumi_cli, "RELEASE_URL", url)
         yield
 
 
-@pytest.mark.usefixtures("bare", "host")
+@pytest.mark.usefixtures("bare", "wrong_server")
 def test_release_with_another_digest_is_rejected() -> None:
     with pytest.raises(DownloadError, match="has sha256"):
         pulumi_cli.fetch_release(Downloads())
@@ -153,7 +153,7 @@ def test_get_pulumi_with_a_cli_on_path_builds_only_the_plugin(bare: Path, lines:
 
 
 def test_get_pulumi_downloads_the_official_plugin(lines: list[str], bare: Path, request: pytest.FixtureRequest) -> None:
-    request.getfixturevalue("host")
+    request.getfixturevalue("wrong_server")
     folder = bare / "pulumi" / "plugins" / f"resource-kubernetes-v{pulumi_cli.KUBERNETES_PLUGIN_VERSION}"
     install = f'[ "$*" = "plugin install resource kubernetes {pulumi_cli.KUBERNETES_PLUGIN_VERSION}" ] || exit 1\n'
     program(
@@ -170,7 +170,7 @@ def test_get_pulumi_downloads_the_official_plugin(lines: list[str], bare: Path, 
 def test_get_pulumi_builds_a_plugin_that_fails_to_download(
     lines: list[str], bare: Path, request: pytest.FixtureRequest
 ) -> None:
-    request.getfixturevalue("host")
+    request.getfixturevalue("wrong_server")
     program(bare / "bin", "pulumi", "#!/bin/sh\necho error: 403 >&2\nexit 1\n")
     pulumi_cli.get_pulumi(Downloads(), lines.append)
     [line] = lines

@@ -58,7 +58,7 @@ def releases(site: tuple[str, Path], *, runc: bytes = b"runc") -> list[Release]:
     return [server, single]
 
 
-def test_install_replaces_builds_with_released_programs(site: tuple[str, Path]) -> None:
+def test_install_stores_the_released_programs_in_place_of_builds(site: tuple[str, Path]) -> None:
     install([ARCHIVED, SINGLE], releases(site), Downloads())
     assert ARCHIVED.is_built()
     assert SINGLE.is_built()

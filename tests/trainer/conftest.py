@@ -47,21 +47,22 @@ def recipe(request: pytest.FixtureRequest, both_recipes: dict[str, Recipe]) -> R
 
 
 @pytest.fixture(scope="session")
-def store() -> Iterator[int]:
+def store_port() -> Iterator[int]:
     """Yield the port of an S3 server."""
     with running("s3") as server:
         yield server[SETTINGS_KEY]["port"]
 
 
 @pytest.fixture
-def proxy(store: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    """Yield a proxy in front of the store, which the clients of both clouds use."""
-    with Proxy(store) as found:
-        account = tmp_path / "account.json"
+def proxy(store_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    """Yield a proxy in front of the store. The clients of both clouds use the proxy."""
+    with Proxy(store_port) as found:
+        account_file = tmp_path / "account.json"
         keys = ("client_email", "private_key", "private_key_id")
-        account.write_text(json.dumps({"gcs_base_url": found.url, "disable_oauth": True} | dict.fromkeys(keys, "")))
+        account = {"gcs_base_url": found.url, "disable_oauth": True} | dict.fromkeys(keys, "")
+        account_file.write_text(json.dumps(account))
         for name, value in {
-            "GOOGLE_SERVICE_ACCOUNT": str(account),
+            "GOOGLE_SERVICE_ACCOUNT": str(account_file),
             "AWS_ENDPOINT_URL": found.url,
             "AWS_ALLOW_HTTP": "true",
             "AWS_ACCESS_KEY_ID": "any",

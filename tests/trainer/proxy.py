@@ -35,8 +35,8 @@ class Fault(Enum):
 class Proxy:
     """Proxy of one test in front of a store. `fault` returns the fault of a request (method, path), or None."""
 
-    def __init__(self, store: int) -> None:
-        self.store = store
+    def __init__(self, store_port: int) -> None:
+        self.store_port = store_port
         self.fault: Callable[[str, str], Fault | None] = lambda _method, _path: None
         self.requests: list[tuple[str, str, Fault | None]] = []
         self._server = _Server(self)
@@ -114,7 +114,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = answer
 
     def _forward(self, method: str, path: str, body: bytes) -> tuple[int, dict[str, str], bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.server.proxy.store, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.proxy.store_port, timeout=60)
         passed = {name: value for name, value in self.headers.items() if name.lower() not in HOP_BY_HOP}
         # Google's client escapes more characters than necessary.
         address = urlsplit(path)

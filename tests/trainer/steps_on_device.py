@@ -12,8 +12,8 @@ from trainer.reporter import Reporter
 from trainer.runtime import start_runtime
 from trainer.watchdog import Watchdog
 
-UNTIMED, TIMED = 3, 5
-"""Numbers of warm-up steps and of measured steps."""
+WARM_UP_STEPS, CHECKED_STEPS = 3, 5
+"""Numbers of steps that may synchronize with the device, and of later steps that must not."""
 
 
 def main() -> None:
@@ -25,8 +25,8 @@ def main() -> None:
     training = Training(config, runtime, report, None, watch, lambda: False)
     sums: list[torch.Tensor] = []
     training.model.train()
-    for number in range(UNTIMED + TIMED):
-        if number == UNTIMED and runtime.device.type == "cuda":
+    for number in range(WARM_UP_STEPS + CHECKED_STEPS):
+        if number == WARM_UP_STEPS and runtime.device.type == "cuda":
             torch.cuda.synchronize()
             torch.cuda.set_sync_debug_mode("error")
         if not training.sampler.steps_left:

@@ -121,7 +121,7 @@ def test_bucket_with_temporary_failures_and_broken_image_trains(bucket: str, pro
     proxy.fault = at_first(Fault.UNAVAILABLE)
     ended = train(f"{bucket}/data", tmp_path, "--stream")
     assert proxy.faults() > CLASSES * TRAIN
-    # Each rank reports it once, at the end of the epoch in which it read the image.
+    # A rank reports the broken image once, at the end of the epoch in which the rank read it.
     named = [event["sample"].partition(":_")[0] for event in ended.events("broken")]
     assert 1 <= len(named) <= 2
     assert set(named) == {f"{bucket}/{broken}"}

@@ -100,7 +100,7 @@ class Histories(RuleBasedStateMachine):
             found = self._run.resume()
         except DataError:
             assert not whole
-            # Delete them, as a user would after this error.
+            # Delete the checkpoints, as a user would after this error.
             self._store.remove(self._store.path)
             found = None
         else:
@@ -212,7 +212,7 @@ class Histories(RuleBasedStateMachine):
     @precondition(lambda self: self._store.whole())
     @rule(data=st.data(), kind=st.sampled_from(sorted(DAMAGE)))
     def damage(self, data: st.DataObject, kind: str) -> None:
-        """Damage a complete checkpoint, usually one of the newest."""
+        """Damage a complete checkpoint. A failing example shrinks towards the newest one."""
         self.damage_step(data.draw(st.sampled_from(sorted(self._store.whole(), reverse=True))), kind)
 
     def damage_step(self, step: int, kind: str) -> None:

@@ -17,7 +17,9 @@ from trainer.runtime import Runtime
 from trainer.tasks import SAMPLES, Collector
 
 BLOCK, HEAD, WHOLE, LAST = 32768, 7, 1, 4
-"""Sizes in W&B's log format: https://github.com/google/leveldb/blob/main/doc/log_format.md"""
+"""Sizes of a block and of a header, and types of a whole record and of its last part, in W&B's log format:
+https://github.com/google/leveldb/blob/main/doc/log_format.md
+"""
 
 
 Record: Any = vars(wandb_internal_pb2)["Record"]
@@ -38,15 +40,15 @@ def test_confusion_has_classes_as_rows_and_predictions_as_columns(runtime: Runti
 
 
 def wandb_records(path: Path) -> list[Any]:
-    data, place = path.read_bytes(), HEAD
+    data, offset = path.read_bytes(), HEAD
     found, partial = [], b""
-    while place < len(data):
-        if BLOCK - place % BLOCK < HEAD:
-            place += BLOCK - place % BLOCK
+    while offset < len(data):
+        if BLOCK - offset % BLOCK < HEAD:
+            offset += BLOCK - offset % BLOCK
             continue
-        _, length, part = struct.unpack_from("<IHB", data, place)
-        partial += data[place + HEAD : place + HEAD + length]
-        place += HEAD + length
+        _, length, part = struct.unpack_from("<IHB", data, offset)
+        partial += data[offset + HEAD : offset + HEAD + length]
+        offset += HEAD + length
         if part in (WHOLE, LAST):
             found.append(Record.FromString(partial))
             partial = b""

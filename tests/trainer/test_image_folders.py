@@ -224,7 +224,9 @@ def test_shard_json_next_to_class_is_ignored(tmp_path: Path) -> None:
     assert classes == 2
 
 
-def test_shard_images_with_dots_in_their_names_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_shard_images_with_dots_in_their_names_are_skipped_and_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     members = [("a.v1.jpg", PICTURE), ("a.v1.cls", b"0"), ("b.jpg", PICTURE), ("b.cls", b"1"), ("b.txt", b"a cat")]
     write_tar(tmp_path / "train-0.tar", members)
     for rank in (0, 1):

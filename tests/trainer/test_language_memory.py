@@ -1,4 +1,4 @@
-"""A block stores at least the numbers for its backward pass that a stack's estimate of memory counts."""
+"""A block stores at least as many numbers for its backward pass as a stack's memory estimate counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sizes of language models: weights and FLOPs of the presets, and groups that divide ranks and model."""
+"""Sizes of language models: weights and FLOPs of the presets, invalid sizes, and the division of ranks into groups."""
 
 from __future__ import annotations
 

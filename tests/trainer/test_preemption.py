@@ -108,7 +108,7 @@ try:
     print("loading", flush=True)
     {wait}
 except PreemptedError as error:
-    # After the terminal, the launcher signals the rank too.
+    # On Ctrl-C, the terminal and then the launcher signal the rank, so it gets two signals.
     os.kill(os.getpid(), SIGINT)
     raise SystemExit(report_error(error))
 """

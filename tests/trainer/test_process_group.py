@@ -23,7 +23,7 @@ HOSTS = {"TPU_WORKER_HOSTNAMES": "spmd-0.spmd,spmd-1.spmd,spmd-2.spmd,spmd-3.spm
     ],
     ids=["not a rank", "rank too high", "no ranks", "no address", "no port", "not a port"],
 )
-def test_missing_launcher_variables_are_rejected(variables: dict[str, str], words: str) -> None:
+def test_missing_or_invalid_launcher_variables_are_rejected(variables: dict[str, str], words: str) -> None:
     done = run_python("-m", "trainer", "digits", "--device=cpu", **variables)
     assert done.returncode == BAD_CONFIGURATION, done.stderr
     assert words in done.stderr

@@ -138,7 +138,7 @@ def test_job_ends_on_every_host_when_restarts_are_used_up() -> None:
             assert not ended.value.is_mine
 
 
-def test_host_that_lost_peers_reports_the_first_failure() -> None:
+def test_host_that_lost_its_peer_reports_the_failure_of_the_peer() -> None:
     with job(2, restarts=1) as hosts:
         hosts.join_round()
         hosts.all[1].restart("first", can_help=True, is_own=True)

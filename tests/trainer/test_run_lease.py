@@ -1,4 +1,4 @@
-"""Two runs of one job at once: the newer one continues, and the older one ends without changing its files."""
+"""Two runs of one job at once: the newer run continues. The older run ends and changes no files of the newer run."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def test_epochs_and_seeds_have_different_orders() -> None:
     assert torch.equal(order(5, 2), order(5, 2))
 
 
-def test_resized_training_set_continues_at_the_same_share() -> None:
+def test_resized_training_set_continues_at_the_same_fraction() -> None:
     sampler = EpochSampler(200, rank=0, world=1, batch_size=10, seed=0)
     sampler.load_state({"epoch": 1, "position": 50, "num_samples": 100})
     assert (sampler.epoch, sampler.position) == (1, 100)
@@ -130,7 +130,7 @@ def test_epoch_of_another_seed_is_finished_with_that_seed(size: int, batch_size:
 
 
 def share_at(position: int, epoch: int) -> Share:
-    """Return the last two samples of a training set."""
+    """Return a share of two samples at this position of this epoch."""
     samples = torch.arange(2)
     return Share(indices=samples, all_indices=samples, offset=0, total=2, epoch=epoch, position=position)
 

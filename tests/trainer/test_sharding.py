@@ -48,7 +48,7 @@ def alone(trained: Path) -> list[float]:
 
 @pytest.fixture(scope="module")
 def adapters(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
-    """Return the flags of a run that trains adapters of that model."""
+    """Return the flags of a run that trains adapters of the trained model, after exporting it."""
     folder = tmp_path_factory.mktemp("published")
     words = (f"--checkpoint={trained}/checkpoints/training", f"--to={folder}")
     run(*words, recipe="export", data=trained)
@@ -64,7 +64,7 @@ def test_groups_of_ranks_have_the_losses_of_one_process(
     assert losses(tmp_path, ranks) == pytest.approx(alone, rel=TOLERANCE)
 
 
-def test_accumulated_gradients_of_shards_equal_those_of_whole_batches(
+def test_shards_with_accumulated_gradients_have_the_losses_of_one_process(
     data: Path, alone: list[float], tmp_path: Path
 ) -> None:
     train(data, tmp_path, "--parallelism=shard=2", "--accumulate=2", ranks=2, shares=2)

@@ -1,7 +1,7 @@
 """Buckets: runs save, resume and clean up, and stores fail temporarily or permanently.
 
-The store is moto's S3 server. Google's client uses it too, because Google's XML API is S3's. The proxy translates batch
-deletion, which S3 does not have in that form. Not yet tested: real clouds.
+The store is moto's S3 server. Google's client uses it too, because Google's XML API is compatible with S3. The proxy
+translates batch deletion, which has another form in S3. Not yet tested: real clouds.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def test_store_with_permanent_failure_ends_run(
 
 
 @pytest.mark.parametrize(("seconds", "tries"), [(5, 3), (180, 1)])
-def test_silent_bucket_is_not_retried(
+def test_silent_bucket_is_retried_only_within_the_time_limit(
     seconds: float, tries: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = itertools.accumulate(itertools.repeat(seconds))

@@ -97,7 +97,7 @@ def test_row_on_disk_is_mapped_into_memory(folder: Path) -> None:
         assert isinstance(row.tokens.base, np.memmap)
 
 
-def test_row_in_bucket_is_read_whole(folder: Path) -> None:
+def test_row_in_bucket_equals_the_row_on_disk(folder: Path) -> None:
     place = Folder(str(folder))
     on_disk = [part for part in read_parts(place, "train", ReaderRank()) if isinstance(part, TokenRow)]
     # fsspec's filesystem in memory has the interface of a bucket.

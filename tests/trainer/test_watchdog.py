@@ -62,7 +62,7 @@ def test_stopped_process_is_reported(recipe: Recipe) -> None:
 
 
 RESNET = ("imagenet", "--arch=resnet18", "--image-size=32", "--batch-size=8", "--steps-per-epoch=1000")
-"""A model with batch statistics, for which ranks could wait at each step."""
+"""Flags of a model with batch statistics. If each step synchronized these, every rank would be slow."""
 LANGUAGE = ("language", *MODEL, "--sample-tokens=0", "--batch-size=8")
 
 

@@ -215,7 +215,7 @@ def on_cpu(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Ended
 
 @pytest.fixture(scope="module")
 def on_devices(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Ended, Path]:
-    """Return the run of two copies of four parts, and its bucket."""
+    """Return the run with two copies of the model, each sharded across four devices, and its bucket."""
     bucket = tmp_path_factory.mktemp("devices")
     flags = (f"--bucket=file://{bucket}", "--sample-tokens=3", "--parallelism=data=2,shard=4")
     ended = run(texts, *LANGUAGE, *flags, devices=8, words=("-c", STATE_PROGRAM), recipe="language")

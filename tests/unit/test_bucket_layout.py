@@ -1,4 +1,4 @@
-"""Lifecycle rules of buckets and run records name the folders in which the trainer writes."""
+"""The lifecycle rules of a bucket, and run records, name the folders that the trainer writes to."""
 
 from __future__ import annotations
 

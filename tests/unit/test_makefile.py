@@ -1,4 +1,4 @@
-"""Makefile: the variables of answers, and the targets that need no set-up (`help`, `clean`)."""
+"""Makefile: variables that count only on the command line, targets that need no set-up. Also names of test lanes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def make(target: str, folder: Path) -> str:
     return done.stdout
 
 
-def test_answer_variables_count_only_on_the_command_line() -> None:
+def test_yes_and_fresh_count_only_on_the_command_line() -> None:
     show = ["make", "--silent", "--eval=show: ; @echo answers=$$YES$$FRESH", "show"]
     found = [
         subprocess.run(

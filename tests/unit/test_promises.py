@@ -86,4 +86,4 @@ def test_lanes_table_names_existing_tests() -> None:
         for name in sorted({*read_table(), *read_brief()})
         if not (function_of(name) if "::" in name else (PROJECT / name).is_file())
     ]
-    assert wrong == [], "remove these names from tests/lanes.json, or write the new ones"
+    assert wrong == [], "no such tests: remove these names from tests/lanes.json, or write their new names"

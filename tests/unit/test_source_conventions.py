@@ -102,7 +102,9 @@ def lines_with_names(tree: ast.AST, names: Collection[str]) -> Iterator[int]:
     [(KINDS, ("workloads/kinds",)), ({*GCE_FAMILIES, *EC2_FAMILIES}, ("infra/hardware", "infra/cost.py"))],
     ids=["job kinds", "machine families"],
 )
-def test_source_outside_its_own_folder_compares_no_name(names: Collection[str], without: Sequence[str]) -> None:
+def test_source_outside_the_tables_compares_no_kind_or_family_name(
+    names: Collection[str], without: Sequence[str]
+) -> None:
     found = {
         name: list(lines_with_names(ast.parse((PROJECT / name).read_text(encoding="utf-8")), names))
         for name in source_files(*(f":!{path}" for path in without))

@@ -144,5 +144,5 @@ def test_links_are_followed_and_pipes_are_skipped(tmp_path: Path) -> None:
     check_texts(spec(), folder)
 
 
-def test_endings_and_key_equal_those_of_trainer() -> None:
+def test_suffixes_and_key_equal_those_of_trainer() -> None:
     assert (tuple(SUFFIXES.values()), TEXT_KEY) == (TRAINER_SUFFIXES, TRAINER_TEXT_KEY)

@@ -84,10 +84,10 @@ def test_yaml_number_read_as_written_is_accepted(tmp_path: Path, keys: str) -> N
 
 
 def test_yaml_number_in_place_of_text_suggests_quotes(tmp_path: Path) -> None:
-    account = error_line(tmp_path, "hosts: 1", "{kind: eks, account: 012345670123}")
-    assert "put it in quotes: `account: '012345670123'`" in account
-    version = error_line(tmp_path, "hosts: 1", "{kind: eks, kubernetes_version: 1.30}")
-    assert "write `kubernetes_version: '1.30'`" in version
+    account_error = error_line(tmp_path, "hosts: 1", "{kind: eks, account: 012345670123}")
+    assert "put it in quotes: `account: '012345670123'`" in account_error
+    version_error = error_line(tmp_path, "hosts: 1", "{kind: eks, kubernetes_version: 1.30}")
+    assert "write `kubernetes_version: '1.30'`" in version_error
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ class SaveHooks:
     def verify_lease(self) -> None:
         """Raise an error if this run may no longer change the folder.
 
-        A save calls this before each deletion and before it writes the manifest.
+        A save calls this at its start, before it writes the manifest, and before it deletes older checkpoints or files.
         """
 
     def sealed(self) -> None:
@@ -119,7 +119,7 @@ class Checkpoints(SaveHooks):
         The tensors must not change until `wait_for_copies` returns. On CUDA the device must have finished computing
         them, because a separate stream copies them.
 
-        Raises StorageError on all ranks if the previous save failed on any rank.
+        If the previous save failed, raises its error as `wait` does.
         """
         # Imported at the first save, so that the first step does not wait for it.
         from torch.distributed.checkpoint.state_dict_saver import save as write
@@ -151,7 +151,8 @@ class Checkpoints(SaveHooks):
     def wait(self) -> None:
         """Wait until the last save is complete.
 
-        Raises StorageError on all ranks if the save failed on any rank, or DivergedError if `check_tensor` raised it.
+        If the save failed, raises the error of the first failed rank on all ranks: StorageError, or an error that
+        `check_tensor` or `verify_lease` raised.
         """
         from torch.distributed.checkpoint.api import CheckpointException
 

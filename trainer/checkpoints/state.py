@@ -54,7 +54,7 @@ class RunState:
     """Seconds of the steps that led to this state, without waits for data, over all restarts."""
 
     def capture(self, runtime: Runtime) -> SavedState:
-        """Return the state to save. All ranks must call this; only their random numbers differ.
+        """Return the state to save. All ranks must call this: they return different random numbers and shards.
 
         Does not copy tensors that only the optimizer changes: the caller copies them before the next update.
         """
@@ -190,7 +190,8 @@ class RunCheckpoints(Checkpoints):
 
     def save_state(self) -> None:
         """Start to save the current state."""
-        if self.folder.is_local:  # a run that resumes from this checkpoint does not repeat these lines
+        if self.folder.is_local:
+            # Wait for the lines of earlier steps: a run that resumes from this checkpoint does not write them again.
             self._report.sync()
         self.save(self._state.step, self._state.capture(self._runtime))
 
