@@ -32,6 +32,8 @@ MAX_FAST_SECONDS = 8.0
 """Longest time of a fast test, in seconds. A test that takes longer is in the lane `process`."""
 SHARED_CLUSTERS = ("commands", "local", "rehearsal")
 """Folders whose tests share a cluster of the checkout."""
+LONG_MARKS = ("long", "example")
+"""Marks of tests that take minutes."""
 BRIEF = "brief"
 """Key of the brief tests in `tests/lanes.json`."""
 MAX_BRIEF_SECONDS = 1.0
@@ -205,7 +207,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         lane = lane_of(function_id(item.nodeid), table)
         # The table lacks long tests that have not run here.
-        item.stash[LANE] = max(lane, Lane.CLUSTER) if item.get_closest_marker("long") else lane
+        is_long = any(map(item.get_closest_marker, LONG_MARKS))
+        item.stash[LANE] = max(lane, Lane.CLUSTER) if is_long else lane
         slowest[item.path] = max(slowest.get(item.path, Lane.FAST), item.stash[LANE])
     chosen = _chosen(config)
     left = [item for item in items if not chosen(item)]

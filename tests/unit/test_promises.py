@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.lanes import read_brief, read_table
 from tests.promises import PROJECT, PROMISES, README, cell, core
 
-LONG_MARK = "pytest.mark.long"
+LONG_MARKS = {"pytest.mark.long", "pytest.mark.example"}
 
 
 @functools.cache
@@ -77,7 +77,7 @@ def test_promises_name_parameters_only_of_parametrized_tests() -> None:
 
 def test_core_has_a_short_test_of_each_promise_of_readme() -> None:
     promises = [promise for promise in PROMISES if promise.document == README]
-    assert [promise for promise in promises if all(LONG_MARK in marks(test) for test in promise.tests)] == []
+    assert [promise for promise in promises if all(LONG_MARKS & marks(test) for test in promise.tests)] == []
 
 
 def test_lanes_table_names_existing_tests() -> None:
