@@ -175,8 +175,8 @@ def rerun(job: str, *, fresh: bool, is_confirmed: bool) -> int:
     before = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     if stack.job not in {each.name for each in config.jobs}:
         raise JobError(
-            f"job {stack.job} is not in Pulumi.{stack.name}.yaml; {make_command('up')} replaces it with the jobs in "
-            "that file, or with an example that `JOB=` or `--example` names"
+            f"job {stack.job} is not in Pulumi.{stack.name}.yaml; to run it again, add it to `jobs` in that file, then "
+            f"run {stack.command('rerun')}"
         )
     state, bucket = stack.state(), Bucket.of(stack.outputs, is_cluster_local=config.cloud.nodes_here > 0)
     is_script = any(each.name == stack.job and each.script for each in config.jobs)

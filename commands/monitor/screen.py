@@ -50,7 +50,7 @@ CHECKPOINT_MISMATCHES = ("checkpoints can be used", "Error(s) in loading state_d
 """Texts of the trainer (trainer/checkpoints/checkpoint.py) and of PyTorch about a checkpoint of another model:
 https://github.com/pytorch/pytorch/blob/v2.9.1/torch/nn/modules/module.py, load_state_dict."""
 FIRST_OWN_CODE = 64
-"""First exit code with a specific meaning (sysexits.h). A rank that only lost its peers ends with 1."""
+"""First exit code with a specific meaning (sysexits.h). A script's rank that only lost its peers ends with 1."""
 STYLES = {
     **{"start": "cyan", "test": "bold green", "done": "bold green", "checkpoint": "blue", "resume": "blue"},
     "restart": "yellow",
@@ -63,7 +63,8 @@ class Detail(Enum):
     READABLE = "readable"
     """Lines and main fields of rank 0; of other ranks only errors and restarts."""
     LINES = "lines"
-    """Lines of all ranks, one line each on a terminal. Above MANY_RANKS, fewer lines of ranks other than 0."""
+    """Lines of all ranks. A terminal shows only the part of an event that fits in one of its lines. Above MANY_RANKS,
+    ranks other than 0 have fewer lines."""
     ALL = "all"
     """All lines of all ranks with all fields."""
 
@@ -104,7 +105,7 @@ class Screen:
         """Print a line of a host's log if it should be shown. `ranks` is the number of all followed ranks."""
         event = parse_event(text)
         rank = None if event is None else event.rank
-        # A launcher prints the ranks' output. Show all of it if the line has no rank of its own.
+        # A line without a rank counts for all ranks of its pod. A launcher's pod has no ranks and counts as rank 0.
         line_ranks = list(pod.ranks) or [0] if rank is None else [rank]
         label = (pod.ranks[0] if pod.ranks else pod.label) if rank is None else rank
         if not self._is_shown(text, event, line_ranks, ranks) or (event and self._is_in_live_line(pod.job, event)):
@@ -275,7 +276,10 @@ def restarts_of(pods: Iterable[PodState], progress: Progress | None) -> int:
 
 
 def _pod_to_blame(pods: Iterable[PodState], tails: Mapping[str, list[str]]) -> PodState | None:
-    """Return the failed pod to blame: one that no other pod ended, with a trainer's code, the first to fail."""
+    """Return the failed pod to blame; None if no failed pod has a log.
+
+    Prefer a pod that no other host ended, then one with a code from FIRST_OWN_CODE on, then the first to fail.
+    """
 
     def blame(pod: PodState) -> tuple[bool, bool, str, tuple[bool, str, int]]:
         is_ended_by_another = any(line.startswith(ENDED_BY_ANOTHER_HOST) for line in tails[pod.uid])
@@ -332,9 +336,9 @@ class Training:
     rank: int | None = None
     """Rank of the last `train` event."""
     first: tuple[float, float] | None = None
-    """Time and share of the first event since the start or the last restart."""
+    """Time of the first `train` event since the start or the last restart, and the share of steps done then."""
     last: tuple[float, float] | None = None
-    """Time and share of the last event."""
+    """Time of the last `train` event, and the share of steps done then."""
 
     def read(self, event: Event, now: float) -> None:
         """Take an event of any rank into account. `now` is the time, in seconds, of an event without a time."""

@@ -97,7 +97,7 @@ class Report:
         lines += ["", f"{begin}: {total} cloud resources"]
         lines += [f"  {len(ids):4}  {type_}" for type_, ids in sorted(self.resources.items())]
         if self.without_rules:
-            lines.append(f"  checked only against the provider's types: {', '.join(self.without_rules)}")
+            lines.append(f"  checked only for unknown, missing and mistyped inputs: {', '.join(self.without_rules)}")
         lines.append("")
         if not self.up_failed:
             lines += [*self._nodes(), "", *self._pods(), ""]
@@ -179,7 +179,7 @@ def reversed_graph(waits_for: Mapping[str, Sequence[str]]) -> dict[str, list[str
 
 
 def format_duration(seconds: int) -> str:
-    """Return a duration in words, such as `23 min`, `1 h 5 min` or `40 s`."""
+    """Return a duration in words, such as `40 s`, `65 min` or `1 h 40 min`."""
     if seconds < 90:
         return f"{seconds} s"
     minutes = round(seconds / 60)

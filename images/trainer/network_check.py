@@ -132,7 +132,10 @@ def check(options: argparse.Namespace) -> bool:
             flush=True,
         )
     if not is_fast_enough:
-        text = f"error: the slowest link has {slowest:.2f} gigabits/s, less than {options.min_bandwidth_gbps:g}"
+        text = (
+            f"error: the slowest link has {slowest:.2f} gigabits/s; the minimum is {options.min_bandwidth_gbps:g}; "
+            "rank 0's `link` lines show the slow hosts: replace these, or lower `min_bandwidth_gbps`"
+        )
         print(f"{text} (rank {rank}, exit code {SLOW_LINK})", file=sys.stderr, flush=True)
     return is_fast_enough
 
