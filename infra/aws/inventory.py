@@ -1,4 +1,4 @@
-"""AWS resource kinds of an EKS stack: the `aws` commands that list them, and the IAM actions that they need."""
+"""AWS resource kinds of an EKS stack: the `aws` commands that list them, and the IAM policy to manage the stack."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ class GoSource:
         return self.where(*self._declared(folder, name))
 
     def iam_member_of(self, *maps: Literal) -> Literal:
-        """Return the resource of Google's IAM members for a parent with these schemas."""
+        """Return the resource of a Google IAM member: the base schema, merged with the schemas `maps` of its parent."""
         base = self.value("tpgiamresource", "IamMemberBaseSchema")
         return Literal({"Schema": _union([base, *maps])}, {}, "schema.Resource")
 

@@ -247,8 +247,8 @@ PERMISSIONS: Mapping[str, Sequence[str]] = {
 """Method -> permissions that it needs according to Google's reference: gcp/map.json of iann0036/iam-dataset 2073fa52a
 (2026-08).
 
-An operation of Artifact Registry needs no permission. Reading or updating a bucket also needs the permissions of the
-bucket's policy, because the provider sets access lists.
+An operation of Artifact Registry needs no permission. For reading or updating a bucket, the reference also lists
+permissions for the bucket's IAM policy.
 """
 
 
@@ -261,7 +261,7 @@ PROJECT = permissions("resourcemanager", projects="get")
 LIST_SERVICES = (*PROJECT, *permissions("serviceusage", services="list"))
 READ = ("firewalls", "globalOperations", "networks", "regionOperations", "routers", "subnetworks")
 COMPUTE = (*LIST_SERVICES, *permissions("compute", **dict.fromkeys(READ, "get")))
-"""Permissions of every role for Compute Engine."""
+"""Permissions that all roles for Compute Engine include."""
 ROLES: Mapping[str, Sequence[str]] = {
     "roles/container.admin": (
         *permissions("container", clusters="create delete get update", operations="get"),

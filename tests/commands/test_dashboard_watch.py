@@ -231,7 +231,7 @@ def test_feed_of_a_file_counts_since_the_start_of_the_job_if_the_first_pod_was_r
     assert run_times(feed)["seconds"]["lost"] == 270
 
 
-def test_feed_counts_the_pauses_before_the_newest_start_whose_cause_it_cannot_know(tmp_path: Path) -> None:
+def test_feed_counts_pauses_of_unknown_cause_before_the_newest_start(tmp_path: Path) -> None:
     early, late, file = JobFeed(tmp_path), JobFeed(tmp_path), tmp_path / "rank-0.jsonl"
     for begun, first in ((0, 0), (200, 20), (400, 40)):
         write_lines(file, [event("start", begun + 40), *(train(first + step, begun + 50 + step) for step in range(20))])
@@ -260,7 +260,7 @@ def test_feed_of_logs_begins_with_the_oldest_pod_if_earlier_logs_are_gone(cluste
 
 
 @pytest.mark.parametrize(("queue", "since"), [("", START_TIME + 300), ("batch", None)])
-def test_feed_of_logs_begins_with_the_start_after_a_stop_of_a_job_without_a_queue(
+def test_feed_of_logs_of_a_resumed_job_begins_with_its_newest_start_unless_it_has_a_queue(
     cluster: FakeCluster, queue: str, since: float | None
 ) -> None:
     cluster.log_lines = [(stamp(320), "start ranks=2"), (stamp(330), "train step=5/10 loss=0.5")]
