@@ -390,13 +390,15 @@ class Follower:
     def _report_absent(self, job: JobState, now: float) -> None:
         """Give up on a missing job: at once if its namespace is gone, else after ABSENT_SECONDS."""
         why = f" ({job.reason})" if job.reason else ""
-        problem = f"job {job.name} was deleted" if self._was_seen(job.name) else f"job {job.name} does not exist{why}"
+        was_seen = self._was_seen(job.name)
+        problem = f"job {job.name} was deleted" if was_seen else f"job {job.name} does not exist{why}"
         advice = f"{self._up} creates it again"
         try:
             if self._cluster.namespace_is_gone():
                 raise FollowError(f"{problem}, and its namespace {self._cluster.namespace} with it; {advice}")
         except Unreachable:
             return  # The next poll reports the error.
+        problem += " and is still absent" if was_seen else ""
         self._give_up_after(ABSENT_SECONDS, f"absent {job.name}", now, problem, advice)
 
     def _report_pod(self, pod: PodState, text: str, now: float, *, is_shown: bool) -> None:

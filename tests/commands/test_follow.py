@@ -214,7 +214,7 @@ def test_follow_of_an_unschedulable_job_says_why_and_stops_when_it_is_deleted(
         deleted = threads.submit(delete)
         assert Follower(cluster, ["large"], Screen(out)).run() == 1
         deleted.result()
-    assert "no longer following: job large was deleted (for 2 s); `make up" in out.getvalue()
+    assert "no longer following: job large was deleted and is still absent (for 2 s); `make up" in out.getvalue()
 
 
 def test_follow_of_a_missing_image_gives_up(cluster: Cluster, apply: Apply, monkeypatch: pytest.MonkeyPatch) -> None:
