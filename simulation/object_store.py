@@ -26,7 +26,7 @@ S3_ENVIRONMENT = ".venv-stores"
 """Python environment of moto, which simulates S3."""
 S3_REQUIREMENTS = "images/stores/requirements.txt"
 SETTINGS_KEY = "object_store"
-"""Key of the cloud settings that hold the store's URL scheme and port."""
+"""Key, in the cloud settings, of the store's URL scheme and port."""
 AUTHORIZATION = "AWS4-HMAC-SHA256 Credential=any/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"
 """Authorization header that moto requires but does not check."""
 
@@ -150,7 +150,7 @@ def store_of(settings: Properties) -> ObjectStore | None:
 
 @contextmanager
 def running(scheme: str) -> Iterator[Properties]:
-    """Run a store for a URL scheme and yield its cloud settings. The store ends with this process."""
+    """Run a store for a URL scheme and yield its cloud settings. The store ends with the block or with this process."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         port = int(probe.getsockname()[1])

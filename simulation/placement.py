@@ -170,7 +170,7 @@ def nodes(settings: ClusterSettings) -> list[dict[str, Any]]:
     return found
 
 
-REQUESTS = "/apis/autoscaling.x-k8s.io/v1"
+AUTOSCALING_API = "/apis/autoscaling.x-k8s.io/v1"
 
 
 def grow(folder: Path, pending: list[Pod]) -> bool:
@@ -209,7 +209,7 @@ def grant_requests(folder: Path) -> bool:
     state = read_state(folder)
     settings = settings_of(state.settings)
     pools = [each for each in _pools_with_autoscaling(state) if each.inputs.get("queuedProvisioning")]
-    found = request(settings, "GET", f"{REQUESTS}/provisioningrequests")["items"] if pools else []
+    found = request(settings, "GET", f"{AUTOSCALING_API}/provisioningrequests")["items"] if pools else []
     for open_request in (each for each in found if not (each.get("status") or {}).get("conditions")):
         metadata = open_request["metadata"]
         names = [each["podTemplateRef"]["name"] for each in open_request["spec"]["podSets"]]
@@ -237,7 +237,7 @@ def _grant(settings: ClusterSettings, metadata: dict[str, Any]) -> None:
         "metadata": {"name": metadata["name"], "namespace": metadata["namespace"]},
         "status": {"conditions": conditions},
     }
-    path = f"{REQUESTS}/namespaces/{metadata['namespace']}/provisioningrequests/{metadata['name']}/status"
+    path = f"{AUTOSCALING_API}/namespaces/{metadata['namespace']}/provisioningrequests/{metadata['name']}/status"
     apply(settings, path, body)
 
 

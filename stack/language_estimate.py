@@ -37,7 +37,7 @@ ANCHOR_RATES = (5605, 6667)
 
 
 def anchor_shares() -> list[float]:
-    """Return the model FLOPs utilization (MFU) of both settings of the anchor, with the trainer's count of FLOPs."""
+    """Return the model FLOPs utilization (MFU) of both settings of the anchor, with FLOPs as Trainyard counts them."""
     model = Model(layers=32, width=4096, heads=32, kv_heads=8, hidden=14336, vocabulary=128_256, is_tied=False)
     peak = (GPUS["nvidia-h100-80gb"].teraflops or 0) * 1e12
     return [rate * model.flops_per_token(8192) / peak for rate in ANCHOR_RATES]

@@ -133,7 +133,7 @@ def _concurrency_problems(jobs: Jobs, nodes: int, node: Capacity) -> list[Proble
 def _does_not_fit(group: PodGroup, placed: Sequence[PodGroup]) -> str:
     """Return the part of a message about a pod group that does not fit next to the placed groups."""
     neighbours = ["the job's hosts"] if any(other.job == group.job for other in placed) else []
-    neighbours += ["the jobs above"] if any(other.job != group.job for other in placed) else []
+    neighbours += ["other jobs"] if any(other.job != group.job for other in placed) else []
     if group.role and group.count == 1:
         subject = f"its {group.role} of {group.per_pod} does"
     else:

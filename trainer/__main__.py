@@ -111,7 +111,7 @@ def main() -> int:
         runtime.close()
     except TrainerError as error:
         code = report_error(error)
-        # The launcher exits with the code of the first rank that fails, and then signals the other ranks.
+        # When a rank fails, the launcher signals the other ranks and exits with the code of the first failed one.
         until = time.monotonic() + (LAUNCHER_GRACE_SECONDS if isinstance(error, PeerGoneError) else 0.0)
         while time.monotonic() < until and not preempted():
             time.sleep(0.02)

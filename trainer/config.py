@@ -209,7 +209,7 @@ class LanguageConfig(TrainConfig):
     """Tokens of a sample. Documents are packed into samples, and no token attends to another document."""
     parallelism: ParallelismText = ""
     """Sizes of the groups of ranks, such as shard=8,tensor=2. The weights are sharded across a shard group (FSDP), each
-    matrix product is split across a tensor group, and data=N groups hold copies. One size can be auto, by default data.
+    matrix product is split across a tensor group, and data=N makes N copies. One size can be auto, by default data.
     If this is empty, every rank has all weights (DDP). On XLA each device is a rank, and tensor is 1."""
     activation_checkpointing: Literal["none", "selective", "full"] = "none"
     """Results of a block that the backward pass computes again, to use less memory: none, all except matrix

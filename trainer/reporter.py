@@ -205,7 +205,7 @@ class Writer:
         written.wait(PREEMPTED_CLOSE_SECONDS)
 
     def end(self) -> None:
-        """Accept no more events."""
+        """End the thread after the queued events."""
         self._queue.put(None)
 
     def wait(self, until: float) -> None:
@@ -404,8 +404,8 @@ class WeightsAndBiases(Sink):
             except (wandb.errors.CommError, wandb.errors.UsageError) as error:
                 # A missing or wrong key raises one of these errors.
                 warn(
-                    f"W&B rejected the run of this rank; it is kept in {self._folder.url}: {error}; upload it with "
-                    "`wandb sync`"
+                    f"W&B did not accept the run of this rank; it is kept in {self._folder.url}: {error}; upload it "
+                    "with `wandb sync`"
                 )
                 self._run = wandb.init(mode="offline", **options | {"id": uuid.uuid4().hex[:8]})
         return self._run

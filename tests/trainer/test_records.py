@@ -155,7 +155,7 @@ def test_wandb_without_key_is_kept_in_the_folder(
     run = WeightsAndBiases(Folder(f"file://{tmp_path}/runs"), job="digits", rank=0, mode="online")
     run.write(Record(name="train", time=0.0, values={"loss": 1.0}, global_step=1))
     run.close()
-    assert "warning: W&B rejected the run of this rank" in capsys.readouterr().err
+    assert "warning: W&B did not accept the run of this rank" in capsys.readouterr().err
     assert list((tmp_path / "runs").rglob("offline-run-*/*.wandb"))
 
 

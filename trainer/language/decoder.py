@@ -242,7 +242,7 @@ class AdaptedLinear(nn.Linear):
 
 
 def adapt(model: Decoder, *, rank: int, scale: float) -> None:
-    """Add adapters to every linear layer of the blocks, and fix all other weights."""
+    """Add adapters to every linear layer of the blocks, and freeze all other weights."""
     for block in model.blocks:
         for module in list(block.modules()):
             for name, layer in list(module.named_children()):

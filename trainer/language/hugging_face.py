@@ -234,7 +234,7 @@ class ExportConfig:
 
 
 def export(arguments: Sequence[str]) -> None:
-    """Write the model of a checkpoint, weight by weight. Raises ConfigurationError, DataError or StorageError."""
+    """Write the model of a checkpoint, file by file. Raises ConfigurationError, DataError or StorageError."""
     from trainer.checkpoints.tensor_files import read_manifest
 
     config = parse_settings(ExportConfig, "python -m trainer export", arguments)
