@@ -172,8 +172,8 @@ def _assign(group: PodGroup, pools: Sequence[PoolNodes], free: list[Nodes]) -> t
 def _spread(group: PodGroup, pools: Sequence[PoolNodes], free: list[Nodes]) -> tuple[Problem | None, list[Nodes]]:
     """Spread pods that are not hosts over all nodes without accelerators.
 
-    Return a problem or None, and the capacity that each pool's nodes then have left. The number of pods per node
-    differs by at most one.
+    Return a problem or None, and the capacity that each pool's nodes then have left. The pods have `maxSkew: 1`, so a
+    node's limit is one pod more than the fullest node can run.
     """
     cpu_nodes = [nodes if pool.accepts_any_pod else Nodes() for pool, nodes in zip(pools, free, strict=True)]
     max_per_node = 1 + min(_hosts_on(state, group) for nodes in cpu_nodes for state, count in nodes.items() if count)

@@ -1,4 +1,4 @@
-"""CostEstimate: hourly cost of each pool of a platform, with an error band. Price: dated and sourced. Pure."""
+"""CostEstimate: hourly cost of a platform's pools, with error bands. Price: an item's price, date and source. Pure."""
 
 from __future__ import annotations
 

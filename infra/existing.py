@@ -79,8 +79,8 @@ class KubeconfigConfig(Section):
     bucket: BucketConfig = ClaimConfig(kind="claim")
     """Storage of checkpoints and metrics."""
     operators: Literal["install", "present"] = "install"
-    """`install` installs the operators that the jobs need, at Trainyard's versions (docs/operators.md). `present` uses
-    the operators of the cluster."""
+    """`install` installs the operators that the jobs need, except Kueue, at Trainyard's versions (docs/operators.md).
+    `present` uses the operators of the cluster."""
 
 
 class Existing(Cloud):

@@ -125,8 +125,8 @@ class GkePoolConfig(Section):
     """Machine type of each node; for a TPU the slice determines it. A type without GPUs and without `accelerator` is
     for CPU jobs."""
     accelerator: str = "nvidia-tesla-t4"
-    """GPU model, TPU type such as `v4-32`, or TPU generation with `topology`; by default the GPU of the machine
-    type, if it has one."""
+    """GPU model, TPU type such as `v4-32`, or TPU generation with `topology`; if only `machine_type` is set, the GPU
+    of that type, or none."""
     accelerators_per_node: Annotated[int, Field(ge=1, le=16)] = 2
     """GPUs attached to each N1 node; other machine types have a fixed number."""
     topology: str | None = None

@@ -22,6 +22,7 @@ from infra.gcp.pools import (
 from infra.hardware.gce import GCE_FAMILIES, gce_machine
 from infra.hardware.gpus import GCP_REGIONS, GCP_ZONES, GPU_ZONES, MISSING_FAMILIES, TPU_FLEX_START_ZONES, TPU_ZONES
 from infra.hardware.machines import HardwareError
+from infra.hardware.tpus import GENERATIONS
 from infra.hardware.versions import gke_version_error, minor_of
 from settings.problem import Path, Problem
 from settings.problems import SKIP_CHECK_HINT
@@ -80,7 +81,7 @@ def _storage(config: GkeConfig) -> Iterator[Problem]:
     prefix = name or config.name
     if prefix.startswith("goog") or "google" in prefix or "g00gle" in prefix:
         keys = ("bucket", "name") if name else ("name",)
-        reason = "" if name else "the bucket's default name starts with it; "
+        reason = "" if name else "the bucket's default name starts with the cluster's name; "
         message = f"starts with `goog` or contains `google`, which Cloud Storage reserves; {reason}write another name"
         yield Problem("gke.bucket.name_reserved", ("platform", *keys), message, prefix)
     if key and key.split("/")[3] != config.region:
@@ -109,7 +110,7 @@ def _tpu(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> 
             yield pool_problem("gke.pool.slices_without_tpu", pool, "slices", message)
         if plans[0].machine.tpu_chips:
             family = plans[0].machine.family
-            remedy = f"write `accelerator: {family}-...` instead, or {family} with `topology`"
+            remedy = f"write `accelerator: {GENERATIONS[family].type_prefix}-...` instead, or {family} with `topology`"
             message = f"is a machine type of TPU {family}; {remedy}"
             yield pool_problem("gke.pool.machine_of_tpu", pool, "machine_type", message)
         return

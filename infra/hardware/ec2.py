@@ -24,7 +24,7 @@ _ZONE_LETTERS = {
     "us-west-1": "acb",
     "us-west-2": "abcd",
 }
-"""Zone letters of regions whose letters are not a, b, c in this order. Zones that every account has come first."""
+"""Zone letters of regions whose letters are not a, b, c in this order. Zones that exist in every account are first."""
 
 AWS_ZONES: Mapping[str, tuple[str, ...]] = {
     region: tuple(f"{region}{letter}" for letter in _ZONE_LETTERS.get(region, "abc"))

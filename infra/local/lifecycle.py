@@ -204,7 +204,7 @@ def _make_folders(settings: ClusterSettings, port: int) -> None:
 
     uid = identity(settings)
     if uid is None:
-        # An earlier start or removal was interrupted.
+        # Remove the data of an interrupted start or removal, if there is any.
         _remove_data(settings)
     settings.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     (settings.folder / "port").write_text(str(port), encoding="ascii")

@@ -83,7 +83,7 @@ class LocalClusterProvider(dynamic.ResourceProvider):
         """Report changed inputs, a cluster that does not run, and a lost kubeconfig.
 
         Raises RuntimeError for a cluster that another stack owns or that has lost its data. The engine cannot replace
-        such a cluster, because the engine closes the Kubernetes provider before the deletions that need this provider
+        such a cluster, because the engine closes the Kubernetes provider before the deletions that need that provider
         (https://github.com/pulumi/pulumi/issues/14650).
         """
         settings = settings_of(news)
