@@ -39,8 +39,9 @@ class Webhooks:
     conversions: frozenset[str] = frozenset()
     """Plural names of the CustomResourceDefinitions with a conversion webhook that gets the operator's certificate."""
     others: frozenset[str] = frozenset()
-    """Resources of other projects, such as pods, whose webhooks Trainyard installs. These webhooks select only objects
-    with `label`. Trainyard omits all other webhooks of other projects' resources."""
+    """Resources of other projects, such as pods, for which Trainyard installs the operator's webhooks. These webhooks
+    select only objects with `label`. Trainyard omits the operator's webhooks for further resources of other projects.
+    """
     label: str | None = None
     """Label that selects objects of other projects."""
 
@@ -134,7 +135,7 @@ def _parts(*resources: str) -> frozenset[str]:
     return frozenset(f"{resource}{suffix}" for resource in resources for suffix in ("", "/finalizers", "/status"))
 
 
-# Only MPIJob uses these. `Operator` grants access to the certificate's Secret.
+# Only MPIJob uses these. infra/operators.py grants access to the certificate's Secret.
 _MPI_JOB_RESOURCES = {"configmaps", "pods/exec", "roles", "rolebindings", "secrets", "serviceaccounts"}
 
 TRAINING_OPERATOR = Release(

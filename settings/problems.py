@@ -312,10 +312,10 @@ def _legal_values(expected: str, value: object) -> str:
 
 
 def _nearest_number(location: _Location, value: object) -> str:
-    """Return the key with the valid number nearest to the value.
+    """Return the key with the valid number nearest to the value. Return "" for a value above the maximum.
 
-    Return an example for a value that is not a number or is at most an exclusive minimum. The same applies to a value
-    below the minimum of a field without a maximum. Return "" for a value above the maximum.
+    Return an example if the value is not a number, or if it is not above an exclusive minimum. Return an example too if
+    the field has no maximum and the value is below the minimum.
     """
     exclusive_min, minimum, maximum = _bounds(location.field)
     key = str(location.path[-1])

@@ -25,7 +25,8 @@ MAX_CONCURRENT_CALLS = 256  # A call that awaits a resource holds its thread. Th
 def die_with_parent() -> None:
     """Have the kernel kill this process when its parent dies. `kill -9` of the engine then leaves no process.
 
-    If the parent died before the request took effect, this process exits here, or fails at its first write.
+    If the parent dies before the kernel call, this process exits here. If the parent was already dead, this process
+    fails at its first write.
     """
     parent = os.getppid()
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:

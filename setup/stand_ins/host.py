@@ -259,7 +259,7 @@ def program_python(info: language_pb2.ProgramInfo) -> Path:
 
 
 def program_environment(python: Path) -> dict[str, str]:
-    """Return the environment of the program. Its virtual environment is active, and this project is not on its path."""
+    """Return the environment of the program. Its virtual environment is active, and PYTHONPATH omits this checkout."""
     environment = dict(os.environ)
     paths = [path for path in environment.pop("PYTHONPATH", "").split(os.pathsep) if path and Path(path) != ROOT]
     if paths:

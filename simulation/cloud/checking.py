@@ -178,7 +178,7 @@ _InputChange = tuple[str, bool]
 
 
 class _Diff:
-    """The provider's plan, without removed values that the cloud computes and without suppressed differences."""
+    """The provider's plan. It ignores removed values that the cloud computes, and suppressed differences."""
 
     def __init__(self, table: FactTable) -> None:
         self._inputs = table.inputs

@@ -181,7 +181,7 @@ def _one_of(key: str, paths: tuple[str, ...], inputs: Properties) -> Iterator[tu
     if not present and not unknown:
         yield paths[0], f"one of {', '.join(paths)} must be set"
     elif key == "exactly_one_of" and len(present) > 1:
-        yield present[1], f"only one of {', '.join(paths)} can be set; {', '.join(present)} are"
+        yield present[1], f"only one of {', '.join(paths)} can be set; {', '.join(present)} are set"
 
 
 def _conflict(rule: Mapping[str, Any], inputs: Properties) -> Iterator[tuple[str, str]]:

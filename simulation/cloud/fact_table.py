@@ -12,7 +12,10 @@ from typing import Any
 from simulation.cloud.values import Unknown
 
 FOLDER = Path(__file__).parent / "facts"
-"""Folder of the tables, one JSON file for each type. `python -m simulation.facts CHECKOUT --write` writes them."""
+"""Folder of the tables, one JSON file for each type.
+
+`python -m simulation.facts CHECKOUT --write` writes them from a checkout of a Terraform provider.
+"""
 
 
 def file_name(token: str) -> str:

@@ -54,7 +54,8 @@ def gpus_of(inputs: Properties) -> tuple[str | None, int]:
 def slice_of(inputs: Properties) -> TpuSlice | None:
     """Return the pool's TPU slice; None if its machine type has no TPU. Raises ValueError for an invalid topology.
 
-    Without a topology, each node is a separate slice. `with_topology` adds a workload policy's topology to the inputs.
+    Without a topology, each node is a separate slice. `simulation.cluster.effects.with_topology` adds a workload
+    policy's topology to the inputs.
     """
     machine = machine_of(inputs)
     if machine is None or not machine.tpu_chips:

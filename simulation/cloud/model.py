@@ -87,7 +87,7 @@ class CloudState:
         return [record for record in self.resources.values() if record.type in types]
 
     def find(self, reference: str, *types: str) -> Record | None:
-        """Return the resource of one of the types that `reference` names; None if there is none.
+        """Return the resource that `reference` names, if its type is one of `types`; None if there is none.
 
         The reference is an id, self link, ARN, e-mail address or name.
         """
