@@ -35,7 +35,8 @@ def submit(
     dependencies: list[pulumi.Resource],
 ) -> TrainingJob:
     """Create the resources of one job after its dependencies. The job runs on the nodes of `pool`, if set."""
-    # Import here: the platform imports the Kubernetes types while its cluster starts.
+    # Import here: these modules need the Kubernetes types, a slow import that platform `local` does while its cluster
+    # starts.
     from workloads.job import TrainingJob, TrainingJobArgs
     from workloads.objects import PUBLIC_ETCD_IMAGE, Placement
 
@@ -63,7 +64,8 @@ def submit(
 
 def mount_folder(spec: JobSpec, folder: Path, platform: Platform) -> pulumi.Output[str]:
     """Create a volume for a folder of this machine. Return the name of its claim, which changes with the folder."""
-    # Import here: the platform imports the Kubernetes types while its cluster starts.
+    # Import here: these modules need the Kubernetes types, a slow import that platform `local` does while its cluster
+    # starts.
     from infra.platform import HostFolder, HostFolderArgs
 
     claim = f"{spec.name}-data-{hashlib.sha256(str(folder).encode()).hexdigest()[:8]}"

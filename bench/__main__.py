@@ -18,7 +18,7 @@ from commands.monitor.cluster import Unreachable
 CLUSTER = ("first-step", "noop-up", "preview")
 """Measurements that need a cluster of the local platform."""
 DDP_PAIRS = 61
-"""Number of pairs of `ddp-step`, whose goal is in percent."""
+"""Number of pairs of `ddp-step`. Its goal allows only 2 %, which needs many pairs."""
 
 
 def cluster_measures(names: set[str]) -> Iterator[Measure]:

@@ -190,7 +190,7 @@ def serve_large() -> None:
 def main() -> int:
     """Print the results, or serve the page."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--serve", action="store_true", help="serve the page of the state with many hosts")
+    parser.add_argument("--serve", action="store_true", help="serve the page of a job on 1,024 hosts")
     if parser.parse_args().serve:
         serve_large()
         return 0

@@ -121,4 +121,4 @@ def removed_afterwards(settings: ClusterSettings) -> Iterator[None]:
     finally:
         lifecycle.stop(settings)
         if left := lifecycle.find_leftovers(settings):
-            raise BenchError(f"left on this machine: {', '.join(left)}")
+            raise BenchError(f"the bench's cluster left on this machine: {', '.join(left)}; end or remove these")

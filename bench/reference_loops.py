@@ -266,7 +266,7 @@ def language_epoch(
 
 
 class TorchtitanModel(nn.Module):
-    """Scores of torchtitan's decoder for samples of one document each."""
+    """torchtitan's decoder as a model that returns scores. Each sample is one document."""
 
     def __init__(self, decoder: Any, *, has_mask: bool) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""`make bench-trainer`: the trainer's speed claims, each with alternate timing of two sides.
+"""`make bench-trainer`: measure the trainer's speed claims. Most measurements time two sides alternately.
 
 Fails if a goal is missed.
 """
@@ -45,7 +45,7 @@ CORES = 2
 """Number of CPU threads of the measurements that use the whole machine."""
 PAIRS = 7
 FINE_PAIRS = 151
-"""Number of pairs of a measurement with a goal in percent."""
+"""Number of pairs of a measurement whose goal allows only a few percent."""
 LANGUAGE_PAIRS = 61
 """Number of pairs of the language model's loop."""
 ROUNDS = 31

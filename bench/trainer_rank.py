@@ -224,7 +224,7 @@ def observability(folder: Path, runtime: Runtime) -> Blocks:
 
 
 def wandb(folder: Path, runtime: Runtime) -> Blocks:
-    """Compare Trainyard's loop with an unreachable Weights & Biases and without it, on the same weights."""
+    """Compare two runs of Trainyard's loop on the same weights: with an unreachable Weights & Biases and with none."""
     online, without = (make_training(_digits(folder), runtime, folder / mode, wandb=mode) for mode in ("online", "off"))
     for training in (online, without):
         _same_digits(training, runtime)
@@ -355,7 +355,7 @@ def generated(folder: Path, runtime: Runtime) -> Blocks:
 
 
 def cache(folder: Path, runtime: Runtime) -> Blocks:
-    """Measure the wait for images from the mapped cache, and the time of the steps."""
+    """Measure the wait for images from the memory-mapped cache, and the time of the steps."""
     return _waits(_images(folder, data_dir=str(folder / "images"), cache_dir=str(folder / "cache")), runtime, folder)
 
 

@@ -226,7 +226,7 @@ def adopt(exported: Mapping[str, Any], run: Callable[..., bool], find: Find | No
     if not done:
         raise CommandError(
             "the resources of the interrupted update could not be added to the state: `pulumi stack import`, "
-            "`stack export` or `refresh` failed"
+            "`stack export` or `refresh` failed; run the command again"
         )
     return unknown
 

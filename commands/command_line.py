@@ -60,7 +60,7 @@ class StackCommand(click.Command):
     """Command whose callback returns its exit status. Reports errors and Ctrl-C in one line."""
 
     root: Literal["never", "this_machine", "always"] = "never"
-    """Stacks whose command only root may run: none, stacks of platform `local`, or all."""
+    """Stacks for which only root may run the command: none, stacks of platform `local`, or all."""
     takes_stack = True
     """True if it has the options `--stack` and `--project`."""
 

@@ -71,7 +71,7 @@ VENDOR = Path("/sys/class/dmi/id/sys_vendor")
 
 
 def missing_credentials(scheme: str, environment: Mapping[str, str] = os.environ) -> str:
-    """Return a problem of this machine's login to the cloud of a bucket's scheme; empty if none was found."""
+    """Return a problem of this machine's login to the cloud whose buckets have this scheme; empty if none was found."""
     return CHECKS[scheme](environment)
 
 
@@ -196,8 +196,8 @@ def is_in_cloud(step: Step) -> bool:
 def deployed_config(stack: str) -> StackConfig | None:
     """Return the settings of the last operation if it was a successful update.
 
-    Return None after another operation, because then only some resources may exist, and for settings of an earlier
-    version of Trainyard.
+    Return None after any other operation, because then only some resources may exist. Also return None if the settings
+    are those of an earlier version of Trainyard.
     """
     history = json.loads(pulumi("stack", "history", "--json", "--page-size", "1", "--stack", stack, quiet=True))
     if not history or history[0]["kind"] != "update" or history[0]["result"] != "succeeded":

@@ -137,7 +137,8 @@ def take_down(stack: str) -> int:
         print(f"the cluster of stack {stack} was not in the stack's state and is deleted")
         worked = True
     if left := lifecycle.find_leftovers(cluster):
-        print(f"{command_title('down')}: leftovers on this machine:", *left, sep="\n  ", file=sys.stderr)
+        problem = "leftovers on this machine; end or remove them:"
+        print(f"{command_title('down')}: {problem}", *left, sep="\n  ", file=sys.stderr)
         return 1
     file = PROJECT / f"Pulumi.{stack}.yaml"
     if not worked and not file.exists() and not (has_backend() and stack_exists(stack)):
@@ -177,7 +178,8 @@ def stop_abandoned(name: str) -> int:
     set_closing(f"{make_command('down', STACK='', ORPHAN=name)} continues from there")
     stop_cluster(cluster)
     if left := lifecycle.find_leftovers(cluster):
-        print(f"{command_title('down')}: leftovers on this machine:", *left, sep="\n  ", file=sys.stderr)
+        problem = "leftovers on this machine; end or remove them:"
+        print(f"{command_title('down')}: {problem}", *left, sep="\n  ", file=sys.stderr)
         return 1
     print(f"the cluster of stack {cluster.stack} of {cluster.owner} is deleted; it has no leftovers")
     return 0
@@ -189,7 +191,7 @@ def why_not_abandoned(name: str, names: list[str]) -> str:
     if saved:
         command = make_command("down", STACK=saved.stack)
         return f"belongs to {saved.owner}, which still exists; run {command} there"
-    allowed = f"must be one of {', '.join(names)}" if names else "the checkout of every cluster exists"
+    allowed = f"must be one of {', '.join(names)}" if names else "no cluster here has lost its checkout"
     return f"unknown cluster; {allowed}"
 
 

@@ -121,7 +121,7 @@ def time_label(seconds: float) -> str:
 
 
 def number(value: float) -> str:
-    """Return a number as text with at most four digits."""
+    """Return a number as short text, such as `0.1235`, `12,346` or `1.5e6`."""
     if value and (abs(value) >= 1e6 or abs(value) < 1e-3):
         return f"{value:.1e}".replace("e+0", "e").replace("e-0", "e-")
     return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"

@@ -50,7 +50,7 @@ POOL_LABELS = (POOL_LABEL, "cloud.google.com/gke-nodepool", "eks.amazonaws.com/n
 """Labels of Trainyard and of the clouds whose value is the pool of a node."""
 MACHINE_LABEL = "node.kubernetes.io/instance-type"
 MAX_SPANS = 400
-"""Maximum number of spans of a time line. Shorter spans are not visible."""
+"""Maximum number of spans of a time line. A span shorter than 1/MAX_SPANS of it joins the span before."""
 MAX_MOMENTS = 100
 """Maximum number of moments of a job on the page. The page shows the newest."""
 PEER_FAILED = "ended because another host failed"

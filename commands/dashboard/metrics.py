@@ -38,7 +38,7 @@ class Curve:
         self._last = -1
 
     def add(self, steps: Sequence[int], values: Sequence[float]) -> None:
-        """Add points by step. If the first step is not new, drop the columns with points from it on."""
+        """Add points, sorted by step. If the first step is not new, drop the columns that contain it or later steps."""
         if steps[0] <= self._last:
             # A restart repeats these steps.
             self._kept = {key: pair for key, pair in self._kept.items() if max(pair[0][0], pair[1][0]) < steps[0]}
@@ -108,7 +108,7 @@ class Curves:
 
 
 def _ascending(events: Sequence[Mapping[str, Any]]) -> Iterator[Sequence[Mapping[str, Any]]]:
-    """Yield the longest runs of events whose steps grow."""
+    """Split the events into runs in which the steps grow."""
     first, before = 0, -math.inf
     for place, event in enumerate(events):
         step = event["global_step"]

@@ -231,7 +231,7 @@ class Handler(BaseHTTPRequestHandler):
         """Return the reason to reject a request; empty if it may read the dashboard."""
         hosts = {f"{name}:{self.server.server_port}" for name in HOST_NAMES}
         if self.headers.get("Host") not in hosts:
-            return "the Host header does not name this machine"
+            return f"the Host header must be {' or '.join(sorted(hosts))}: open the address that was printed"
         if self.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
             return "other pages may not read the dashboard"
         given = urlsplit(self.path).path.removeprefix("/").partition("/")[0]

@@ -88,7 +88,8 @@ def test_page_needs_the_token_and_a_host_of_this_machine(server: Server) -> None
     good, port = f"/{server.token}/", server.server_port
     assert get(server, good)[0] == 200
     assert get(server, good, Host=f"localhost:{port}")[0] == 200
-    assert get(server, good, Host=f"attacker.example:{port}") == (403, "the Host header does not name this machine")
+    problem = f"the Host header must be 127.0.0.1:{port} or localhost:{port}: open the address that was printed"
+    assert get(server, good, Host=f"attacker.example:{port}") == (403, problem)
     assert get(server, good, Host="127.0.0.1")[0] == 403
     assert get(server, good, Sec_Fetch_Site="cross-site")[0] == 403
     paths = (f"/{server.token[:-1]}/", f"/{server.token}x/", f"/x/{server.token}/")
