@@ -9,7 +9,7 @@ import pulumi
 from pulumi_gcp import compute, container
 
 from infra.gcp.config import GkeConfig
-from infra.gcp.pools import SYSTEM_DISK_GB, NodePoolPlan, system_disk_type, system_machine
+from infra.gcp.pools import PODS_PER_NODE, SYSTEM_DISK_GB, NodePoolPlan, system_disk_type, system_machine
 from infra.hardware.tpus import GENERATIONS
 from infra.naming import COMPUTE_CLASS_LABEL, POOL_LABEL, QUEUED_LABEL, cloud_labels
 
@@ -20,7 +20,6 @@ SYSTEM_TIMEOUTS = pulumi.CustomTimeouts(create="45m", update="60m", delete="45m"
 ACCELERATOR_TIMEOUTS = pulumi.CustomTimeouts(create="120m", update="120m", delete="60m")
 """Timeouts for accelerators. Nodes with eight H100 have taken over 35 minutes:
 https://github.com/NVIDIA/aicr/issues/2065"""
-PODS_PER_NODE = 32
 
 
 def node_config(

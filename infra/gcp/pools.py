@@ -45,6 +45,9 @@ https://cloud.google.com/kubernetes-engine/docs/how-to/gpus#cuda
 """
 GCP_SOURCE = "https://cloud.google.com/compute/resource-usage#gpu_quota"
 TPU_SOURCE = "https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus#ensure-quota"
+PODS_PER_NODE = 32
+"""Maximum number of pods of a node for jobs. A node reserves twice as many addresses:
+https://cloud.google.com/kubernetes-engine/docs/how-to/flexible-pod-cidr"""
 NAT_VMS = 32
 """Number of nodes above which the hourly price of Cloud NAT is constant: https://cloud.google.com/nat/pricing"""
 
@@ -316,6 +319,7 @@ def pool_nodes(platform: GkeConfig) -> list[PoolNodes]:
                 gpus=plan.gpus,
                 tpu=plan.tpu,
                 queued=pool.models[0].is_queued,
+                pods=PODS_PER_NODE,
                 zones=plan.zones,
                 keeps_idle=plan.min_nodes != 0 and plan.max_run_hours is None,
             )

@@ -24,6 +24,8 @@ H100 = {"accelerator": "nvidia-h100-80gb", "accelerators_per_host": 8, "hosts": 
 QUEUED = {**GKE, "pools": [{"name": "a3", "machine_type": "a3-highgpu-8g", "capacity": "queued"}]}
 C7 = [{"name": "cpus", "machine_type": "c7i.2xlarge", "nodes": 2}]
 CPUS: dict[str, Any] = {**EKS, "pools": C7}
+N2: dict[str, Any] = {**GKE, "pools": [{"name": "cpus", "machine_type": "n2-standard-32", "nodes": 1}]}
+SMALL_HOSTS: dict[str, Any] = {"shared_memory": "64Mi", "resources": {"cpu": "500m", "memory": "512Mi"}}
 MX: dict[str, Any] = {
     "kind": "mx-job",
     "recipe": None,
@@ -57,6 +59,7 @@ SCHEDULABLE: list[tuple[dict[str, Any], list[dict[str, Any]]]] = [
     (GKE, [{**MX, **T4, "parameter_servers": 3}]),
     (EKS, [{**T4, **MPI}]),
     ({**GKE, "pools": []}, [{"resources": {"cpu": 2}}]),
+    (N2, [{**SMALL_HOSTS, "hosts": 22}]),
 ]
 
 
@@ -101,6 +104,7 @@ UNSCHEDULABLE: list[tuple[dict[str, Any], list[dict[str, Any]], str, str]] = [
         "pool_full",
         "0.hosts",
     ),
+    (N2, [{**SMALL_HOSTS, "hosts": 23}], "pool_full", "0.hosts"),
     (QUEUED, [H100], "queue_missing", "0.queue"),
     ({**GKE, "pools": []}, [{"resources": {"cpu": 16}}], "host_too_large", "0.resources"),
 ]
