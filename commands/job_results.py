@@ -35,7 +35,7 @@ RECORD_FILE = "run-record.json"
 COPY_COMMANDS = {"gs": ("gcloud", "storage", "cp"), "s3": ("aws", "s3", "cp")}
 """URL scheme -> command that writes to the cloud's buckets."""
 MIN_RULE_WIDTH = 40
-"""Characters of the shortest edge of the box."""
+"""Minimum characters of the box's top and bottom lines on a wide terminal."""
 LABEL_WIDTH = 10
 """Characters of the first column of the box."""
 
@@ -292,7 +292,7 @@ def job_result(
 
 
 def checkpoint_text(bucket: Bucket, folder: str) -> str:
-    """Return the path or URL of the newest checkpoint in a folder; only of the folder, if a listing would be slow."""
+    """Return the path of the newest checkpoint in a folder; in a cloud, where a listing is slow, the folder's URL."""
     if not bucket.is_cluster_local:
         return bucket.location(folder) if bucket.url else "in the job's volume"
     try:

@@ -4,8 +4,9 @@ The preview compares the stack's file with the same file in an earlier commit, w
 commit where this branch left `main`, `origin/main` or `origin/HEAD`. Without such a commit the stack counts as new. The
 deployed stack may differ from that commit. --engine compares with the deployed stack: it runs Pulumi's engine, which
 needs a cloud's credentials.
-Without --engine, the preview compares two recordings of the program. The clouds' official plugins then check and plan
-the same resources, without credentials, if Pulumi can install them.
+Without --engine, the preview compares two recordings of the program: the resources that it declares before and after
+the change. The clouds' official plugins then check and plan the same resources, without credentials, if Pulumi can
+install them.
 """
 
 from __future__ import annotations
@@ -158,8 +159,8 @@ def describe_base(commit: str | None, *, is_new: bool, engine: bool) -> str:
         at = f"commit {done.stdout.strip()}"
         settings = f"Before: nothing, because {at} has no such stack" if is_new else f"Before: {at}"
     if engine:
-        return f"Changes: compared with the deployed stack. {settings}, for prices, quotas and jobs."
-    return f"{settings}, not the deployed stack; `--engine` compares with the deployed stack."
+        return f"Changes: compared with the deployed stack. Prices, quotas and jobs: compared with git. {settings}."
+    return f"{settings}. `--engine` compares with the deployed stack instead."
 
 
 def _earlier(name: str, commit: str | None) -> str | None:

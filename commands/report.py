@@ -76,7 +76,7 @@ class JobReport:
     """Path or URL of the newest checkpoint, or of the folder of checkpoints if their names do not show the newest;
     empty if no checkpoint is known."""
     fresh_start: str = ""
-    """Time of the last `rerun --fresh`; empty if there was none, or if it found no curves to move."""
+    """Time of the last `rerun --fresh` that moved earlier curves to another folder; empty if there was none."""
     written: str = ""
     until: float | None = None
     """Time when the job ended, in seconds since 1970. If None, use the time of its last event."""
@@ -319,7 +319,7 @@ def report(job: str, output: Path | None, *, as_json: bool) -> int:
     file = output or default_file(bucket, str(found.record["bucket_prefix"]), found.job)
     if output is None and file.exists() and found.state.state == "suspended" and not found.events:
         raise CommandError(
-            f"job {job} is stopped: its log was deleted with its pods, and it wrote no metrics; {file} keeps the "
+            f"job {found.job} is stopped: its log was deleted with its pods, and it wrote no metrics; {file} keeps the "
             "earlier page"
         )
     text = page(found)

@@ -119,7 +119,9 @@ def page(report: JobReport) -> str:
         goodput=_goodput(report),
         ranks=_ranks(report),
         environment=_environment(report),
-        settings=f"<pre>{escape(report.settings)}</pre>" if report.settings else "<p>The job is not in the file.</p>",
+        settings=f"<pre>{escape(report.settings)}</pre>"
+        if report.settings
+        else "<p>The settings no longer have this job.</p>",
         price=_price(report),
         written=escape(report.written),
     )
@@ -300,7 +302,7 @@ def _text(value: Any) -> str:
 def _price(report: JobReport) -> str:
     record = report.record
     if not report.prices:
-        return "<p>This machine and its cluster have no price.</p>"
+        return "<p>This cluster has no known price, because Trainyard did not create it in a cloud.</p>"
     price, usd = record.get("usd_per_hour"), record.get("usd")
     since = " since its last start" if report.state.is_resumed else ""
     lines = [

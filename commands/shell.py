@@ -142,8 +142,11 @@ def main() -> None:
 
 
 def with_namespace(kubeconfig: str, context: str | None, namespace: str, file: Path) -> str:
-    """Return $KUBECONFIG with `file` first, because kubectl uses the current context of the first file:
-    https://kubernetes.io/docs/concepts/configuration/organize-cluster-access-kubeconfig/#merging-kubeconfig-files"""
+    """Write the context to `file`. Return $KUBECONFIG with `file` first; unchanged if the context is missing.
+
+    kubectl uses the current context of the first file:
+    https://kubernetes.io/docs/concepts/configuration/organize-cluster-access-kubeconfig/#merging-kubeconfig-files
+    """
     text = context_file(kubeconfig.split(os.pathsep), context, namespace)
     if text is None:
         return kubeconfig

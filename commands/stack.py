@@ -301,7 +301,8 @@ def explain_passphrase(stack: str) -> str:
         default = f", or unset it to use {file}" if (file := passphrase_file()).exists() else ""
         return f"PULUMI_CONFIG_PASSPHRASE: {why}; set it to the passphrase that created the stack{default}; {lost}"
     file = Path(os.environ.get("PULUMI_CONFIG_PASSPHRASE_FILE") or passphrase_file())
-    problem = why if file.exists() else f"no such file; it has the passphrase of stack {stack}; no resource was changed"
+    missing = f"no such file; it must have the passphrase of stack {stack}; no resource was changed"
+    problem = why if file.exists() else missing
     return f"{file}: {problem}; restore it, or set PULUMI_CONFIG_PASSPHRASE to its former content; {lost}"
 
 

@@ -1,6 +1,6 @@
 """`make test` runs pytest: on one core for named files, else on several. `make coverage` measures each lane.
 
-pytest gets all arguments except `--coverage`. tests/lanes.py defines the options that select tests.
+Without `--coverage`, pytest gets all arguments. tests/lanes.py defines the options that select tests.
 """
 
 from __future__ import annotations

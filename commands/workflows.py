@@ -130,7 +130,7 @@ def permissions(stack: str) -> Any:
 
 
 def main(arguments: list[str]) -> int:
-    """Print JSON. Return 2 if a stack needs no permissions, else 0. Raises CalledProcessError for an unknown commit."""
+    """Print JSON. Return 2 if `permissions` fails, else 0. Raises CalledProcessError for an unknown commit."""
     parser = argparse.ArgumentParser(prog="python -m commands.workflows", description=__doc__)
     actions = parser.add_subparsers(dest="action", required=True)
     affecting = actions.add_parser("affected", help="the stacks that the changes since a commit affect")

@@ -87,7 +87,7 @@ class Untrusted(Unreachable):
 
 
 class UnknownStack(CommandError):
-    """Name of no stack: it has neither a settings file nor resources."""
+    """Stack that has neither a settings file nor resources."""
 
 
 class StackNotFound(CommandError):
@@ -267,7 +267,10 @@ class Cluster:
             call = partial(self._custom.list_namespaced_custom_object, *WORKLOADS, self.namespace)
             names = [each["metadata"]["name"] for each in _items(call, "workloads") if owner_of(each) == job.uid]
             if not names:
-                raise NotFound(f"Kueue has no workload of job {job.name} in queue {job.queue}; nothing was changed")
+                raise NotFound(
+                    f"Kueue has no workload of job {job.name} in queue {job.queue}; nothing was changed; check that "
+                    "Kueue's controller runs, then try again"
+                )
             for name in names:
                 self._patch_custom(*WORKLOADS, "workloads", name, {"active": not value})
             return
@@ -468,7 +471,7 @@ def _detail(body: Any) -> str:
 
 
 def _short(error: BaseException) -> str:
-    """Return a connection's error without the client's names."""
+    """Return the text of a connection error, without the name of the client's connection object."""
     return str(error.__cause__ or error).rpartition(">: ")[2] or type(error).__name__
 
 

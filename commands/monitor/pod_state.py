@@ -43,7 +43,7 @@ https://github.com/kubernetes/kubernetes/blob/v1.37.2/pkg/controller/job/job_con
 WORKER = "worker"
 """Role of pods that train."""
 LAUNCHER = "launcher"
-"""Role of the pod that starts the training in the job's other pods (mpi-job, ray-job). The operator runs a Job."""
+"""Role of the pod that starts the training in the job's other pods (mpi-job, ray-job). A Kubernetes Job creates it."""
 
 STUCK_REASONS = frozenset(
     {

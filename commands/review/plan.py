@@ -1,8 +1,8 @@
 """Planned steps: from `pulumi preview --json`, or from the difference between two recordings of the program.
 
-In a difference, tables of facts about the providers determine which changes replace a resource. A replaced resource has
-new outputs, so the resources that use them are updated or replaced too. A resource is also replaced if its provider
-moves to another region or cluster.
+A recording has the resources that the program declares. In a difference, tables of facts about the providers determine
+which changes replace a resource. A replaced resource has new outputs, so the resources that use them are updated or
+replaced too. A resource is also replaced if its provider moves to another region or cluster.
 
 Rules of the Kubernetes provider: https://github.com/pulumi/pulumi-kubernetes/blob/v4.25.0/provider/pkg/provider/diff.go
 `tests/plugins/test_fixed_fields.py` compares `FIXED_FIELDS` with that plugin.
@@ -75,7 +75,7 @@ CLOUDS = ("gcp:", "aws:")
 PROVIDERS = "pulumi:providers:"
 """Prefix of the types of providers."""
 MIN_LENGTH = 5
-"""Minimum length of an output that is also searched within other text."""
+"""Minimum length of an output that is also recognized inside a longer text."""
 REGION = "region"
 """Input of a cloud's provider that applies to all its resources."""
 
@@ -93,7 +93,7 @@ class Step:
     before: Mapping[str, Any] = field(default_factory=dict)
     """Its inputs before the change; empty for a new resource."""
     changed: tuple[str, ...] = ()
-    """Keys that differ."""
+    """Changed keys or paths that cause the action, or one reason that begins with PROVIDER_PREFIX."""
     kept: bool = False
     """True if it stays in the cloud when it is removed from the stack."""
     recycles: str = ""

@@ -147,7 +147,7 @@ def test_down_with_edited_or_deleted_passphrase_names_the_file_and_does_not_writ
     project.passphrase.unlink()
     if text:
         project.passphrase.write_text(text, encoding="ascii")
-    problem = "not the passphrase of stack mine" if text else "no such file; it has the passphrase of stack mine"
+    problem = "not the passphrase of stack mine" if text else "no such file; it must have the passphrase of stack mine"
     done = project.down()
     assert done.returncode == 1
     assert done.stderr.startswith(f"make down: {project.passphrase}: {problem}")

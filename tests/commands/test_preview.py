@@ -78,7 +78,7 @@ def test_describe_base_names_commit_and_suggests_engine(origin: Path, monkeypatc
     commit, short = preview._base(None), done.stdout.strip()
     text = preview.describe_base(commit, is_new=False, engine=False)
     assert text.startswith(f"Before: commit {short} of ")
-    assert "not the deployed stack; `--engine` compares with the deployed stack" in text
+    assert text.endswith(". `--engine` compares with the deployed stack instead.")
     assert f"because commit {short} of " in preview.describe_base(commit, is_new=True, engine=False)
     assert "no commit to compare with" in preview.describe_base(None, is_new=True, engine=False)
     assert preview.describe_base(commit, is_new=False, engine=True).startswith(

@@ -447,7 +447,7 @@ def test_grid_of_many_ranks_has_one_shape_for_each_colour() -> None:
 def test_page_of_a_job_without_events_and_price_says_so() -> None:
     text = page(job_report(events=[], prices={}))
     assert "The job has written no metrics and printed no event." in text
-    assert "This machine and its cluster have no price." in text
+    assert "This cluster has no known price, because Trainyard did not create it in a cloud." in text
 
 
 def test_page_of_a_stopped_job_without_events_says_that_its_log_is_gone() -> None:
