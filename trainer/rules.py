@@ -22,7 +22,7 @@ MAX_TIMEOUT_SECONDS = 366 * 24 * 3600
 MAX_FACTOR = 1e37
 """Largest learning rate and weight decay. Larger ones could overflow 32-bit weights."""
 FLOAT8_MULTIPLE = 16
-"""Divisor of the sizes of a float8 product on a GPU: https://github.com/pytorch/pytorch/pull/108308."""
+"""Sizes of a float8 matrix product on a GPU must be multiples of this: https://github.com/pytorch/pytorch/pull/108308."""
 MAX_NAME_BYTES = 255
 _BUCKET_URL = (
     r"(gs://[a-z0-9]([-._a-z0-9]*[a-z0-9])?(/|$)|s3://[a-z0-9]([-.a-z0-9]*[a-z0-9])?(/|$))"
@@ -35,7 +35,7 @@ BUCKET_PATTERN = f"{_UNCHAINED}({_FOLDER_URL}|{_BUCKET_URL})"
 DATA_PATTERN = f"{_UNCHAINED}((?![a-zA-Z][-+.a-zA-Z0-9]*:/).*|{_FOLDER_URL}|{_BUCKET_URL})"
 """A path, or the URL of a folder."""
 JOB_PATTERN = r"(?![.\s])(?!.*::)[^/\\*?\[\]#%\x00-\x1f\x7f-\xa0\u2028\u2029\ud800-\udfff]+(?<!\s)"
-"""A folder name for disks and buckets. It has no characters of URLs or patterns and no invisible ones."""
+"""A folder name for disks and buckets. It has no special characters of URLs or glob patterns, and no invisible ones."""
 
 TEXT_SUFFIXES = {"document": ".txt", "lines": ".jsonl", "table": ".parquet", "tokens": ".npy"}
 """Content of a file of texts -> suffix of its name. `workloads/trainer_flags.json` repeats them, to validate stacks."""

@@ -47,7 +47,7 @@ CPU_BATCHES = 32
 
 
 class StepLog:
-    """Counts and times of steps. Only a step with a line, `emit` and `flush` wait for the device."""
+    """Counts and times of steps. Only `emit`, `flush` and a step that queues a log line wait for the device."""
 
     def __init__(
         self, config: TrainConfig, task: Task, state: RunState, runtime: Runtime, report: Reporter, watchdog: Watchdog
@@ -107,7 +107,7 @@ class StepLog:
 
         data_wait and all_reduce are percent of the steps' time. memory_mib is the peak allocation on CUDA, else the
         resident memory. teraflops is 10^12 operations a second, and mfu is percent of the device's peak. goodput is
-        percent of the time since the run first began.
+        the steps' time without waits for data, in percent of the time since the run first began.
         """
         self._logged += 1
         total = max(times.total, 1e-9)

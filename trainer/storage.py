@@ -114,9 +114,9 @@ class Folder:
             return []
 
     def age(self, name: str) -> float:
-        """Return the seconds since a file was written, by the storage's clock, or infinity if it does not exist.
+        """Return the seconds since a file was written, or infinity if it does not exist.
 
-        A time in the future counts as 0 seconds.
+        The storage's clock gives the time of the write, this machine's clock the time now. The minimum is 0 seconds.
         """
         try:
             with self._translate_errors("cannot be read", name):

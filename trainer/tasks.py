@@ -26,7 +26,7 @@ SAMPLES = 8
 """Number of images per rank in a gallery."""
 WHITE = 255
 TOP_K = 5
-"""Number of highest-scored classes in the wider accuracy, as in ImageNet's top-5."""
+"""The k of the top-k accuracy, as in ImageNet's top-5."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -53,7 +53,7 @@ class Heartbeat:
 
     @classmethod
     def read(cls, text: bytes) -> Heartbeat:
-        """Return the heartbeat that `text` wrote as JSON."""
+        """Parse a heartbeat from JSON."""
         return cls(*json.loads(text))
 
 

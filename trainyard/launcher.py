@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 MARKS = ("commands/cli.py", "setup/python", "requirements.txt")
 """Files that make a folder a checkout."""
 START = "import sys; sys.path[0] = sys.argv.pop(1); from commands.cli import main; sys.exit(main(sys.argv[1:]))"
-"""Program that runs a command of the checkout in its first argument, from any working directory."""
+"""Program that runs a command of a checkout from any working directory. Its first argument is the checkout's path."""
 
 
 def is_checkout(folder: Path) -> bool:

@@ -120,8 +120,8 @@ def custom_job(
 ) -> pulumi.Output[str]:
     """Create the custom resource of a job. Return its name.
 
-    A change of the spec replaces the job, except a change of the field that suspends it. Pulumi deletes the old job
-    first.
+    A change of the spec replaces the job, except a change in `suspend`, or in `runPolicy` if it contains `suspend`.
+    Pulumi deletes the old job first.
     """
     plain_spec = spec.plain()
     replacement = pulumi.ResourceOptions(

@@ -213,7 +213,7 @@ def _is_left_out(folder: Path) -> bool:
 
 
 MAX_REQUIREMENTS_BYTES = 64_000
-"""Maximum size of a requirements file. A list with hashes of hundreds of packages is smaller."""
+"""Maximum size of a requirements file. With hashes, about 30 packages have this size."""
 _REMEDY = "write a path relative to the folder of the stack's file, such as requirements.txt"
 _OTHER_FILE = re.compile(r"-[rce]|--(requirement|constraint|editable)\b|\.{0,2}/|\.$|file:|.*@\s*file:")
 """Line that refers to another file, which the build of the image lacks."""
@@ -235,8 +235,8 @@ def read_requirements(requirements: str, project: Path) -> str:
     text = _read_text(path, "requirements_", absent, "write one package a line, such as einops==0.8.1")
     num_bytes = len(text.encode())
     if num_bytes > MAX_REQUIREMENTS_BYTES:
-        message = f"has {num_bytes:,} bytes; at most {MAX_REQUIREMENTS_BYTES:,} are allowed; list fewer packages"
-        raise Invalid("requirements_too_large", message)
+        size = f"has {num_bytes:,} bytes; at most {MAX_REQUIREMENTS_BYTES:,} are allowed"
+        raise Invalid("requirements_too_large", f"{size}; list fewer packages, or leave out hashes")
     _check_lines(text)
     return text
 

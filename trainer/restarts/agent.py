@@ -38,7 +38,7 @@ EXIT_CODES = 256
 
 
 def is_applicable(arguments: argparse.Namespace) -> bool:
-    """Return True if torchrun's arguments allow restarts and fix the hosts."""
+    """Return True if torchrun's arguments allow restarts and set a static rendezvous."""
     is_fixed = arguments.rdzv_backend == "static" and arguments.rdzv_endpoint and not arguments.standalone
     return bool(is_fixed and arguments.max_restarts > 0)
 

@@ -277,7 +277,7 @@ class Rounds(StaticTCPRendezvous):
             if known.restarts > self.max_restarts:
                 raise JobEnded(f"host 0 was lost; {self._used_up}", is_mine=True)
             if time.monotonic() > deadline:
-                raise HostsMissing(f"host 0 ({self._address}:{self._port}) does not answer")
+                raise HostsMissing(f"host 0 ({self._address}:{self._port}) does not answer; check its pod")
             try:
                 self._connection = StoreConnection(
                     self._open_store(), max(POLL_SECONDS, self.hosts * POLL_SECONDS_PER_HOST), self.host
@@ -384,7 +384,7 @@ class Rounds(StaticTCPRendezvous):
             if time.monotonic() > deadline:
                 here = [self._call(lambda connection, key=key: connection.store.check([key])) for key in keys]  # type: ignore[misc]
                 missing = [str(host) for host, is_here in enumerate(here) if not is_here]
-                raise HostsMissing(f"hosts that did not join: {', '.join(missing)}")
+                raise HostsMissing(f"hosts that did not join: {', '.join(missing)}; check their pods")
             time.sleep(POLL_SECONDS / 2)
         return True
 

@@ -99,7 +99,7 @@ def _conditions(status: Object) -> list[Object]:
 
 
 def _is_running(status: Object) -> bool:
-    """Return True if a host is ready. The operator stops updating an interactive job's hosts once all are ready."""
+    """Return True if a host is ready. In state Waiting all hosts are, but the operator does not update their count."""
     is_ready = bool(status.get("rayClusterStatus", {}).get("readyWorkerReplicas"))
     return is_ready or status.get("jobDeploymentStatus") == "Waiting"
 

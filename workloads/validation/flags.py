@@ -80,7 +80,7 @@ def bucket_conflicts(spec: JobSpec, scheme: str) -> Iterator[Problem]:
         elif name == "flags.data_dir" and spec.recipe == "digits":
             remedy = "the digits are in the image; remove it"
         else:
-            remedy = f"write its URL, {scheme}://NAME{path} (`pulumi stack output bucket_url` prints NAME)"
+            remedy = f"write its URL, {scheme}://NAME{path} (`pulumi stack output bucket_url` prints {scheme}://NAME)"
         yield Problem("job.bucket.no_folder", key, f"{error}; {remedy}", value)
 
 
@@ -243,7 +243,7 @@ def _unused_image_flags(spec: JobSpec) -> Iterator[Problem]:
 _DIVIDED_SIZES = ("heads", "kv_heads", "hidden", "context", "vocabulary")
 """Sizes that a tensor group divides among its ranks."""
 FLOAT8_MULTIPLE = 16
-"""Divisor of the sizes of a float8 product, as in trainer/rules.py."""
+"""Sizes of a float8 matrix product must be multiples of this, as in trainer/rules.py."""
 
 
 def language_conflicts(spec: JobSpec) -> Iterator[Problem]:
@@ -274,7 +274,7 @@ def _units(spec: JobSpec) -> str:
 
 
 def _adapters(spec: JobSpec, sizes: dict[str, int]) -> Iterator[Problem]:
-    """Yield a problem for LoRA adapters without weights or above the model's size, or for an alpha without adapters."""
+    """Yield a problem for a LoRA rank without `init_from` or above the model's sizes, and for an alpha without rank."""
     rank = int(str(_value(spec, "lora_rank") or 0))
     if not rank:
         if _value(spec, "lora_alpha") is not None:
@@ -284,9 +284,9 @@ def _adapters(spec: JobSpec, sizes: dict[str, int]) -> Iterator[Problem]:
     if not _value(spec, "init_from"):
         message = "needs weights to start from; add `init_from`, or remove this flag"
         yield _problem("job.lora_rank.no_weights", spec, "lora_rank", message)
-    # Each layer of a block has the model's width on one side, and at least `width` or `hidden` numbers on the other.
+    # The layers of keys and values can have fewer outputs than `width`. This rule ignores that.
     elif rank > (most := min(sizes["width"], sizes["hidden"])):
-        message = f"must be at most {most}, the smallest side of the layers that adapters change; lower it"
+        message = f"must be at most {most}, the smaller of width and hidden; lower it"
         yield _problem("job.lora_rank.above_width", spec, "lora_rank", message)
 
 
