@@ -61,7 +61,7 @@ TrainingNamespace("training", TrainingNamespaceArgs(namespace=namespace, bucket=
 def documented_effects() -> dict[tuple[str, str], str]:
     """Return the effects in docs/kinds.md, by cause and kind."""
     text = DOCUMENT.read_text(encoding="utf-8")
-    section = text.partition("## What happens when something goes wrong")[2].partition("\n## ")[0]
+    section = text.partition("## What happens when something goes wrong")[2].partition("\n### ")[0]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:1] == "|"]
     kinds = [cell.strip("`") for cell in rows[0][1:]]
     causes = dict(zip(CAUSES, rows[2:], strict=True))

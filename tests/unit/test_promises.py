@@ -6,7 +6,7 @@ import ast
 import functools
 from pathlib import Path
 
-from tests.lanes import read_brief, read_table
+from tests.lanes import SHARED_CLUSTERS, Lane, lane_of, read_brief, read_table
 from tests.promises import PROJECT, PROMISES, README, cell, core
 
 LONG_MARKS = {"pytest.mark.long", "pytest.mark.example"}
@@ -87,3 +87,17 @@ def test_lanes_table_names_existing_tests() -> None:
         if not (function_of(name) if "::" in name else (PROJECT / name).is_file())
     ]
     assert wrong == [], "no such tests: remove these names from tests/lanes.json, or write their new names"
+
+
+def test_long_tests_of_a_shared_cluster_are_in_the_table_of_lanes() -> None:
+    # The table is all that the scheduler has. Without an entry, two workers would use the cluster at the same time.
+    files = [file for folder in SHARED_CLUSTERS for file in sorted((PROJECT / "tests" / folder).glob("test_*.py"))]
+    names = [
+        f"{file.relative_to(PROJECT)}::{each.name}"
+        for file in files
+        for each in module(file).body
+        if isinstance(each, ast.FunctionDef) and each.name.startswith("test_")
+    ]
+    long_names = [name for name in names if LONG_MARKS & marks(name)]
+    assert long_names
+    assert [name for name in long_names if lane_of(name, read_table()) is not Lane.CLUSTER] == []
