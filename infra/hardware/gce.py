@@ -85,7 +85,7 @@ _N2D = _cpus("n2d-standard", 4, 2, 4, 8, 16, 32, 48, 64, 80, 96, 128, 224)
 _E2 = (*_cpus("e2-standard", 4, 2, 4, 8, 16, 32), *_cpus("e2-highmem", 8, 2, 4, 8, 16))
 _C2 = _cpus("c2-standard", 4, 4, 8, 16, 30, 60)
 _C3 = _cpus("c3-standard", 4, 4, 8, 22, 44, 88, 176)
-_C4 = _cpus("c4-standard", 3.75, 2, 4, 8, 16, 24, 32, 48, 96, 192)
+_C4 = (*_cpus("c4-standard", 3.5, 2), *_cpus("c4-standard", 3.75, 4, 8, 16, 24, 32, 48, 96, 192))
 _CPU_ROWS: tuple[tuple[tuple[MachineType, ...], BootDisks, Compact, str, Pricing, str], ...] = (
     # machine types, boot disks, compact placement, quota of vCPUs, priced parts, source
     (_N1, "no-hyperdisk", "never", "CPUS", "parts", _GENERAL),

@@ -42,6 +42,11 @@ def test_every_gpu_has_peak_flops() -> None:
     assert known == set(PEAK_TERAFLOPS), "add the device to trainer/step_log.py or to UNKNOWN_PEAK"
 
 
+def test_trainer_and_hardware_table_have_the_same_peak_flops() -> None:
+    known = {each.device_name: each.teraflops for each in GPUS.values() if each.teraflops is not None}
+    assert known == {name: sixteen_bits for name, (sixteen_bits, _) in PEAK_TERAFLOPS.items()}
+
+
 @pytest.mark.parametrize("name", GPUS)
 def test_gpu_has_float8_if_its_compute_capability_is_high_enough(name: str) -> None:
     assert GPUS[name].has_float8 is (CAPABILITIES[name] >= CAPABILITY)

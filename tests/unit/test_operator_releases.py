@@ -59,6 +59,18 @@ def test_kueue_frameworks_equal_queueable_kinds() -> None:
     assert kueue_configuration()["manageJobsWithoutQueueName"] is False
 
 
+@pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if kind.resource])
+def test_operators_have_permissions_on_the_resource_of_a_kind(name: str) -> None:
+    resource = KINDS[name].resource
+    assert resource
+    plural = resource.plural
+    operators = [each for each in RELEASES.values() if any(f"_{plural}." in path for path in each.definitions)]
+    assert operators, "no operator installs the definition"
+    operators += [RELEASES["kueue"]] if KINDS[name].is_queueable else []
+    wrong = [each.name for each in operators if any(left.partition("/")[0] == plural for left in each.unneeded)]
+    assert wrong == [], f"remove {plural} from their `unneeded`"
+
+
 def test_kueue_timeout_covers_longest_deadline() -> None:
     # By default, Kueue evicts a job whose pods are not ready after 30 minutes, even if a host is being replaced.
     waits = kueue_configuration()["waitForPodsReady"]
