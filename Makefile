@@ -1,6 +1,6 @@
 # The commands of Trainyard. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup up rehearse logs status exec tensorboard dashboard stop resume rerun fetch down verify-empty preview report profile init doctor bundle config xla test test-rest test-all test-examples coverage mutants check bench bench-trainer shell install lock golden docs clean
+.PHONY: help setup up rehearse logs status exec tensorboard dashboard stop resume rerun fetch down verify-empty preview report profile init doctor bundle config xla test test-rest test-all test-long coverage mutants check bench bench-trainer shell install lock golden docs clean
 SHELL := /bin/sh
 STACK ?= local
 export STACK
@@ -106,19 +106,19 @@ test-rest: ## run the tests that make test leaves out, except those that take mi
 	@setup/python .venv-dev requirements-dev.txt
 	@$(DEV)/python -m commands.test --rest $(if $(WORKERS),-n$(WORKERS))
 
-test-all: ## run all tests except the examples, also those that take minutes each
+test-all: ## run all tests, except those that take minutes each
 	@setup/root test
 	@setup/python .venv requirements.txt
 	@setup/python .venv-dev requirements-dev.txt
 	@$(PYTHON) -m setup
-	@TRAINYARD_TESTS=all $(DEV)/python -m commands.test
+	@$(DEV)/python -m commands.test
 
-test-examples: ## run the examples of docs/recipes on the local cluster; takes more than an hour on two cores
+test-long: ## run the tests that take minutes each: examples, faults of each kind of job, large rehearsals
 	@setup/root test
 	@setup/python .venv requirements.txt
 	@setup/python .venv-dev requirements-dev.txt
 	@$(PYTHON) -m setup
-	@TRAINYARD_TESTS=examples $(DEV)/python -m commands.test -mexample
+	@TRAINYARD_TESTS=long $(DEV)/python -m commands.test -mlong
 
 coverage: ## measure the line and branch coverage of each lane of tests
 	@$(DEV)/python -m commands.test --coverage $(LANE)

@@ -1,4 +1,4 @@
-"""Settings of all tests: default signals in every environment, no GPU, long tests and examples only on request."""
+"""Settings of all tests: default signals in every environment, no GPU, and long tests only on request."""
 
 import atexit
 import gc
@@ -25,21 +25,16 @@ gc.disable()
 
 SOAK = os.environ.get("TRAINYARD_TESTS") == "soak"
 """True for the full counts of random sequences, interrupts, kills and damaged inputs, which take hours."""
-ALL = SOAK or os.environ.get("TRAINYARD_TESTS") == "all"
-"""True for the tests marked `long` and the full counts of the trainer's faults."""
-SKIP_REASONS = {
-    "long": None if ALL else "long; `make test-all` runs it",
-    "example": None if SOAK or os.environ.get("TRAINYARD_TESTS") == "examples" else "`make test-examples` runs it",
-}
-"""Reason to skip tests by their mark; None if they run."""
+LONG = SOAK or os.environ.get("TRAINYARD_TESTS") == "long"
+"""True for the tests marked `long`."""
+LONG_SKIP_REASON = "long; `make test-long` runs it"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip tests that take minutes, unless they are requested."""
     for item in items:
-        for mark, reason in SKIP_REASONS.items():
-            if reason and item.get_closest_marker(mark):
-                item.add_marker(pytest.mark.skip(reason=reason))
+        if not LONG and item.get_closest_marker("long"):
+            item.add_marker(pytest.mark.skip(reason=LONG_SKIP_REASON))
 
 
 def pytest_collection_finish() -> None:

@@ -32,8 +32,6 @@ MAX_FAST_SECONDS = 8.0
 """Longest time of a fast test, in seconds. A test that takes longer is in the lane `process`."""
 SHARED_CLUSTERS = ("commands", "local", "rehearsal")
 """Folders whose tests share a cluster of the checkout."""
-LONG_MARKS = ("long", "example")
-"""Marks of tests that take minutes."""
 BRIEF = "brief"
 """Key of the brief tests in `tests/lanes.json`."""
 MAX_BRIEF_SECONDS = 1.0
@@ -206,9 +204,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     slowest: dict[Path, Lane] = {}
     for item in items:
         lane = lane_of(function_id(item.nodeid), table)
-        # The table lacks long tests that have not run here.
-        is_long = any(map(item.get_closest_marker, LONG_MARKS))
-        item.stash[LANE] = max(lane, Lane.CLUSTER) if is_long else lane
+        item.stash[LANE] = lane
         slowest[item.path] = max(slowest.get(item.path, Lane.FAST), item.stash[LANE])
     chosen = _chosen(config)
     left = [item for item in items if not chosen(item)]
@@ -345,7 +341,7 @@ class Summary:
         for reason, count in sorted(skipped.items()):
             terminalreporter.write_line(f"NOT RUN: {count} tests: {reason}")
         if self.left:
-            terminalreporter.write_line(f"NOT RUN: {self.left} tests outside this selection; `make test-all` runs all")
+            terminalreporter.write_line(f"NOT RUN: {self.left} tests outside this selection; `make test-all` runs them")
         if os.environ.get("TRAINYARD_TESTS") != "soak":
             terminalreporter.write_line(
                 "NOT RUN: full counts of random sequences and kills (TRAINYARD_TESTS=soak, hours)"

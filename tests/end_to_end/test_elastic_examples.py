@@ -47,7 +47,7 @@ def up_with_a_killed_host(
     return before, after
 
 
-@pytest.mark.example
+@pytest.mark.long
 def test_elastic_job_continues_without_host_and_readmits_it(checkout: Checkout) -> None:
     _, after = up_with_a_killed_host(checkout, "elastic", 1, 3, "JOB=elastic")
     assert re.search(r"^elastic/\d \| resume ", after, re.M), "the other hosts must resume"
@@ -79,14 +79,14 @@ def is_model(path: Path) -> bool:
     return path.is_file() and path.read_bytes()[:2] == b"PK"
 
 
-@pytest.mark.example
+@pytest.mark.long
 def test_lightning_continues_without_host_and_readmits_it(checkout: Checkout) -> None:
     before, after = up_with_a_killed_host(checkout, LIGHTNING, 1, 2, f"JOB={LIGHTNING}")
     assert_lightning(before, after, 1)
     assert is_model(checkout.cluster.bucket / LIGHTNING / "model.pt")
 
 
-@pytest.mark.example
+@pytest.mark.long
 def test_lightning_with_etcd_continues_without_host_0(checkout: Checkout) -> None:
     checkout.run("make", "down")
     with checkout.changed_jobs(*WITH_ETCD):
@@ -102,7 +102,7 @@ def test_lightning_with_etcd_continues_without_host_0(checkout: Checkout) -> Non
     assert "etcd Version: 3." in version
 
 
-@pytest.mark.example
+@pytest.mark.long
 def test_lightning_with_closed_rendezvous_reopens_it(checkout: Checkout) -> None:
     checkout.run("make", "down")
     with checkout.changed_jobs(*WITH_ETCD):
@@ -112,7 +112,7 @@ def test_lightning_with_closed_rendezvous_reopens_it(checkout: Checkout) -> None
     assert_lightning(before, after, 1)
 
 
-@pytest.mark.example
+@pytest.mark.long
 def test_lightning_five_jobs_train_concurrently(checkout: Checkout) -> None:
     names = [each["name"] for each in FIVE_JOBS]
     assert len(names) == 5

@@ -37,7 +37,7 @@ LEARNED_EXAMPLES = ("pytorch-gloo", "digits-jobset", "digits-train-job")
 
 
 @pytest.mark.parametrize(
-    "name", [SHORT_EXAMPLE, *(pytest.param(name, marks=pytest.mark.example) for name in RANKS if name != SHORT_EXAMPLE)]
+    "name", [SHORT_EXAMPLE, *(pytest.param(name, marks=pytest.mark.long) for name in RANKS if name != SHORT_EXAMPLE)]
 )
 def test_example_every_rank_trains_to_completion(checkout: Checkout, name: str) -> None:
     text = checkout.run("make", "up", f"JOB={name}", seconds=1200)
@@ -53,7 +53,7 @@ def test_example_every_rank_trains_to_completion(checkout: Checkout, name: str) 
     assert f"{name}-" in checkout.run("make", "status")
 
 
-@pytest.mark.example
+@pytest.mark.long
 def test_example_language_needs_fewer_bits_than_gzip(checkout: Checkout) -> None:
     text = checkout.run("make", "up", "JOB=language", seconds=2300)
     ended = re.search(r"^language: complete after .*test ([\d.]+) bits per byte", text, re.M)
@@ -62,7 +62,7 @@ def test_example_language_needs_fewer_bits_than_gzip(checkout: Checkout) -> None
     assert re.search(r'^language/0 \| sample .*text="The ', text, re.M), text[-3000:]
 
 
-@pytest.mark.example
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["deepspeed", "hf-trainer", "trl-sft"])
 def test_example_of_other_trainer_learns_on_both_hosts(checkout: Checkout, name: str) -> None:
     text = checkout.run("make", "up", f"JOB={name}", seconds=1800)
@@ -73,7 +73,7 @@ def test_example_of_other_trainer_learns_on_both_hosts(checkout: Checkout, name:
     assert (checkout.cluster.bucket / "checkpoints" / name / "model.safetensors").is_file()
 
 
-@pytest.mark.example
+@pytest.mark.long
 def test_example_nccl_check_measures_links(checkout: Checkout) -> None:
     text = checkout.run("make", "up", "JOB=nccl-check", seconds=600)
     assert re.search(r"^nccl-check/\d \| link hosts=0-1 gigabits=[\d.]+$", text, re.M), text[-3000:]
@@ -90,7 +90,7 @@ def test_user_script_runs_and_reruns_after_edit(checkout: Checkout) -> None:
                 assert re.search(rf"^mine/{rank} \| {word} sum=3\.0$", text, re.M), text[-3000:]
 
 
-@pytest.mark.example
+@pytest.mark.long
 def test_compiled_model_trains_in_pods(checkout: Checkout) -> None:
     with checkout.restored_settings():
         checkout.change(name="compiled", flags={"compile": True, "epochs": 1})
@@ -99,7 +99,7 @@ def test_compiled_model_trains_in_pods(checkout: Checkout) -> None:
     assert re.search(r"^compiled/0 \| train epoch=1 step=1/", text, re.M), text[-3000:]
 
 
-@pytest.mark.example
+@pytest.mark.long
 def test_example_interactive_hosts_train_by_hand(checkout: Checkout) -> None:
     checkout.run("make", "up", "JOB=interactive", seconds=600)
     checkout.kubectl("wait", "pod", "--selector", "trainyard.dev/job=interactive", "--for=condition=Ready")
@@ -118,7 +118,7 @@ def test_example_interactive_hosts_train_by_hand(checkout: Checkout) -> None:
     assert "test_accuracy=" in "".join(printed)
 
 
-@pytest.mark.example
+@pytest.mark.long
 def test_example_tf_horovod_averages_gradients(checkout: Checkout) -> None:
     text = checkout.run("make", "up", "JOB=tf-horovod", seconds=1800)
     for rank in range(2):
@@ -127,7 +127,7 @@ def test_example_tf_horovod_averages_gradients(checkout: Checkout) -> None:
     assert float(total) > float(each) > 0
 
 
-@pytest.mark.example
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["mxnet-horovod", "mxnet-ps"])
 def test_example_mxnet_learns_on_both_workers(checkout: Checkout, name: str) -> None:
     text = checkout.run("make", "up", f"JOB={name}", seconds=1800)
@@ -138,7 +138,7 @@ def test_example_mxnet_learns_on_both_workers(checkout: Checkout, name: str) -> 
         assert accuracies[-1] > max(accuracies[0], 80)
 
 
-@pytest.mark.example
+@pytest.mark.long
 def test_example_wandb_writes_runs_and_keeps_key_secret(checkout: Checkout) -> None:
     key = "0123456789" * 4
     words = f"pulumi config set --secret secrets:wandb {key}\n"
@@ -159,7 +159,7 @@ def test_example_wandb_writes_runs_and_keeps_key_secret(checkout: Checkout) -> N
     assert key.encode() not in b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
 
-@pytest.mark.example
+@pytest.mark.long
 def test_example_s3_data_reads_each_sample_once_per_epoch(checkout: Checkout) -> None:
     text = checkout.run("make", "up", "JOB=s3-data", seconds=1800)
     # With this many hosts, `make up` prints only the lines of the first hosts.
@@ -178,7 +178,7 @@ def test_example_s3_data_reads_each_sample_once_per_epoch(checkout: Checkout) ->
         assert sorted(each.rpartition(":")[2] for each in readers.split(",")) == ["600", "600"], readers
 
 
-@pytest.mark.example  # The image has six gigabytes.
+@pytest.mark.long  # The image has six gigabytes.
 def test_example_mnist_spmd_trains_on_eight_devices(checkout: Checkout) -> None:
     text = checkout.run("make", "up", "JOB=mnist-spmd", seconds=2000)
     for tensor, devices in (("images", "[8,1,1,1]"), ("0.weight", "[4,1,1,1,2]"), ("9.weight", "[4,2]")):
@@ -190,7 +190,7 @@ def test_example_mnist_spmd_trains_on_eight_devices(checkout: Checkout) -> None:
     assert [path for path in found if path.stat().st_size]
 
 
-@pytest.mark.example
+@pytest.mark.long
 def test_example_language_spmd_shards_the_weights(checkout: Checkout) -> None:
     text = checkout.run("make", "up", "JOB=language-spmd", seconds=2000)
     for tensor, devices in (("tokens", "[8,1]"), ("embedding.weight", "[1,4,2]"), ("norm.weight", "[4,2]")):
@@ -200,7 +200,7 @@ def test_example_language_spmd_shards_the_weights(checkout: Checkout) -> None:
     assert len(set(compiled[1:])) == 1, compiled
 
 
-@pytest.mark.example
+@pytest.mark.long
 def test_example_mnist_xla_ddp_averages_gradients(checkout: Checkout) -> None:
     text = checkout.run("make", "up", "JOB=mnist-xla-ddp", seconds=2000)
     losses = set()

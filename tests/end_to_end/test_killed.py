@@ -1,6 +1,6 @@
 """Pulumi is killed after the k-th creation or deletion of a local stack: `make up` converges, `make down` completes.
 
-The test needs TRAINYARD_TESTS=all for three k, or soak for every k. Otherwise, test_interrupted.py kills Pulumi once.
+The test needs TRAINYARD_TESTS=long for three k, or soak for every k. Otherwise, test_interrupted.py kills Pulumi once.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from infra.local import leftovers
 from settings.types import OPERATORS_NAMESPACE
 from tests.end_to_end.conftest import Checkout
 
-pytestmark = [pytest.mark.cluster, pytest.mark.example, pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(2400)]
 
 NAME = "digits-ray"
 FAILING_DRIVER = "import ray\n\nray.init()\nraise SystemExit(78)\n"

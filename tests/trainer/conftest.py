@@ -12,14 +12,11 @@ from pathlib import Path
 import pytest
 
 from simulation.object_store import SETTINGS_KEY, running
-from tests.conftest import ALL
 from tests.trainer.proxy import Proxy
 from tests.trainer.recipes import Recipe, digits_recipe, language_recipe
 from trainer.config import parse
 from trainer.runtime import Runtime, start_runtime
 
-SEEDS, PREEMPTIONS, CLEAN_RUNS = (20, 20, 10) if ALL else (2, 4, 1)
-"""Numbers of runs with killed ranks, with a preemption, and without faults."""
 KILLS = 2
 """Number of kills in each run with killed ranks."""
 DATA = Path(__file__).parent / "data"

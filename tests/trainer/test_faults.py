@@ -1,7 +1,4 @@
-"""Faults of clusters: killed and preempted ranks, full disks, unreachable services.
-
-By default only a few kills and preemptions run, to keep the suite short. `make test-all` runs all of them.
-"""
+"""Faults of clusters: killed and preempted ranks, full disks, unreachable services."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.conftest import KILLS, PREEMPTIONS, SEEDS
+from tests.trainer.conftest import KILLS
 from tests.trainer.faulty import KILLS_IN_A_SAVE
 from tests.trainer.processes import json_lines, metrics, run, started
 from tests.trainer.recipes import ENDLESS, Recipe
@@ -38,7 +35,7 @@ def undisturbed_run(bucket: Path, recipe: Recipe, *flags: str) -> Path:
     return bucket
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 20))])
 def test_randomly_killed_ranks_end_with_the_same_result(seed: int, tmp_path: Path, recipe: Recipe) -> None:
     whole = undisturbed_run(tmp_path / "undisturbed", recipe, f"--seed={seed}")
     chance = random.Random(seed)
@@ -94,10 +91,11 @@ def test_defect_ends_run_with_its_traceback(recipe: Recipe) -> None:
     assert "ZeroDivisionError: division by zero" in output
 
 
-def test_preempted_run_saves_current_step(tmp_path: Path, recipe: Recipe) -> None:
+@pytest.mark.parametrize("preemptions", [4, pytest.param(20, marks=pytest.mark.long)])
+def test_preempted_run_saves_current_step(tmp_path: Path, recipe: Recipe, preemptions: int) -> None:
     chance = random.Random(0)
     steps = [0]
-    for number in range(PREEMPTIONS):
+    for number in range(preemptions):
         with recipe.started(*ENDLESS, bucket=tmp_path, processes=2) as running:
             running.wait_for("train ")
             time.sleep(chance.uniform(0, 1))

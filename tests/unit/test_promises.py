@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.lanes import SHARED_CLUSTERS, Lane, lane_of, read_brief, read_table
 from tests.promises import PROJECT, PROMISES, README, cell, core
 
-LONG_MARKS = {"pytest.mark.long", "pytest.mark.example"}
+LONG_MARK = "pytest.mark.long"
 
 
 @functools.cache
@@ -77,7 +77,7 @@ def test_promises_name_parameters_only_of_parametrized_tests() -> None:
 
 def test_core_has_a_short_test_of_each_promise_of_readme() -> None:
     promises = [promise for promise in PROMISES if promise.document == README]
-    assert [promise for promise in promises if all(LONG_MARKS & marks(test) for test in promise.tests)] == []
+    assert [promise for promise in promises if all(LONG_MARK in marks(test) for test in promise.tests)] == []
 
 
 def test_lanes_table_names_existing_tests() -> None:
@@ -98,6 +98,6 @@ def test_long_tests_of_a_shared_cluster_are_in_the_table_of_lanes() -> None:
         for each in module(file).body
         if isinstance(each, ast.FunctionDef) and each.name.startswith("test_")
     ]
-    long_names = [name for name in names if LONG_MARKS & marks(name)]
+    long_names = [name for name in names if LONG_MARK in marks(name)]
     assert long_names
     assert [name for name in long_names if lane_of(name, read_table()) is not Lane.CLUSTER] == []
