@@ -50,6 +50,7 @@ def rank_process(launcher: int, rank: int) -> int:
     return found[0]
 
 
+@pytest.mark.long
 def test_hf_trainer_resumes_after_a_killed_rank_with_the_same_losses(tmp_path: Path) -> None:
     words = words_of("hf-trainer", tmp_path / "run", "--max_steps=16", "--save_steps=4", "--logging_steps=1")
     with two_ranks(tmp_path, *words) as launcher:

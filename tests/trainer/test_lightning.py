@@ -47,6 +47,7 @@ def host(number: int, port: int, bucket: Path, data: Path) -> AbstractContextMan
     )
 
 
+@pytest.mark.long
 def test_remaining_hosts_continue_and_accept_a_returning_host(tmp_path: Path, digits: Path) -> None:
     port = free_port()
     with host(0, port, tmp_path, digits) as first, host(1, port, tmp_path, digits) as second:
