@@ -203,8 +203,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     table = read_table()
     slowest: dict[Path, Lane] = {}
     for item in items:
-        lane = lane_of(function_id(item.nodeid), table)
-        item.stash[LANE] = lane
+        item.stash[LANE] = lane_of(function_id(item.nodeid), table)
         slowest[item.path] = max(slowest.get(item.path, Lane.FAST), item.stash[LANE])
     chosen = _chosen(config)
     left = [item for item in items if not chosen(item)]
@@ -341,7 +340,9 @@ class Summary:
         for reason, count in sorted(skipped.items()):
             terminalreporter.write_line(f"NOT RUN: {count} tests: {reason}")
         if self.left:
-            terminalreporter.write_line(f"NOT RUN: {self.left} tests outside this selection; `make test-all` runs them")
+            terminalreporter.write_line(
+                f"NOT RUN: {self.left} tests outside this selection; `make test-all` and `make test-long` run them"
+            )
         if os.environ.get("TRAINYARD_TESTS") != "soak":
             terminalreporter.write_line(
                 "NOT RUN: full counts of random sequences and kills (TRAINYARD_TESTS=soak, hours)"

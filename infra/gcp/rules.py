@@ -11,6 +11,7 @@ from itertools import combinations
 from infra.cloud import open_to_internet_problems, platform_problem, pool_name_problems, pool_problem
 from infra.gcp.config import POOL_NAME_LIMIT, GkeConfig, GkePoolConfig
 from infra.gcp.pools import (
+    PODS_PER_NODE,
     NodePoolPlan,
     default_pool_machine,
     fabric_of,
@@ -360,8 +361,8 @@ def _unknown_zone_message(zone: str) -> str:
 DOCKER_BRIDGE = IPv4Network("172.17.0.0/16")
 ADDRESSES_PER_SYSTEM_NODE = 256
 """Pod addresses of a node with up to 110 pods."""
-ADDRESSES_PER_NODE = 64
-"""Pod addresses of a node with up to 32 pods:
+ADDRESSES_PER_NODE = 2 * PODS_PER_NODE
+"""Pod addresses of a node for jobs:
 https://cloud.google.com/kubernetes-engine/docs/how-to/flexible-pod-cidr"""
 
 

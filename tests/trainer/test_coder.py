@@ -55,6 +55,11 @@ def test_byte_tokenizer_file_gives_the_tokens_of_the_byte_coder(text: str) -> No
     assert written.decode(tokens.tolist()) == text
 
 
+def test_tokenizer_file_encodes_the_text_of_its_separator_as_the_separator(learnt: FileCoder) -> None:
+    (tokens,) = learnt.encode([SEPARATOR_TEXT.encode()])
+    assert tokens.tolist() == [learnt.separator]
+
+
 def test_tokens_beyond_the_vocabulary_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text(learn([TEXT], 300).to_str())
     config = LanguageConfig(tokenizer=f"{tmp_path}/tokenizer.json", vocabulary=280)

@@ -100,4 +100,5 @@ def test_long_tests_of_a_shared_cluster_are_in_the_table_of_lanes() -> None:
     ]
     long_names = [name for name in names if LONG_MARK in marks(name)]
     assert long_names
-    assert [name for name in long_names if lane_of(name, read_table()) is not Lane.CLUSTER] == []
+    wrong = [name for name in long_names if lane_of(name, read_table()) is not Lane.CLUSTER]
+    assert wrong == [], "add these names to `cluster` in tests/lanes.json"
