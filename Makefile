@@ -80,7 +80,7 @@ fetch: ## copy the checkpoint, metrics and run record of JOB=NAME to this machin
 	@setup/root fetch $(STACK)
 	$(call run,fetch)
 
-down: ## destroy the stack and verify that nothing is left
+down: ## destroy the stack and verify that nothing is left on this machine
 	@setup/root down $(STACK)
 	$(call run,down)
 

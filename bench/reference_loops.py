@@ -47,8 +47,8 @@ CONFIG = ImagenetConfig(
     learning_rate=1e-9,
     bucket="",
 )
-"""Configuration of all loops. The learning rate is too small to change a weight, because the time of arithmetic can
-depend on values."""
+"""Configuration of the image loops on a CPU; `gpu_config` changes it for a GPU. The learning rate is too small to
+change a weight, because the time of arithmetic can depend on values."""
 GPU_STEPS = 20
 """Steps of an epoch on a GPU. The bench times one epoch at a time (a "block" in bench/measure.py)."""
 PRINT_STEPS = 10
@@ -193,7 +193,7 @@ def wait_for_device(device: torch.device) -> None:
 def loops(config: ImagenetConfig, device: torch.device) -> dict[str, Callable[[], None]]:
     """Return an epoch of each loop by its name."""
     model = build_model(config, classes=config.num_classes, channels=3).to(device)
-    # Both scripts use torch's default kernels.
+    # Neither script sets `foreach` or `fused`, so torch chooses the implementation.
     update = torch.optim.SGD(
         model.parameters(), lr=config.learning_rate, momentum=0.9, weight_decay=config.weight_decay
     )
@@ -246,8 +246,8 @@ def language_epoch(
 ) -> None:
     """Train for an epoch without checkpoints, events, clocks or watchdog.
 
-    The loop cuts a row of tokens into samples in random order. It has a learning rate schedule, AdamW, a clipped
-    gradient and a printed loss.
+    The loop cuts a row of tokens into samples in random order. It sets the learning rate by a schedule, clips the
+    gradient and prints the loss.
     """
     model.train()
     for inputs, labels in token_batches(row, settings):

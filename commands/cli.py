@@ -143,6 +143,8 @@ def resume(job: str | None, as_json: bool) -> int:
 def rerun(job: str | None, fresh: bool, yes: bool, as_json: bool) -> int:
     """Run JOB again, with the current settings. It resumes from its last checkpoint unless --fresh is set.
 
+    A complete job of a recipe needs --fresh.
+
     Asks before it ends a running job or deletes checkpoints.
 
     \b
@@ -164,7 +166,8 @@ def rerun(job: str | None, fresh: bool, yes: bool, as_json: bool) -> int:
 def fetch(job: str | None, as_json: bool, to: Path | None, should_copy_all: bool) -> int:
     """Copy the results of JOB to this machine.
 
-    Copies the newest checkpoint, the metrics and the run record.
+    Copies the newest checkpoint, the metrics and the run record. Copies all checkpoints if their names do not show
+    which is the newest.
 
     \b
     Examples:
@@ -181,7 +184,7 @@ def fetch(job: str | None, as_json: bool, to: Path | None, should_copy_all: bool
 @json_option
 @verbose_option
 def down(orphan: str | None, as_json: bool) -> int:
-    """Destroy the stack and verify that nothing is left.
+    """Destroy the stack and verify that nothing is left on this machine. `verify-empty` asks the cloud.
 
     \b
     Examples:

@@ -126,7 +126,7 @@ def main() -> int:
 
 
 def take_down(stack: str) -> int:
-    """Destroy the stack and verify that nothing is left. Return the exit status."""
+    """Destroy the stack and verify that this machine has no leftovers of it. Return the exit status."""
     begun = time.monotonic()
     worked = destroy(stack)
     remove_provider_files(stack)
@@ -144,10 +144,22 @@ def take_down(stack: str) -> int:
     if not worked and not file.exists() and not (has_backend() and stack_exists(stack)):
         report_abandoned()
         raise CommandError(f"{missing_file(file)}; nothing was changed")
-    text = f"nothing is left; took {time.monotonic() - begun:.1f} s"
+    text = f"{end_text(stack)}; took {time.monotonic() - begun:.1f} s"
     print(text if worked else "nothing to do: the stack has no resources")
     report_abandoned()
     return 0
+
+
+def end_text(stack: str) -> str:
+    """Return what is left of a destroyed stack: nothing of a local one, and of a cloud's, what only the cloud knows."""
+    try:
+        provisioned = load_file(PROJECT / f"Pulumi.{stack}.yaml").cloud.provisioned
+    except ValueError:
+        return "nothing is left in the stack's state and on this machine"
+    if not provisioned:
+        return "nothing is left"
+    verify = make_command("verify-empty", STACK=stack)
+    return f"nothing is left in the stack's state and on this machine; {verify} asks the cloud what it still has"
 
 
 def stop_cluster(cluster: ClusterSettings) -> bool:

@@ -25,9 +25,10 @@ INTRODUCTION = """\
 The machines with GPUs and TPUs that Trainyard knows, generated from `infra/hardware` and `infra/cost.py` by
 `python -m docs.references`.
 
-Prices are list prices of one machine in US dollars an hour, without disks, network and the cluster. Each row has the
-region of the prices, and their sources with dates. Prices of other regions differ, and spot prices change. "unknown"
-means that no source was found. `make preview` adds up a whole stack, with disks, system nodes and control plane.
+Prices are list prices of one machine in US dollars an hour, without boot disks, network and the cluster. Each row has
+the region of the prices, and their sources with dates. Prices of other regions differ, and spot prices change.
+"unknown" means that no source was found. `make preview` adds up a whole stack, with boot disks, system nodes and
+control plane.
 
 - The headings have the names for `accelerator:` of jobs and pools. On EKS, use GKE's names too.
 - GiB is the memory of the host. The memory of a GPU: [Google](https://cloud.google.com/compute/docs/gpus),

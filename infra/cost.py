@@ -1,4 +1,4 @@
-"""CostEstimate: hourly cost of a platform's pools, with error bands. Price: an item's price, date and source. Pure."""
+"""CostEstimate: hourly cost of a platform, with error bands. Price: an item's price, date and source. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Item:
     cloud: str
     """`gcp` or `aws`."""
     name: str
-    """Name, which includes the unit if the unit is not one piece."""
+    """Name. It ends with the unit if the price is not that of one item, as in `disk pd-ssd GB`."""
     spot: bool = False
 
 
@@ -384,9 +384,11 @@ def over_budget(estimate: CostEstimate, budget: float | None) -> str | None:
 
 def price_line(part: str, cloud: str, region: str, name: str, quantity: float, *, spot: bool = False) -> Line:
     """Return a line with an item's prices in its region, else in another region."""
-    on_demand_price = _nearest_price(Item(cloud=cloud, name=name), region)
+    on_demand_price = _price_in_region_or_first(Item(cloud=cloud, name=name), region)
     has_spot = not name.startswith("disk ") and part not in ("cluster", "system")
-    spot_price = _nearest_price(Item(cloud=cloud, name=name, spot=True), region) if has_spot else on_demand_price
+    spot_price = (
+        _price_in_region_or_first(Item(cloud=cloud, name=name, spot=True), region) if has_spot else on_demand_price
+    )
     return Line(
         part=part,
         item=Item(cloud=cloud, name=name),
@@ -398,7 +400,7 @@ def price_line(part: str, cloud: str, region: str, name: str, quantity: float, *
     )
 
 
-def _nearest_price(item: Item, region: str) -> Price | None:
+def _price_in_region_or_first(item: Item, region: str) -> Price | None:
     """Return the price in the region, else the first in another region."""
     prices = [price for price in PRICES if price.item == item]
     return min(prices, key=lambda price: price.region not in (region, "global"), default=None)

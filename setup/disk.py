@@ -37,12 +37,12 @@ GO_BUILDS = DiskNeed(folder=lambda: cache_folder() / "go-build", peak_bytes=8_00
 
 
 def remaining_bytes(steps: Iterable[Step]) -> int:
-    """Return the free disk space that the missing steps need."""
+    """Return the free disk space that those of the steps need that are not done."""
     return needed_bytes(step for step in steps if step.disk and not step.is_done())
 
 
 def needed_bytes(missing: Iterable[Step]) -> int:
-    """Return the free disk space that missing steps need. A folder that several steps share counts once."""
+    """Return the free disk space that all of these steps need. A folder that several steps share counts once."""
     needs = {need for step in missing for need in step.disk}
     return sum(max(0, need.peak_bytes - _used_bytes(need.folder())) for need in needs)
 

@@ -36,16 +36,19 @@ def use_gpu() -> bool:
             if not has_kernels(built_for, major, minor):
                 raise ConfigurationError(
                     f"this host's GPU is {torch.cuda.get_device_name(number)}, of compute capability {major}.{minor}; "
-                    f"allowed with torch {torch.__version__} are GPUs of {', '.join(built_for)}: use an image with a "
+                    f"torch {torch.__version__} supports only GPUs of {', '.join(built_for)}: use an image with a "
                     "torch that is built for it, such as Trainyard's `image: cuda12` for 7.0"
                 )
         return True
     if has_gpu():
-        needed = f"a driver for CUDA {torch.version.cuda}" if torch.version.cuda else "a torch that is built with CUDA"
+        needed = "an image with a torch that is built with CUDA"
+        if torch.version.cuda:
+            needed = (
+                f"a driver for CUDA {torch.version.cuda} (on GKE `gpu_driver: latest`), or Trainyard's `image: cuda12`"
+            )
         raise ConfigurationError(
-            f"this host has a GPU that torch {torch.__version__} cannot use; allowed is {needed} "
-            f"(torch says: {_reason()}): use a newer driver (on GKE `gpu_driver: latest`) or Trainyard's "
-            "`image: cuda12`; to train on CPUs, set CUDA_VISIBLE_DEVICES to an empty value"
+            f"this host has a GPU that torch {torch.__version__} cannot use (torch says: {_reason()}); "
+            f"it needs {needed}; to train on CPUs, set CUDA_VISIBLE_DEVICES to an empty value"
         )
     return False
 

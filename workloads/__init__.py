@@ -1,1 +1,1 @@
-"""Job descriptions and their renderers. This file imports nothing, so that pure modules stay pure."""
+"""Job descriptions and their renderers. This file imports nothing, so that modules without Pulumi stay without it."""

@@ -75,7 +75,7 @@ class Network(pulumi.ComponentResource):
             log_config=gcp.compute.RouterNatLogConfigArgs(enable=True, filter="ERRORS_ONLY"),
             opts=child,
         )
-        # The cluster must wait for the NAT, because nodes without internet access never become ready.
+        # The cluster waits for the NAT, so that nodes have internet access from their start.
         self.network = pulumi.Output.all(vpc.id, nat.id).apply(lambda ids: ids[0])
         self.subnetwork = subnet.id
         self.register_outputs({"network": self.network, "subnetwork": self.subnetwork})
@@ -152,9 +152,9 @@ class AcceleratorNetwork(pulumi.ComponentResource):
                 direction="INGRESS",
                 source_ranges=[self._config.network.accelerators],
                 allows=[gcp.compute.FirewallAllowArgs(protocol=protocol) for protocol in ("tcp", "udp", "icmp")],
-                # Google does not delete a VPC with a firewall rule. The provider would not replace the rule with its
-                # VPC: `network` is not ForceNew (google-beta/services/compute/resource_compute_firewall.go:259 of
-                # terraform-provider-google-beta).
+                # Google does not delete a VPC with a firewall rule. If its VPC is replaced, the provider would only
+                # update the rule: `network` is not ForceNew
+                # (google-beta/services/compute/resource_compute_firewall.go:259 of terraform-provider-google-beta).
                 opts=pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(replace_on_changes=["network"])),
             )
         return network

@@ -1,4 +1,4 @@
-"""Measurement of saves: each side saves and trains, and the time of its extra steps is subtracted."""
+"""Measurement of saves in the background and by torch.save, without the time of steps that only one of them trains."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_compare_saves_subtracts_the_time_of_extra_steps() -> None:
     assert added.line() == "save-steps-added  background save +0.20 s in at most 12 steps, torch.save +0.50 s"
 
 
-def test_each_side_saves_and_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_background_and_torch_save_while_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trainer_rank, "SAVED_MODEL", "mobilenet_v3_small")
     monkeypatch.setattr(trainer_rank, "SAVE_STEPS", 2)
     config = ImagenetConfig(arch="mobilenet_v3_small", image_size=64, batch_size=8)

@@ -29,7 +29,7 @@ def event(name: str, since: float, /, **values: Any) -> dict[str, Any]:
 
 
 def train(step: int, seconds: float, *, rank: int = 0, waited: float = 20.0) -> dict[str, Any]:
-    """Return a line about a step of the job `digits`."""
+    """Return a `train` event of the job `digits`."""
     values = {"loss": 2.3 / (1 + step / 60), "accuracy": 100 - 90 / (1 + step / 40), "global_rate": 1630.0}
     values |= {"rate": 407.0, "all_reduce": waited, "data_wait": 1.5 + step % 7 / 5, "goodput": 80.0}
     return event("train", seconds, global_step=step, epoch=step // 125 + 1, step=step % 125, rank=rank, **values)
@@ -57,7 +57,7 @@ def node(index: int, pool: str = "gpus", *, ready: str = "True") -> Object:
 
 
 def pod(index: int, *, job: str = "digits", **changes: Any) -> PodState:
-    """Return a running host of a job."""
+    """Return a pod of a job, running unless changed."""
     values: dict[str, Any] = {
         "uid": f"{job}-{index}",
         "name": f"{job}-{index}-x7k2p",
@@ -113,5 +113,5 @@ def observed(**changes: Any) -> Observed:
 
 
 def job_of(found: dict[str, Any], name: str = "digits") -> dict[str, Any]:
-    """Return a job of a document."""
+    """Return a job of the dashboard's JSON document."""
     return next(job for job in found["jobs"] if job["name"] == name)

@@ -1,4 +1,4 @@
-"""Files of a bucket: in a folder of this machine, and with the commands of a cloud's bucket."""
+"""Files of a bucket that is a folder of this machine, or that `gcloud` or `aws` reads."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_put_curves_aside_of_a_job_without_curves_changes_nothing(bucket: Bucket
     assert "earlier" not in bucket.names("checkpoints/digits")
 
 
-def test_fresh_start_is_the_time_of_the_newest_earlier_runs() -> None:
+def test_fresh_start_returns_time_of_newest_folder_of_earlier_runs() -> None:
     assert fresh_start(["20261126T100000Z", "20261127T064500Z", "notes"]) == "2026-11-27 06:45:00 UTC"
     assert fresh_start([]) == ""
 
@@ -266,7 +266,7 @@ def test_copy_from_a_cloud_that_fails_leaves_no_file(
 @pytest.mark.parametrize("to", ["bucket", "bucket/export", "link", "."])
 def test_copy_results_into_the_bucket_is_rejected(bucket: Bucket, tmp_path: Path, to: str) -> None:
     (tmp_path / "link").symlink_to("bucket")
-    if to == ".":  # Here the folder contains the bucket, and the copies would still be in the bucket.
+    if to == ".":  # The results would be copied to `./checkpoints`, which is the bucket.
         tmp_path.joinpath("bucket").rename(tmp_path / "checkpoints")
         bucket = Bucket(url=f"file://{tmp_path}/checkpoints", is_cluster_local=True)
     before = files_of(tmp_path)

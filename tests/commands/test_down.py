@@ -93,6 +93,30 @@ def test_should_stop_jobs_only_if_the_state_has_jobs_outside_of_a_local_cluster(
     assert down.should_stop_jobs([{"urn": urn} for urn in urns]) is expected
 
 
+@pytest.mark.parametrize(
+    ("platform", "text"),
+    [
+        ({"kind": "local"}, "nothing is left; took"),
+        (
+            GKE,
+            "in the stack's state and on this machine; `make verify-empty STACK=mine` asks the cloud what it still has",
+        ),
+        (None, "nothing is left in the stack's state and on this machine; took"),
+    ],
+)
+@pytest.mark.usefixtures("commands")
+def test_down_says_nothing_is_left_only_where_it_looked(
+    platform: dict[str, Any] | None,
+    text: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    if platform:
+        write_settings(tmp_path, platform)
+    assert down.take_down("mine") == 0
+    assert text in capsys.readouterr().out
+
+
 def break_state(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the state of the stack unreadable."""
 

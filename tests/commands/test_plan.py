@@ -94,7 +94,7 @@ def test_forbidden_deleted_bucket_is_reported_unless_retained() -> None:
     assert forbidden(kept, {}, ()) == []
 
 
-def test_forbidden_pool_update_is_not_reported() -> None:
+def test_forbidden_pool_update_that_keeps_nodes_is_not_reported() -> None:
     steps = steps_of(preview(("update", POOL, "gpus-nodes", state("gpus"))))
     assert forbidden(steps, {"gpus": ["digits"]}, ()) == []
 

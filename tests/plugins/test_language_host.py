@@ -1,4 +1,4 @@
-"""Direct calls to the language host: the Python that runs a program, and plugins that are Python folders."""
+"""Direct calls to the language host: which Python runs a program, and how a plugin written in Python is run."""
 
 import os
 import subprocess
@@ -25,7 +25,7 @@ def host() -> Iterator[language_pb2_grpc.LanguageRuntimeStub]:
 
 
 def info(folder: Path, **options: str) -> language_pb2.ProgramInfo:
-    """Return a program in a folder that uses this project's environment."""
+    """Return a program in a folder. Without options it uses this project's environment."""
     program = language_pb2.ProgramInfo(root_directory=str(folder), program_directory=str(folder), entry_point=".")
     program.options.update(options or {"virtualenv": str(ROOT / ".venv")})
     return program

@@ -72,7 +72,7 @@ def test_ranks_killed_inside_saves_end_with_the_same_result(tmp_path: Path, reci
 def run_with_fault(recipe: Recipe, fault: str) -> str:
     """Train two ranks, with a fault of tests/trainer/faulty.py in rank 1. Return their output.
 
-    Require exit code 1, with which a job is restarted, and not that of a bad configuration or a preemption.
+    Require exit code 1, an unexpected error, not that of a bad configuration (78) or of a preemption (75).
     """
     program = f"tests.trainer.faulty {fault} 1"
     return recipe.run("--epochs=1000", "--batch-size=8", processes=2, program=program, code=1).output
@@ -99,7 +99,7 @@ def test_preempted_run_saves_current_step(tmp_path: Path, recipe: Recipe, preemp
         with recipe.started(*ENDLESS, bucket=tmp_path, processes=2) as running:
             running.wait_for("train ")
             time.sleep(chance.uniform(0, 1))
-            # The kubelet signals the launcher, which signals the ranks; an operator may also signal a single rank.
+            # The kubelet signals the launcher, which signals the ranks; a person may also signal a single rank.
             process = running.hosts[0].pid if number % 2 else running.rank_process(chance.randrange(2))
             os.kill(process, signal.SIGTERM)
             ended = running.end(PREEMPTED)
@@ -137,7 +137,7 @@ def test_broken_checkpoints_are_skipped_and_the_run_ends_with_the_same_result(tm
     reasons = {}
     for folder, (kind, (damage, reason)) in zip(newest_first, BREAKS.items(), strict=False):
         damage(folder)
-        # The size of the folder itself is less than that of the replaced file.
+        # The trainer compares sizes before it reads, and a folder's own size is less than that of the replaced file.
         reasons[folder.name] = "too short" if kind == "a folder for tensors" else reason
     # Damage the file of rank 1, which is read last.
     (file,) = (last := newest_first[len(BREAKS)]).glob("rank-1-*.tensors")

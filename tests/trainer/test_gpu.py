@@ -89,7 +89,7 @@ def test_use_gpu_without_driver_for_this_torch_raises(tmp_path: Path, monkeypatc
     assert not gpu.has_gpu(), "the tests hide GPUs"
     assert not gpu.use_gpu()
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    with pytest.raises(ConfigurationError, match=r"has a GPU that torch .* cannot use; allowed is a driver for CUDA 1"):
+    with pytest.raises(ConfigurationError, match=r"has a GPU that torch .* cannot use .*it needs a driver for CUDA 1"):
         gpu.use_gpu()
     monkeypatch.setattr(torch.version, "cuda", None)
     with pytest.raises(ConfigurationError, match=r"allowed is a torch that is built with CUDA \(torch says: "):
@@ -102,7 +102,9 @@ def test_gpu_that_is_too_old_is_rejected(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: list(CUDA_13))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _number: "Tesla V100-SXM2-16GB")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _number: (7, 0))
-    with pytest.raises(ConfigurationError, match=r"V100-SXM2-16GB, of compute capability 7\.0; allowed .* sm_75, "):
+    with pytest.raises(
+        ConfigurationError, match=r"V100-SXM2-16GB, of compute capability 7\.0; torch .* only GPUs of sm_75, "
+    ):
         gpu.use_gpu()
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _number: (8, 6))
     assert gpu.use_gpu()

@@ -32,13 +32,13 @@ class Job:
     """The launchers of a job, and the recorded starts of its ranks."""
 
     def __init__(self, folder: Path, hosts: int, restarts: int) -> None:
-        self.folder, self.number, self.restarts = folder, hosts, restarts
+        self.folder, self.num_hosts, self.restarts = folder, hosts, restarts
         (folder / "script.py").write_text(SCRIPT, encoding="ascii")
         self.port = free_port()
         self.hosts = [self.launch(host) for host in range(hosts)]
 
     def launch(self, host: int) -> subprocess.Popen[bytes]:
-        options = [f"--nnodes={self.number}", f"--node-rank={host}", f"--max-restarts={self.restarts}"]
+        options = [f"--nnodes={self.num_hosts}", f"--node-rank={host}", f"--max-restarts={self.restarts}"]
         options += ["--rdzv-backend=static", f"--rdzv-endpoint=127.0.0.1:{self.port}", "--shutdown-timeout=5"]
         with (self.folder / f"host-{host}.log").open("ab") as log:
             return subprocess.Popen(
@@ -49,14 +49,14 @@ class Job:
                 start_new_session=True,
             )
 
-    def starts(self, number: int) -> dict[int, int]:
-        found = [path.name.split(".") for path in self.folder.glob(f"{number}.*.*.*")]
+    def starts(self, start: int) -> dict[int, int]:
+        found = [path.name.split(".") for path in self.folder.glob(f"{start}.*.*.*")]
         return {int(rank): int(process) for _, rank, _, process in found}
 
-    def until_started(self, number: int) -> dict[int, int]:
-        """Wait until all ranks of a start run, and return their processes."""
+    def until_started(self, start: int) -> dict[int, int]:
+        """Wait until the ranks run that this start of the script has. Return the PID of each rank."""
         deadline = time.monotonic() + SECONDS
-        while len(found := self.starts(number)) < self.number:
+        while len(found := self.starts(start)) < self.num_hosts:
             assert time.monotonic() < deadline, self.output()
             time.sleep(0.05)
         return found

@@ -144,7 +144,7 @@ def test_step_time_is_split_into_data_wait_and_useful_time() -> None:
 
 
 class Queue:
-    """A device that runs its work in order while the host continues, in seconds."""
+    """A device that runs its work in order while the host continues. `host` and `done` are times in seconds."""
 
     def __init__(self) -> None:
         self.host = self.done = 0.0

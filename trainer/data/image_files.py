@@ -23,7 +23,10 @@ IMAGE_SUFFIXES = (
 NOTES_ENDING = ".txt"
 """Suffix of text files next to images, such as Tiny-ImageNet's boxes. They need no warning."""
 ANNOTATIONS = "val/val_annotations.txt"
-"""Tiny-ImageNet's file of test images. Each line has file name, class and box, separated by tabs."""
+"""Tiny-ImageNet's list of validation images, which the trainer uses as test images.
+
+Each line has file name, class and box, separated by tabs.
+"""
 CLASS_NAMES = "classes.txt"
 """Optional names of the classes of shards, one per line."""
 

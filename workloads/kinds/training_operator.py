@@ -1,10 +1,10 @@
 """Kinds `pytorch-job` and `mx-job` of Kubeflow's training operator: PyTorchJob and MXJob (kubeflow.org/v1).
 
 The operator retries only exit codes of 128 and above (`ExitCode`). A signal, an out-of-memory kill and a deleted or
-evicted pod therefore restart the pod. An uncaught error (1) ends the job, as final codes do. `trainer.launch` adds 128
-to its codes that mean "run it again". The operator does not count the pods that it recreates. With `restarts: 0` it
-retries nothing. With more restarts, only `deadline_seconds` limits retries. Gang scheduling has an effect only if the
-operator runs with a gang scheduler.
+evicted pod therefore restart the pod. An uncaught error (1) ends the job, as the codes do that mean "do not run it
+again". `trainer.launch` adds 128 to its codes that mean "run it again". The operator does not count the pods that it
+recreates. With `restarts: 0` it retries nothing. With more restarts, only `deadline_seconds` limits retries. Gang
+scheduling has an effect only if the operator runs with a gang scheduler.
 
 Sources: the CRDs of training-operator v1.9.4 and v1.8.1; github.com/kubeflow/training-operator v1.9.4,
 pkg/controller.v1/pytorch.
@@ -62,13 +62,13 @@ class Replica(Schema):
     template: PodTemplateSpecArgs
 
 
-def run_policy(spec: JobSpec, num_pods: int) -> RunPolicy:
-    """Return the run policy of a job of `num_pods` pods."""
+def run_policy(spec: JobSpec, min_pods: int) -> RunPolicy:
+    """Return the run policy of a job that needs at least `min_pods` pods to start."""
     return RunPolicy(
         active_deadline_seconds=spec.deadline_seconds,
         backoff_limit=spec.restarts,
         clean_pod_policy="Running",
-        scheduling_policy=SchedulingPolicy(min_available=num_pods, priority_class=spec.priority_class),
+        scheduling_policy=SchedulingPolicy(min_available=min_pods, priority_class=spec.priority_class),
         suspend=spec.suspend or None,
     )
 
@@ -100,7 +100,7 @@ class RendezvousOption(Schema):
 
 @dataclass(frozen=True, kw_only=True)
 class ElasticPolicy(Schema):
-    """Values that the operator passes to torchrun as --nnodes and --rdzv-*."""
+    """Values that the operator passes to torchrun in variables such as PET_NNODES and PET_RDZV_BACKEND."""
 
     min_replicas: int
     max_replicas: int

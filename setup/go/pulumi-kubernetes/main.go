@@ -1,8 +1,8 @@
 // The Kubernetes provider of Pulumi, from its Go module, for a machine that cannot download the released plugin.
 //
-// The released plugin has no other main either, and cmd/pulumi-resource-kubernetes of the module does not build as it
-// is: it embeds generated files that the module leaves out. setup/go_programs.py lays the module's own files over the
-// names below.
+// The main function of the released plugin does the same. It cannot be built from the module, because it embeds
+// generated files that the module does not contain. This file embeds files that the module contains, under the names
+// below; setup/go_programs.py adds them with `go build -overlay`.
 package main
 
 import (
