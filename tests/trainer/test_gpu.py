@@ -92,7 +92,7 @@ def test_use_gpu_without_driver_for_this_torch_raises(tmp_path: Path, monkeypatc
     with pytest.raises(ConfigurationError, match=r"has a GPU that torch .* cannot use .*it needs a driver for CUDA 1"):
         gpu.use_gpu()
     monkeypatch.setattr(torch.version, "cuda", None)
-    with pytest.raises(ConfigurationError, match=r"allowed is a torch that is built with CUDA \(torch says: "):
+    with pytest.raises(ConfigurationError, match=r"it needs an image with a torch that is built with CUDA; to train"):
         gpu.use_gpu()
 
 
