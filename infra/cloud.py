@@ -82,6 +82,11 @@ class Cloud(ABC):
         return None
 
     @property
+    def python_version(self) -> str | None:
+        """Python of the builtin images; None if the platform builds no image."""
+        return None
+
+    @property
     def built_images(self) -> frozenset[str]:
         """Names of the builtin images that the platform can build."""
         return frozenset()
@@ -172,6 +177,10 @@ class ProvisionedCloud(Cloud):
     @property
     def provisioned(self) -> ProvisionedCloud:
         return self
+
+    @property
+    def python_version(self) -> str | None:
+        return None if self.image.prebuilt else self.image.python_version
 
     @property
     def built_images(self) -> frozenset[str]:

@@ -197,10 +197,13 @@ def unreadable_scripts(cloud: Cloud, jobs: Jobs) -> list[Problem]:
                 problems.append(Problem("job.script.without_dot", ("jobs", index, "script"), message, job.script))
             continue
         try:
-            for path, text in user_files.read_script(job.script, project_folder()).files.items():
+            script = user_files.read_script(job.script, project_folder())
+            for path, text in script.files.items():
                 if noun := token_kind(text):
                     message = f"{path} contains {noun} in plain text"
                     raise Invalid("secret", f"{message}; read the secret from a variable of `secrets:` in the job")
+            if job.image_ref.builtin and cloud.python_version:
+                user_files.check_syntax(script, cloud.python_version)
             job_layer(job.model_copy(update={"requirements": None}), cloud.built_images)
         except Invalid as error:
             problems.append(Problem(f"job.script.{error.code}", ("jobs", index, "script"), str(error), job.script))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import os
 import posixpath
 import re
+import sys
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -164,6 +167,21 @@ def read_script(script: str, checkout: Path) -> UserScript:
     if script_files.num_bytes > MAX_LAYER_BYTES:
         raise script_files.size_error(MAX_LAYER_BYTES, "a layer of its image")
     return script_files
+
+
+def check_syntax(script: UserScript, python_version: str) -> None:
+    """Raise Invalid for the first syntax error of a script. Skip the check if this machine's Python is older."""
+    major, minor = map(int, python_version.split("."))
+    if (major, minor) > sys.version_info[:2]:
+        return
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            ast.parse(script.text, feature_version=(major, minor))
+    except SyntaxError as error:
+        message = (
+            f"has a syntax error for Python {python_version} in line {error.lineno}: {error.msg}; correct the line"
+        )
+        raise Invalid("syntax", message) from error
 
 
 def _read_text(path: Path, code_prefix: str, absent: str, utf8_remedy: str) -> str:

@@ -48,6 +48,10 @@ class Local(Cloud):
         self.nodes_here = config.nodes
 
     @property
+    def python_version(self) -> str | None:
+        return "3.11"
+
+    @property
     def built_images(self) -> frozenset[str]:
         return EVERY_IMAGE
 

@@ -223,6 +223,23 @@ def test_script_not_runnable_in_pods_has_code_and_path(path: str, code: str) -> 
     assert problems_of(script(path)) == [(f"job.script.{code}", "jobs.0.script")]
 
 
+@pytest.mark.parametrize("platform", [{"kind": "local"}, GKE])
+def test_script_with_syntax_error_has_code_and_line(checkout: Path, platform: dict[str, Any]) -> None:
+    values = on(platform, recipe=None, script="./train.py")
+    (checkout / "train.py").write_text("print('\\d')\n", encoding="utf-8")
+    assert parse(values).jobs[0].script == "./train.py"
+    (checkout / "train.py").write_text("import torch\nfor step in range(3)\n", encoding="utf-8")
+    assert problems_of(values) == [("job.script.syntax", "jobs.0.script")]
+    assert "for Python 3.11 in line 2: expected ':'" in "".join(error_lines(values))
+
+
+def test_script_for_a_newer_python_or_an_own_image_is_not_parsed(checkout: Path) -> None:
+    (checkout / "train.py").write_text("type Rows = list[int]\n", encoding="utf-8")
+    newer = {**GKE, "image": {"python_version": "3.13"}}
+    assert parse(on(newer, recipe=None, script="./train.py")).jobs[0].script == "./train.py"
+    assert parse(on(GKE, recipe=None, script="./train.py", image="team/train:1")).jobs[0].script == "./train.py"
+
+
 def test_script_absolute_path_in_checkout_is_rejected_for_builtin_image(checkout: Path) -> None:
     path = str(checkout / "deep" / "train_2.py")
     assert problems_of(script(path)) == [("job.script.without_dot", "jobs.0.script")]
