@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
 
 from infra.local.lifecycle import disk_problems
@@ -48,7 +49,7 @@ def main() -> int:
                 raise RuntimeError("\n".join(problems))
             run_steps(found)
         remove_objects()
-    except (RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError, subprocess.SubprocessError) as error:
         print(f"set-up stopped: {error}", file=sys.stderr)
         return 1
     return 0

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from setup import __main__ as program
 from setup import go_programs, releases
 from setup.progress import Step
 from setup.steps import DEBIAN, DIGITS, RUNTIME_STEP, SOTU, rehearsal_steps, steps
@@ -73,3 +76,26 @@ def test_unreleased_programs_are_built_and_reported_once(built_modules: list[str
 def test_steps_of_a_stack_without_local_nodes_build_no_container_runtime() -> None:
     assert RUNTIME_STEP not in names(steps(cluster=False))
     assert RUNTIME_STEP not in names(rehearsal_steps(frozenset(), "gke"))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        subprocess.CalledProcessError(2, ["uv", "pip", "sync"]),
+        OSError(28, "No space left on device"),
+        RuntimeError("no Go"),
+        ValueError("10 images"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_main_after_a_failed_step_prints_the_error_and_returns_1(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(_steps: list[Step]) -> None:
+        raise error
+
+    monkeypatch.setattr(sys, "argv", ["setup", "--no-cluster"])
+    monkeypatch.setattr(program, "end_children_on_signals", lambda: None)
+    monkeypatch.setattr(program, "run_steps", fail)
+    assert program.main() == 1
+    assert capsys.readouterr().err == f"set-up stopped: {error}\n"
