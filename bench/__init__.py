@@ -1,1 +1,1 @@
-"""Benchmarks of speed claims as ratios. Each run measures both sides alternately."""
+"""Benchmarks of speed claims. Most are the ratio of two sides, which a run measures alternately."""

@@ -210,9 +210,9 @@ class Previews:
     def slope(self, name: str, *, pools: int, jobs: int) -> Measure:
         """Compare the milliseconds that each added pool or job costs in large and in small stacks.
 
-        Large stacks have 257 to 513 of them, small stacks 1 to 257. Set `pools` or `jobs` to 1 for the resource to
-        vary, and the other to 0. Each round previews all three sizes, so that a temporary slowdown affects all of them.
-        The first round does not count.
+        Large stacks have 257 to 513 of them, small stacks 1 to 257. To vary the pools, set `pools` to 1 and `jobs` to
+        0. To vary the jobs, set `pools` to 0 and `jobs` to 1. Each round previews all three sizes, so that a temporary
+        slowdown affects all of them. The first round does not count.
         """
         low, middle, high = SLOPE_COUNTS
         late: list[float] = []

@@ -307,7 +307,7 @@ def gpu_language(variant: str, folder: Path, _runtime: Runtime) -> Blocks:
 
 
 def references(folder: Path, runtime: Runtime) -> Blocks:
-    """Run Trainyard's loop on generated images: `ours` in the reference scripts' memory format, `best` in its own."""
+    """Run Trainyard's loop on generated images: `ours` in the reference scripts' memory format, `best` in NHWC."""
     ours = make_training(CONFIG, runtime, folder)
     best = make_training(dataclasses.replace(CONFIG, channels_last=True), runtime, folder)
     return {"ours": our_block(ours), "best": our_block(best)}
@@ -422,7 +422,7 @@ def saves(folder: Path, runtime: Runtime) -> Blocks:
     checkpoints = RunCheckpoints(config, Folder(f"file://{folder}/saved"), runtime, training.state, training.report)
     batch = training.data.batch(training.sampler.next(), world=1)
     is_saved = threading.Event()
-    checkpoints.sealed = is_saved.set  # type: ignore[method-assign]  # the only hook in use
+    checkpoints.sealed = is_saved.set  # type: ignore[method-assign]  # skips the report and deletions
 
     def steps(save: Callable[[], object]) -> tuple[float, ...]:
         started, count = time.perf_counter(), 0

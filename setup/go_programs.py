@@ -78,7 +78,7 @@ class GoProgram:
 
     @property
     def sources_digest(self) -> str:
-        """Digest of the build options and of all of Trainyard's sources of the binary."""
+        """Digest of this program's own build options and of all of Trainyard's sources of the binary."""
         digest = hashlib.sha256(repr((self.package, tuple(self.flags), tuple(self.names), *self.c_tags)).encode())
         if self.embedded:
             digest.update(repr(self.embedded).encode())

@@ -66,8 +66,8 @@ def cli_folders() -> list[Path]:
 def bundle_cli(folder: Path) -> Path:
     """Create the equivalent of a release's folder: the built CLI and, next to it, stand-ins for missing programs.
 
-    On PATH, Pulumi would warn about the stand-ins. The folder belongs to one checkout, as the stand-ins do. The CLI is
-    a hard link if the file system allows, else a copy.
+    Pulumi would warn about stand-ins on PATH. The folder belongs to one checkout, as the stand-ins do. The CLI is a
+    hard link if the file system allows, else a copy.
     """
     folder.mkdir(parents=True, exist_ok=True)
     built, cli = BUILT_CLI.folder / BUILT_CLI.binary, folder / BUILT_CLI.binary

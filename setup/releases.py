@@ -96,7 +96,7 @@ class Downloads:
         with self._lock:
             if self._left <= 0:
                 seconds = f"{self._probe_seconds:.0f} s"
-                raise DownloadError(f"{url}: not tried, because no official host answered in {seconds}")
+                raise DownloadError(f"{url}: not tried, because official hosts did not answer for {seconds}")
             started = time.monotonic()
             answers: queue.Queue[IO[bytes] | Exception] = queue.Queue()
             threading.Thread(target=_request, args=(url, self._read_seconds, answers.put), daemon=True).start()

@@ -235,7 +235,10 @@ class InterpreterMissing(Exception):
 
 
 def program_python(info: language_pb2.ProgramInfo) -> Path:
-    """Return the interpreter of the program's virtual environment. Without one, return the first `python3` on PATH."""
+    """Return the interpreter of the program's virtual environment.
+
+    Without one, return `$PULUMI_PYTHON_CMD`, by default `python3`, from PATH.
+    """
     options = dict(info.options)
     if options.get("toolchain", "pip") != "pip":
         raise InterpreterMissing(
