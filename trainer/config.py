@@ -41,7 +41,7 @@ class TrainConfig:
     weight_decay: rules.WeightDecay
     """Weight decay of the optimizer."""
     log_steps: rules.Count = 20
-    """Steps between two printed lines. The first step of a run is always printed."""
+    """Steps between two printed lines. The first step of a run and the last step of an epoch are always printed."""
     amp: bool = False
     """Compute in 16 bits where that is fast on the device and safe for torch.autocast. Weights keep 32 bits."""
     accumulate: rules.Count = 1
@@ -56,7 +56,8 @@ class TrainConfig:
     device: Literal["auto", "cpu", "cuda", "xla"] = "auto"
     """Device to compute on. auto uses XLA if $PJRT_DEVICE is set, else CUDA if this machine has it, else the CPU."""
     threads: Annotated[int, rules.Range(0, rules.MAX_THREADS)] = 0
-    """CPU threads of a rank. 0 uses OMP_NUM_THREADS, else this rank's share of the cgroup's CPUs."""
+    """CPU threads of a rank. 0 uses OMP_NUM_THREADS, else this rank's share of the cgroup's CPUs on device cpu, or
+    torch's default on other devices."""
     process_group_timeout: Annotated[float, rules.Range(0, rules.MAX_TIMEOUT_SECONDS, is_exclusive=True)] = 300.0
     """Seconds without an answer after which a rank counts as hanging."""
     bucket: rules.BucketUrl = field(default_factory=lambda: os.environ.get("TRAINYARD_BUCKET", ""))
@@ -73,13 +74,15 @@ class TrainConfig:
     keep_hours: rules.Amount = 0.0
     """Hours to keep older checkpoints too."""
     wandb: Literal["off", "auto", "offline", "online"] = "off"
-    """Weights & Biases. auto is online if $WANDB_API_KEY is set, else offline: writes a folder for `wandb sync`."""
+    """Weights & Biases. auto is online if $WANDB_API_KEY is set, else offline: writes a folder for `wandb sync`.
+    Without a bucket, auto is off."""
     profile_steps: rules.StepRange = ""
     """Optimizer steps A-B to profile, such as 10-15, into a folder per rank in the bucket. Empty profiles nothing."""
     profile_port: Annotated[int, rules.Range(0, rules.MAX_PORT)] = 0
     """Port of the XLA profiler's server, such as 9012, which can take a profile at any time. 0 starts no server."""
     peak_teraflops: rules.Amount = 0.0
-    """Peak of a rank's device in 10^12 operations a second, to compute MFU. 0 uses the known peak of the GPU."""
+    """Peak in 10^12 operations a second, to compute MFU: of a rank's device, or of all devices of all hosts if one
+    program spreads over them (XLA). 0 uses the known peak of the GPU."""
 
     def __post_init__(self) -> None:
         rules.check_settings(self)

@@ -19,7 +19,7 @@ STORAGE_ERROR = 74
 PREEMPTED = 75
 """This rank was preempted, or another rank is gone. Run the job again: it resumes from its newest checkpoint."""
 BAD_CONFIGURATION = 78
-"""The flags are invalid. The same run would end the same way."""
+"""A setting is invalid, or a later run of the same job has replaced this run. The same run would end the same way."""
 
 
 class TrainerError(Exception):
@@ -71,6 +71,6 @@ class PeerGoneError(PreemptedError):
 
 
 class ConfigurationError(TrainerError, ValueError):
-    """A setting is invalid, or two settings contradict each other."""
+    """A setting is invalid, two settings contradict each other, or a later run of the job has replaced this run."""
 
     exit_code = BAD_CONFIGURATION

@@ -3,8 +3,8 @@
 torchrun itself always exits with 1, so that a preempted run looks like a diverged one. This launcher takes torchrun's
 own flags and environment variables.
 
-On CPU, this launcher forks the processes of a module (`-m`) from a process that has already loaded torch. A rank then
-restarts in a fraction of a second, and the ranks of a host load their libraries once.
+Without a GPU, this launcher forks the processes of a module (`-m`) from a process that has already loaded torch. A rank
+then restarts in a fraction of a second, and the ranks of a host load their libraries once.
 """
 
 from __future__ import annotations

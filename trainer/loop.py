@@ -128,7 +128,7 @@ class Training:
         self.profile.after(self.state.step)
 
     def step(self, batch: Batch) -> None:
-        """Run one optimizer step without waiting for the device."""
+        """Run one optimizer step. Waits for the device only if a save still copies tensors."""
         optimizer, scaler = self.state.optimizer, self.state.scaler
         self.runtime.set_learning_rate(
             optimizer, learning_rate(self.config, self.sampler.progress / self.config.epochs)

@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from trainer.tasks import Gallery
 
 FLUSH_SECONDS = 1.0
-"""Seconds until written events are readable for other processes."""
+"""Seconds until events on a disk are readable for other processes."""
 PART_SECONDS = 30.0
 """Seconds between two parts in a bucket, because object stores cannot append."""
 CLOSE_SECONDS = 20.0
 """Longest time in seconds that the end of training waits for its writers."""
 PREEMPTED_CLOSE_SECONDS = 5.0
-"""Longest time in seconds that a preempted run waits for its writers. A spot VM gives it 15 seconds in total."""
+"""Longest time in seconds that a preempted run waits for its writers. A spot VM on GKE gives it 15 s in total."""
 IDENTIFIERS = frozenset({"epoch", "epochs", "step", "steps", "rank", "ranks"})
 """Numbers that identify an event and are not measurements."""
 Value = str | int | float | tuple[int, int]

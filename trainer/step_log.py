@@ -103,7 +103,7 @@ class StepLog:
         self._pending.append((global_step + self._runtime.metrics_lag_steps, line))
 
     def _efficiency(self, times: StepTimes, rate: float) -> dict[str, float]:
-        """Return the measures of the last steps, from their times and this rank's samples or tokens a second.
+        """Return the measures of the last steps, from their times and `rate`, the samples or tokens a second.
 
         data_wait and all_reduce are percent of the steps' time. memory_mib is the peak allocation on CUDA, else the
         resident memory. teraflops is 10^12 operations a second, and mfu is percent of the device's peak. goodput is

@@ -57,7 +57,7 @@ BROKEN_SHARE = 0.1
 PARALLEL_READS = 16
 """Number of parallel reads: a bucket takes tens of milliseconds to answer each."""
 MIN_READ_IMAGES = 100
-"""Images that count as read for BROKEN_SHARE while fewer have been, so that the first broken ones do not end a run."""
+"""BROKEN_SHARE assumes at least this number of read images, so that the first broken ones do not end a run."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,8 +29,8 @@ class EpochSampler:
     """Order of an epoch's samples and their division among ranks. The order depends only on the seed and the epoch.
 
     The position counts samples over all ranks, not steps. Another number of ranks can continue from that position
-    without repeating or skipping a sample. The last steps of an epoch are balanced. A rank gets no samples in a step
-    only if fewer samples than ranks are left, or if the batch size is 1.
+    without repeating or skipping a sample. The sizes of an epoch's steps differ by at most one sample. A rank gets no
+    samples in a step only if fewer samples than ranks are left, or if the batch size is 1.
     """
 
     def __init__(self, num_samples: int, *, rank: int, world: int, batch_size: int, seed: int) -> None:

@@ -1,1 +1,1 @@
-"""Language models: sizes, decoder, texts, and the groups of ranks that share a model."""
+"""Language models: sizes, tokenizers, decoder, sharding over ranks, Hugging Face's format, and the training task."""

@@ -86,7 +86,7 @@ class Runtime:
     tensor_size = 1
     """Number of ranks in each tensor group. All ranks of a group get the same samples."""
     is_lockstep = False
-    """True if no rank has the whole model or the whole graph, so that each forward pass needs several ranks."""
+    """True if all ranks must run each forward pass together, because the model is sharded or runs on XLA."""
 
     def __init__(self, config: TrainConfig) -> None:
         self.world = self.num_devices = launcher_number("WORLD_SIZE", "1", least=1)
