@@ -32,7 +32,7 @@ class BuiltinImage:
 LOCAL_PREFIX = "trainyard.local/"
 """Prefix of the references of images that platform `local` builds. No registry has them."""
 TRAINER = "trainer"
-"""Name of the image of jobs that do not set `image`."""
+"""Name of the trainer image, the default of jobs except on V100s and on XLA."""
 WORK_FOLDER = PurePosixPath("/opt/trainyard")
 """Working directory of the images."""
 TRAINER_IMAGE = BuiltinImage(

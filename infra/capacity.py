@@ -85,7 +85,8 @@ def assign_pools(pools: Sequence[PoolNodes], groups: Sequence[PodGroup]) -> list
 
     The result is None for each group on a platform without pools, and for pods that several pools run. Of the pools
     with capacity for all hosts, a job gets the one with the fewest GPUs per node. Ties go to a pool other than the
-    system pool, then to the pool on which the job needs the fewest nodes.
+    system pool, then to the pool on which the job needs the fewest nodes. A job without a queue never gets a pool with
+    queued provisioning.
 
     A queued job must fit together with jobs without a queue, but can wait for other queued jobs. A suspended job must
     fit on an empty platform.

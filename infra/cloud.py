@@ -251,12 +251,14 @@ ImagePlatform = Literal["linux/amd64", "linux/arm64"]
 _name = match_pattern(
     "image_name",
     re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*"),
-    "must be an image name without registry and tag; write for example 'sh22-dist-gpu'",
+    "must be an image name without registry and tag: lower-case letters and digits, joined by '.', '_' or '-'; write "
+    "for example 'sh22-dist-gpu'",
 )
 _branch = match_pattern(
     "git_branch",
     re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,127}"),
-    "must be the name of a Git branch, of at most 128 letters, digits, '.', '_', '-' and '/'; write for example 'main'",
+    "must be the name of a Git branch, of at most 128 letters, digits, '.', '_', '-' and '/', starting with a letter, "
+    "digit or '_'; write for example 'main'",
 )
 
 

@@ -24,7 +24,7 @@ X86_64_ONLY: tuple[ImagePlatform, ...] = ("linux/amd64",)
 class TrainerImage(pulumi.ComponentResource):
     """Trainer image for every architecture in the settings, referenced by its digest.
 
-    `variant` is the name of another builtin image, built with a separate tag.
+    `variant` is the name of another builtin image, built only for x86-64, with a separate tag.
     The push uses Docker's credentials on this machine. The stack's state contains no credentials.
     """
 

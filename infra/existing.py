@@ -13,7 +13,7 @@ from infra.cloud import Cloud
 from infra.hardware import PodGroup, Scheduling, gpus, tpus
 from infra.kubeconfig import PROVIDER_ENVIRONMENT, contexts, kubeconfig_files
 from infra.naming import KUEUE
-from settings.problem import Invalid, Problem, token_kind
+from settings.problem import UNDEFINED, Invalid, Problem, token_kind
 from settings.types import DnsLabel, ExistingClusterNamespace, Image, Memory, Section, namespace_problem
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class Existing(Cloud):
         try:
             names = contexts(files)
         except ValueError as error:
-            return [_problem("kubeconfig", str(error), self.config.kubeconfig or "")]
+            return [_problem("kubeconfig", str(error), self.config.kubeconfig or UNDEFINED)]
         if self.config.context in names:
             return []
         paths = ", ".join(map(str, files))
@@ -153,7 +153,7 @@ class Existing(Cloud):
         return _use_existing_cluster(self.config)
 
 
-def _problem(key: str, message: str, value: str) -> Problem:
+def _problem(key: str, message: str, value: object) -> Problem:
     return Problem("kubeconfig.context.unknown", ("platform", key), message, value)
 
 

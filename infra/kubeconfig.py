@@ -49,5 +49,7 @@ def contexts(files: list[Path]) -> list[str]:
             content = yaml.safe_load(file.read_text(encoding="utf-8"))
             names += [str(context["name"]) for context in content["contexts"] or ()]
         except (yaml.YAMLError, TypeError, KeyError, UnicodeDecodeError) as error:
-            raise ValueError(f"{file} is not a kubeconfig; `kubectl config view` shows what kubectl reads") from error
+            raise ValueError(
+                f"{file} is not a kubeconfig; repair it, or set platform.kubeconfig to another file"
+            ) from error
     return names

@@ -122,8 +122,7 @@ class TrainingNamespaceArgs:
 class TrainingNamespace(pulumi.ComponentResource):
     """Namespace with the objects that all its jobs share.
 
-    A namespace that the stack creates enforces the `restricted` Pod Security Standard. All of Trainyard's pods satisfy
-    it.
+    A namespace that the stack creates enforces the `restricted` Pod Security Standard. All pods of jobs satisfy it.
     """
 
     namespace: pulumi.Output[str]

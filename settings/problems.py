@@ -108,7 +108,7 @@ def field_docs(section: type[BaseModel]) -> dict[str, str]:
 
 
 SKIP_CHECK_HINT = "; `check_availability: false` of the platform skips this check"
-"""Ending of each message that depends on a table of a cloud's machine types, zones or regions."""
+"""Ending of the messages of checks that `check_availability: false` skips."""
 
 SECRETS = "secrets"
 """Settings key whose values messages never show."""

@@ -24,7 +24,9 @@ OPERATORS_NAMESPACE = "trainyard-operators"
 """Namespace of the operators."""
 SYSTEM_NAMESPACES = ("kube-system", "kube-public", "kube-node-lease", "gke-gmp-system", "gmp-system", "gmp-public")
 """Namespaces of Kubernetes and GKE. Users can mistake workloads in them for system components."""
-BUCKET_NAME_HINT = "without dots, gs:// or s3://; write for example 'team-checkpoints'"
+BUCKET_NAME_HINT = (
+    "starting and ending with a letter or digit, without dots, gs:// or s3://; write for example 'team-checkpoints'"
+)
 """Ending of the error message for an invalid bucket name."""
 _FLAG = re.compile(r"[a-z][a-z0-9]*([_.-][a-z0-9]+)*")
 
@@ -73,7 +75,7 @@ def _variable(value: str) -> str:
         message = "must be letters, digits and '_', not starting with a digit; write for example 'NCCL_DEBUG'"
         raise Invalid("variable_name", message)
     if value.startswith(("PET_", "TRAINYARD_")):
-        message = "is set by Trainyard; names without the prefix PET_ or TRAINYARD_ are allowed; remove it"
+        message = "starts with PET_ or TRAINYARD_; only Trainyard sets such variables; write another name, or remove it"
         raise Invalid("variable_reserved", message)
     return value
 
@@ -106,7 +108,7 @@ def _cidr(value: str) -> str:
         raise Invalid("range_malformed", "must be an IPv4 address range; write for example '10.0.0.0/20'") from error
     address = value.partition("/")[0]
     if address != str(network.network_address):
-        message = f"must be an IPv4 address range; {address} is an address in a range; write '{network}'"
+        message = f"must begin with the first address of the range, not with {address}; write '{network}'"
         raise Invalid("range_with_host_bits", message)
     return str(network)
 
@@ -132,7 +134,8 @@ def _one_or_many(value: object) -> object:
 def namespace_problem(value: str) -> str | None:
     """Return an error if a stack may not create and delete this namespace, else None."""
     if value in ("default", OPERATORS_NAMESPACE) or value.startswith(("kube-", "gke-", "gmp-")):
-        return "must be a namespace that the stack can create and delete; write for example 'training'"
+        owners = "Kubernetes, GKE or Trainyard's operators"
+        return f"belongs to {owners}; write a namespace that the stack can create and delete, for example 'training'"
     return None
 
 
@@ -165,13 +168,14 @@ Image = Annotated[
 ]
 """Reference of a container image."""
 VariableName = Annotated[str, AfterValidator(_variable)]
-"""Name of an environment variable that Trainyard does not set."""
+"""Name of an environment variable, without the prefixes of Trainyard's variables (PET_, TRAINYARD_)."""
 SecretName = Annotated[
     str,
     match_pattern(
         "secret_name",
         _SECRET,
-        "must be the name of a secret, not the secret; write for example 'wandb' and run "
+        f"must be the name of a secret, not the secret: at most {MAX_SECRET_NAME_CHARACTERS} lower-case letters, "
+        "digits, '_' and '-', starting with a letter; write for example 'wandb' and run "
         "`pulumi config set --secret secrets:wandb`",
         limit=MAX_SECRET_NAME_CHARACTERS,
     ),

@@ -39,7 +39,10 @@ resolve.go."""
 
 
 class _Loader(yaml.SafeLoader):
-    """Loader that returns the values that programs get from Pulumi."""
+    """Loader that returns the values that programs get from Pulumi.
+
+    It reads some values differently, such as `yes`. `changed_value_problem` rejects them.
+    """
 
     def construct_json_number(self, node: yaml.ScalarNode) -> int | float:
         """Return a number as in JSON, where 2.0 is 2."""

@@ -145,7 +145,8 @@ class EcrConfig(Section):
 
 
 class EksConfig(Section):
-    """EKS cluster with its network, node groups, bucket and registry, which the stack creates and deletes."""
+    """EKS cluster with its network, node groups, bucket and registry, which the stack creates and deletes; with
+    `bucket.keep`, the bucket stays."""
 
     kind: Literal["eks"]
     """Amazon Elastic Kubernetes Service."""
@@ -170,7 +171,8 @@ class EksConfig(Section):
     """Kubernetes minor version of the control plane and all nodes; an existing cluster upgrades one minor version at a
     time."""
     check_availability: bool = True
-    """Reject versions, zones and instance types that are not in Trainyard's tables of 2026-11."""
+    """Reject versions and zones that are not in Trainyard's tables of 2026-11, and instance types that the tables do
+    not list for the region."""
     network: EksNetworkConfig = EksNetworkConfig()
     """Address ranges."""
     authorized_networks: tuple[ClientCidr, ...] = ()
@@ -204,8 +206,7 @@ class EksConfig(Section):
     log_days: Literal[7, 14, 30, 60, 90, 180, 365] = 30
     """Retention of the control plane's logs in days."""
     addon_versions: dict[Addon, AddonVersion] = Field(default={}, examples=["{coredns: v1.12.3-eksbuild.1}"])
-    """Versions of EKS add-ons by name; by default AWS chooses versions for the Kubernetes version and can change
-    them."""
+    """Versions of EKS add-ons by name; by default AWS chooses the version when it installs an add-on."""
 
     @property
     def cluster_label(self) -> str:

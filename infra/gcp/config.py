@@ -75,7 +75,12 @@ KmsKey = Annotated[
 """Cloud KMS key."""
 ProjectId = Annotated[
     str,
-    match_pattern("project_id", _PROJECT, "must be the id of a project, of 6 to 30 lower-case letters, digits and '-'"),
+    match_pattern(
+        "project_id",
+        _PROJECT,
+        "must be the id of a project: 6 to 30 lower-case letters, digits and '-', starting with a letter, not ending "
+        "with '-'; write for example 'team-ml'",
+    ),
     BeforeValidator(_project),
 ]
 """Google Cloud project id."""
@@ -102,7 +107,8 @@ class GkeNetworkConfig(Section):
     control_plane: Cidr = "172.16.0.0/28"
     """Range of the control plane's private endpoint, a /28."""
     accelerators: Cidr = "192.168.0.0/16"
-    """Range of the additional networks of A3 and A4 hosts, a /16. Each network gets a /20 subnet of it."""
+    """Range of the additional networks of A3 and A4 hosts, a /16. Each additional interface of a host gets a
+    /20 subnet of it."""
 
 
 class SystemPoolConfig(Section):
@@ -111,7 +117,7 @@ class SystemPoolConfig(Section):
     machine_type: str | None = None
     """Machine type; by default e2-standard-4, or n1-standard-8 in zones without E2."""
     nodes: Annotated[int, Field(ge=1, le=100)] = 1
-    """Initial number of nodes, in one zone."""
+    """Initial and minimum number of nodes, in one zone."""
     max_nodes: Annotated[int, Field(ge=1, le=100)] = 3
     """Maximum number of nodes of the autoscaler."""
 
@@ -136,15 +142,15 @@ class GkePoolConfig(Section):
     nodes: Annotated[int, Field(ge=1, le=15_000)] = 2
     """Number of nodes, or the maximum if the pool scales; for a TPU the slice determines it."""
     min_nodes: Annotated[int, Field(ge=0, le=15_000)] | None = None
-    """Minimum number of nodes of a pool that scales. The default is 0 with flex-start, queued or several capacities;
-    other pools have a fixed size."""
+    """Minimum number of nodes of a pool that scales. The default is 0 with flex-start, queued, several capacities, or
+    several zones with `compact` or multi-host TPU slices; other pools have a fixed size."""
     capacity: Annotated[tuple[GkeCapacity, ...], ONE_OR_MANY] = ("on-demand",)
     """Provisioning model, `on-demand`, `spot`, `reservation:NAME`, `flex-start` or `queued`, or a list of them in
     fallback order."""
     zones: Annotated[tuple[Zone, ...], ONE_OR_MANY] = ()
     """Zones of the nodes; by default the platform's zone."""
     check_zones: bool = True
-    """Reject zones without the accelerator, according to Trainyard's table."""
+    """Reject zones without the accelerator or without flex-start for it, according to Trainyard's tables."""
     disk_size_gb: Annotated[int, Field(ge=MIN_DISK_GB, le=65_536)] = 100
     """Size of each node's boot disk in GB."""
     disk_type: Literal["pd-ssd", "pd-balanced", "pd-standard", "hyperdisk-balanced"] = "pd-ssd"
@@ -221,7 +227,8 @@ class MaintenanceConfig(Section):
 
 
 class GkeConfig(Section):
-    """GKE cluster with its network, node pools, bucket and registry, which the stack creates and deletes."""
+    """GKE cluster with its network, node pools, bucket and registry, which the stack creates and deletes; with
+    `bucket.keep`, the bucket stays."""
 
     kind: Literal["gke"]
     """Google Kubernetes Engine."""

@@ -393,7 +393,7 @@ def _pool_needs(plan: NodePoolPlan) -> QuotaNeeds:
 
 
 def _vcpu_needs(machine: MachineType, nodes: int) -> QuotaNeeds:
-    """Return quota -> vCPUs that machines need. Machines with accelerators need only the accelerators' quota."""
+    """Return quota -> vCPUs that machines need. It is empty for machines with built-in accelerators."""
     quota = gce_family(machine).cpu_quota
     return Counter({(quota, "", GCP_SOURCE): nodes * machine.vcpus} if quota else {})
 

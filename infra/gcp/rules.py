@@ -95,7 +95,7 @@ def _maintenance(config: GkeConfig) -> Iterator[Problem]:
     https://cloud.google.com/kubernetes-engine/docs/concepts/maintenance-windows-and-exclusions"""
     hours = len(set(config.maintenance.days)) * config.maintenance.hours * 4
     if hours < 48:
-        message = f"has {hours} hours in four weeks; GKE requires 48; write more days or more hours"
+        message = f"has {hours} hours in four weeks; GKE requires 48 in 32 days; write more days, or more `hours`"
         yield platform_problem("gke.maintenance.too_short", config, "maintenance.days", message)
 
 
@@ -201,7 +201,7 @@ def _capacity(config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan])
     reserved = [index for index, model in enumerate(pool.models) if model.is_reserved]
     spot = [index for index, model in enumerate(pool.models) if model.is_spot]
     if reserved and spot and spot[0] < max(reserved):
-        message = "spot nodes cannot come from a reservation; write the reservation before spot"
+        message = "has spot before a reservation, which spot nodes cannot use; write the reservation before spot"
         yield pool_problem("gke.pool.spot_before_reservation", pool, "capacity", message)
     if any(model.is_queued for model in pool.models) and len(pool.models) > 1:
         message = "queued nodes are created when Kueue requests them, without fallback; write only queued"
@@ -211,9 +211,10 @@ def _capacity(config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan])
         return
     family = plan.family
     if plan.tpu is None and not all(family.queued if model.is_queued else family.flex_start for model in dynamic):
-        families = ", ".join(row.name for row in GCE_FAMILIES.values() if row.flex_start and row.pricing != "tpu")
+        is_queued = dynamic[0].is_queued
+        families = ", ".join(row.name for row in GCE_FAMILIES.values() if (row.queued if is_queued else row.flex_start))
         message = (
-            f"{plan.machine.name} does not support {dynamic[0]}; only GPUs of {families} and TPUs do; "
+            f"{plan.machine.name} does not support {dynamic[0]}; only the families {families} do; "
             "write on-demand, spot or reservation:NAME"
         )
         yield pool_problem("gke.pool.capacity_of_machine", pool, "capacity", message)

@@ -48,7 +48,7 @@ class GceFamily:
     fabric: Fabric | None
     """Additional networks of machine types with all GPUs of a host. `infra/gcp/pools.py` has their interfaces."""
     cpu_quota: str | None
-    """Quota of vCPUs, or None for machines with accelerators, which use only the accelerator's quota.
+    """Quota of vCPUs, or None for machines with built-in accelerators, which use only the accelerator's quota.
 
     https://cloud.google.com/compute/resource-usage
     """

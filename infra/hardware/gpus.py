@@ -34,7 +34,8 @@ class Gpu:
     name: str
     """GKE's name, the value of the node label `cloud.google.com/gke-accelerator`."""
     device_name: str
-    """Part of the name that CUDA reports. `trainer/step_log.py` has the model's peak FLOPS under this name."""
+    """Part of the name that CUDA reports. `trainer/step_log.py` has the peak FLOPS under this name, if `teraflops` is
+    set."""
     memory_gib: int
     """Memory of the largest variant, in GiB. A program can use a little less.
 

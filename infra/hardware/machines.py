@@ -34,7 +34,7 @@ class MachineType:
     name: str
     """Name in the cloud."""
     family: str
-    """Machine family. Its members have the same quota, provisioning models and network."""
+    """Machine family. Its members have the same quota and provisioning models."""
     vcpus: int
     memory_gib: float
     """Memory in GiB."""

@@ -28,7 +28,7 @@ class LocalConfig(Section):
     kind: Literal["local"]
     """Cluster on this machine."""
     name: Annotated[str, Field(max_length=MAX_NAME_LENGTH), AfterValidator(_cluster_name)] | None = None
-    """Prefix of the nodes' names and name in kubeconfigs; by default the stack's name."""
+    """Prefix of the nodes' names; kubeconfigs call the cluster `trainyard-NAME`; by default the stack's name."""
     nodes: Annotated[int, Field(ge=1, le=8)] = 2
     """Number of nodes; each has an equal share of this machine's CPUs and memory."""
     port: Annotated[int, Field(ge=1024, le=65535)] | None = None

@@ -232,9 +232,9 @@ def unpacked_layers(layout: Path) -> list[str]:
 def empty_large_layers(layout: Path, reference: str) -> list[str]:
     """Remove the image's large layers, which the image store must have unpacked. Return the newly removed digests.
 
-    An empty sparse file replaces each layer. The file's name is the digest of the layer's uncompressed content. The
-    tool that writes the layout (containers/image, `TryReusingBlob`) first looks for that name. If the file exists, the
-    tool uses that name in the next image and does not write the layer again.
+    A sparse file of the same size, without content, replaces each layer. The file's name is the digest of the layer's
+    uncompressed content. The tool that writes the layout (containers/image, `TryReusingBlob`) first looks for that
+    name. If the file exists, the tool uses that name in the next image and does not write the layer again.
     """
     unpacked = unpacked_layers(layout)
     large = {

@@ -154,7 +154,7 @@ def main(store: str, changes: str) -> None:
     deadline = time.monotonic() + START_SECONDS
     while not Path(CONTAINERD_SOCKET).exists():
         if daemon.poll() is not None or time.monotonic() > deadline:
-            raise RuntimeError(f"containerd did not start within {START_SECONDS:g} s; its output above says why")
+            raise RuntimeError(f"containerd ended, or was not ready in {START_SECONDS:g} s; its output above says why")
         time.sleep(0.05)
     requested = json.loads(changes)
     if requested["import"]:

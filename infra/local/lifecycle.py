@@ -375,7 +375,7 @@ def disk_problems(needed: int) -> list[str]:
     while not folder.exists():
         folder = folder.parent
     if not os.access(folder, os.W_OK | os.X_OK):
-        return [f"disk: {folder} is read-only; make it writable, or set XDG_CACHE_HOME to a folder that is"]
+        return [f"disk: {folder} is not writable; make it writable, or set XDG_CACHE_HOME to a folder that is"]
     free = shutil.disk_usage(folder).free
     if free >= needed:
         return []

@@ -92,7 +92,7 @@ def test_disk_is_ok_only_if_enough_is_free(needed: int, problem: str) -> None:
 def test_read_only_cache_folder_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "/proc/self")  # Not even root can write there.
     (problem,) = lifecycle.disk_problems(0)
-    assert problem.startswith("disk: /proc/self is read-only; ")
+    assert problem.startswith("disk: /proc/self is not writable; ")
     assert "XDG_CACHE_HOME" in problem
     found = {each.name: each for each in doctor.findings(None)}
     assert (found["disk"].state, found["disk"].remedy) == ("optional", problem)

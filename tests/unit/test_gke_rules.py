@@ -8,7 +8,7 @@ import pytest
 
 from stack.config import parse
 from tests.problems import problems_of
-from tests.unit.stack_settings import A3, code_ids, gke, pool, tpu
+from tests.unit.stack_settings import A3, code_ids, error_lines, gke, pool, tpu
 
 N2 = {"machine_type": "n2-standard-4"}
 ZONES = ["us-central1-a", "us-central1-b"]
@@ -134,6 +134,14 @@ GKE_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
 @pytest.mark.parametrize(("platform", "code", "path"), GKE_PROBLEMS, ids=code_ids(GKE_PROBLEMS))
 def test_gke_invalid_setting_has_code_and_path(platform: dict[str, Any], code: str, path: str) -> None:
     assert problems_of({"platform": platform, "jobs": []}) == [(code, f"platform.{path}")]
+
+
+@pytest.mark.parametrize(("capacity", "supports_tpus"), [("flex-start", True), ("queued", False)])
+def test_gke_unsupported_capacity_error_lists_supported_families(capacity: str, supports_tpus: bool) -> None:
+    (line,) = error_lines({"platform": pool(capacity=capacity), "jobs": []})
+    assert f"does not support {capacity}; only the families g2, " in line
+    assert ("v6e" in line) == supports_tpus
+    assert "v4" not in line
 
 
 VALID_GKE: list[dict[str, Any]] = [

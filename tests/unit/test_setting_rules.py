@@ -169,6 +169,14 @@ def test_invalid_kubeconfig_is_rejected(tmp_path: Path) -> None:
     assert [path for _, path in problems_of(cluster(kubeconfig=str(file)))] == ["platform.kubeconfig"]
 
 
+def test_invalid_default_kubeconfig_error_shows_only_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "kubeconfig"
+    file.write_text("- 1", encoding="utf-8")
+    monkeypatch.setenv("KUBECONFIG", str(file))
+    (line,) = error_lines(cluster())
+    assert line.startswith(f"trainyard:platform.kubeconfig: {file} is not a kubeconfig; ")
+
+
 def test_message_never_shows_secret() -> None:
     key = "0123456789abcdef0123456789abcdef01234567"
     for values in (job(secrets={"A": key}), job(environment={"A_TOKEN": key}), job(secrets={"A": key[:20]})):
