@@ -84,7 +84,7 @@ down: ## destroy the stack and verify that nothing is left on this machine
 	@setup/root down $(STACK)
 	$(call run,down)
 
-verify-empty: ## list leftovers of a destroyed stack by the cloud's API, with a JSON receipt; exit status 1 if there are any
+verify-empty: ## list leftovers of a destroyed stack in its cloud, or on this machine, with a JSON receipt; exit status 1 if there are any
 	@setup/root verify-empty $(STACK)
 	$(call run,verify-empty)
 
@@ -156,7 +156,7 @@ init: ## write the first Pulumi.NAME.yaml of STACK=NAME
 doctor: ## check this machine, and show how to fix what is missing
 	$(call run,doctor)
 
-bundle: ## pack settings, plan, state, events, recent logs and versions into one archive for a bug report, without secrets
+bundle: ## pack settings, outputs, state, events, recent logs and versions into one archive for a bug report, without secrets
 	@setup/root bundle $(STACK)
 	$(call run,bundle)
 

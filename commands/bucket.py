@@ -54,7 +54,7 @@ class Bucket:
 
     url: str
     is_cluster_local: bool
-    """True if the cluster is on this machine. Otherwise a `file://` bucket is a folder on a node."""
+    """True if the cluster is on this machine. Otherwise a `file://` bucket is a volume in the cluster."""
 
     @classmethod
     def of(cls, outputs: Mapping[str, Any], *, is_cluster_local: bool) -> Bucket:
@@ -73,7 +73,7 @@ class Bucket:
             return ""
         return (
             f"the bucket {self.url or 'of the stack'} is a volume in the cluster, which this machine cannot reach; "
-            "copy with `kubectl cp` from a running pod"
+            "use `kubectl cp` or `kubectl exec` with a running pod"
         )
 
     def location(self, folder: str) -> str:
@@ -225,7 +225,7 @@ def fetch(job: str, to: Path | None, *, should_copy_all: bool, as_json: bool) ->
     """Copy the newest checkpoint (or all), the metrics and the run record into a folder. Print the copies' paths."""
     stack = os.environ.get("STACK", DEFAULT_STACK)
     found = outputs_with(stack, *OUTPUTS)
-    set_closing("the folder has no incomplete files; the next run copies the rest")
+    set_closing("the folder has no incomplete files; run the command again to copy everything")
     read = StackOutputs.of(stack, found)
     name = job_named(read, job, "fetch")
     bucket = Bucket.of(found, is_cluster_local=load_file(PROJECT / f"Pulumi.{stack}.yaml").cloud.nodes_here > 0)

@@ -119,6 +119,8 @@ def stop(job: str | None, as_json: bool) -> int:
 def resume(job: str | None, as_json: bool) -> int:
     """Resume a stopped JOB from its checkpoint, and follow it.
 
+    Your own script must load its checkpoint itself.
+
     \b
     Example:
       trainyard resume digits
@@ -143,7 +145,7 @@ def resume(job: str | None, as_json: bool) -> int:
 def rerun(job: str | None, fresh: bool, yes: bool, as_json: bool) -> int:
     """Run JOB again, with the current settings. It resumes from its last checkpoint unless --fresh is set.
 
-    A complete job of a recipe needs --fresh.
+    A complete job of a recipe needs --fresh. Your own script must load its checkpoint itself.
 
     Asks before it ends a running job or deletes checkpoints.
 
@@ -184,7 +186,9 @@ def fetch(job: str | None, as_json: bool, to: Path | None, should_copy_all: bool
 @json_option
 @verbose_option
 def down(orphan: str | None, as_json: bool) -> int:
-    """Destroy the stack and verify that nothing is left on this machine. `verify-empty` asks the cloud.
+    """Destroy the stack and check this machine for leftovers.
+
+    `verify-empty` asks the cloud.
 
     \b
     Examples:
@@ -257,7 +261,7 @@ def exec_(job: str | None, rank: str, command: tuple[str, ...]) -> int:
 @cli.command(cls=StackCommand)
 @json_option
 @option("--base", metavar="COMMIT", help="Compare with this branch or commit.")
-@option("--engine", is_flag=True, help="Compare with the deployed stack. Needs credentials.")
+@option("--engine", is_flag=True, help="Compare with the deployed stack. A cloud stack needs credentials.")
 @option("--credentials", is_flag=True, help="Query the running jobs and the remaining quota.")
 @option("--no-plugins", is_flag=True, help="Leave out the checks by the clouds' official plugins.")
 @option("--rehearsal", hidden=True, type=click.Path(path_type=Path), help="Output of `rehearse --json`.")
@@ -329,7 +333,7 @@ def tensorboard(job: str | None, port: int) -> int:
 
 
 @cli.command(cls=ClusterCommand)
-@option("--only", is_flag=True, help="Show only the stack of --stack, not all stacks that are up.")
+@option("--only", is_flag=True, help="Show only the stack of --stack.")
 @port_option(6007, 0, "Port on this machine; 0 for a free one.")
 @option(
     "--open/--no-open",
@@ -340,8 +344,9 @@ def tensorboard(job: str | None, port: int) -> int:
 def dashboard(only: bool, port: int, opens: bool | None) -> int:
     """Show jobs, ranks, curves, nodes and cost in the browser.
 
-    Serves one page on this machine, with all stacks that are up. The page loads nothing from the internet, and the
-    command changes nothing. The address has a secret token.
+    Serves one page on this machine, with the project's stacks that are up, and those of other projects with a cluster
+    on this machine. With a Pulumi backend that is not a folder, it has only the stack of --stack. The page loads
+    nothing from the internet, and the command changes nothing. The address has a secret token.
 
     \b
     Examples:
@@ -357,7 +362,7 @@ def dashboard(only: bool, port: int, opens: bool | None) -> int:
 def verify_empty() -> int:
     """List leftovers of a destroyed stack.
 
-    Queries the cloud's API and writes a JSON receipt.
+    Queries the cloud's API, or this machine for a stack without a cloud, and writes a JSON receipt.
 
     Exit status 1: there are leftovers.
 
@@ -434,7 +439,7 @@ def doctor(project: Path | None, as_json: bool) -> int:
 def bundle(output: Path | None) -> int:
     """Pack an archive for a bug report, without secrets.
 
-    It contains settings, plan, state, events, recent logs and versions.
+    It contains settings, outputs, state, events, recent logs and versions.
 
     \b
     Example:
@@ -511,7 +516,7 @@ def shell() -> int:
 def setup() -> int:
     """Install tools and build the trainer's image.
 
-    Needed for platform `local`. `trainyard up` also does this.
+    Needed for platform `local`, for which `trainyard up` also does this.
 
     \b
     Example:

@@ -1,8 +1,8 @@
 """Resources of a cloud stack, as the cloud lists them: leftovers after a destroy, and pending creations to adopt.
 
-`make verify-empty` lists the leftovers, writes a receipt, and exits with 1 if there are any. The real `gcloud` and
-`aws` accept the arguments of every listing. On moto, a server that simulates AWS, the listing tells two stacks apart.
-Not yet tested with a cloud account.
+`make verify-empty` lists the leftovers, writes a receipt, and exits with 1 if there are any. For a stack without a
+cloud, it lists the leftovers on this machine. The real `gcloud` and `aws` accept the arguments of every listing. On
+moto, a server that simulates AWS, the listing tells two stacks apart. Not yet tested with a cloud account.
 """
 
 from __future__ import annotations

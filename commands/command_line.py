@@ -116,8 +116,8 @@ def use_stack(project: Path | None, stack: str | None) -> None:
     """Set the project and the stack of this process. Raises UsageError for a wrong name, or if no folder has stacks."""
     if stack and not STACK_NAME.fullmatch(stack):
         raise click.UsageError(
-            f"{option_text('STACK', stack)}: must have only letters, digits, '-' and '_'; write the NAME of a "
-            "Pulumi.NAME.yaml, and the folder with `--project FOLDER`"
+            f"{option_text('STACK', stack)}: must have only letters, digits, '-' and '_', and begin with a "
+            "letter or digit; write the NAME of a Pulumi.NAME.yaml, and the folder with `--project FOLDER`"
         )
     folder = find_project(project)
     if folder is None:

@@ -160,7 +160,7 @@ def check_account(stack: str, config: StackConfig) -> QuotaLeft:
         detail = (error.stderr or "").strip().splitlines()
         reason = detail[-1] if detail else f"exit status {error.returncode}"
         raise NotAffordable(
-            f"the account cannot be queried: {reason}; check the project and the region in "
+            f"the account cannot be queried: {reason}; check `platform` in "
             f"Pulumi.{stack}.yaml, and your permissions; nothing was created"
         ) from error
 

@@ -55,11 +55,11 @@ class Finding:
 
     name: str
     state: State
-    """`ok`; `error` if the settings of a stack are invalid; `optional` if only some commands need the missing part."""
+    """`ok`; `error` if the settings of a stack are invalid; `optional` for another finding with a remedy."""
     found: str
     """Description of what this machine has."""
     remedy: str = ""
-    """Remedy; empty if nothing is missing."""
+    """What to do; empty if there is nothing to do."""
 
 
 def findings(project: Path | None) -> Iterator[Finding]:
@@ -158,7 +158,7 @@ def _clouds(configs: dict[str, StackConfig]) -> Iterator[Finding]:
         assert cloud is not None
         problem = missing_credentials(scheme)
         remedy = f"{problem}; previews and rehearsals need no credentials" if problem else ""
-        yield _optional(f"login for {cloud.command}", "missing" if problem else "found", remedy)
+        yield _optional(f"login for {cloud.command}", "cannot be used" if problem else "found", remedy)
         program = shutil.which(cloud.command)
         remedy = "" if program else "install it to query quota, list leftovers, and copy files of the bucket"
         yield _optional(cloud.command, program or "not installed", remedy)

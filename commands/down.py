@@ -100,20 +100,20 @@ def settings_options(stack: str) -> Iterator[tuple[str, ...]]:
 
 
 def should_stop_jobs(resources: Sequence[Mapping[str, Any]]) -> bool:
-    """Return True if Pulumi would delete nodes, other than a local cluster's, before the jobs have ended."""
+    """Return True if the stack has jobs and no local cluster. The jobs of a local cluster end with it."""
     urns = [str(each["urn"]) for each in resources]
     has_jobs = any(JOB_TYPE in urn for urn in urns)
     return has_jobs and not any(urn.endswith(CLUSTER_RESOURCE) for urn in urns)
 
 
 def stop_jobs(run: Callable[..., object]) -> None:
-    """Delete the jobs before their nodes, so that they save a checkpoint. Print the error if that fails."""
+    """Delete the jobs before the rest of the stack, so that they save a checkpoint. Print the error if that fails."""
     try:
         run("destroy", "--yes", "--skip-preview", "--target", JOBS_TARGET, "--target-dependents")
     except PassphraseRejected:
         raise
     except PulumiFailed as error:
-        print(f"the jobs could not be stopped and are deleted with their cluster: {error}", file=sys.stderr)
+        print(f"the jobs could not be deleted first, so the whole stack is deleted now: {error}", file=sys.stderr)
 
 
 def main() -> int:
@@ -151,7 +151,7 @@ def take_down(stack: str) -> int:
 
 
 def end_text(stack: str) -> str:
-    """Return what is left of a destroyed stack: nothing of a local one, and of a cloud's, what only the cloud knows."""
+    """Return a sentence that nothing is left of a destroyed stack. Only the cloud knows what is left in the cloud."""
     try:
         provisioned = load_file(PROJECT / f"Pulumi.{stack}.yaml").cloud.provisioned
     except ValueError:
@@ -163,13 +163,13 @@ def end_text(stack: str) -> str:
 
 
 def stop_cluster(cluster: ClusterSettings) -> bool:
-    """Stop a cluster, even after a first Ctrl-C. Return False if there was none."""
+    """Stop a cluster and delete its data, even after a first Ctrl-C. Return False if there was none."""
     with finish_unless_repeated(command_title("down"), f"the removal of the cluster of stack {cluster.stack}"):
         return lifecycle.stop(cluster)
 
 
 def report_abandoned() -> None:
-    """Print the clusters of checkouts that no longer exist, and the command that stops each."""
+    """Print the clusters of checkouts that no longer exist, and the command that deletes each."""
     for each in lifecycle.abandoned_clusters():
         command = make_command("down", STACK="", ORPHAN=each.folder.name)
         print(
@@ -178,7 +178,7 @@ def report_abandoned() -> None:
 
 
 def stop_abandoned(name: str) -> int:
-    """Stop the cluster with this name if its checkout no longer exists. Return the exit status."""
+    """Delete the cluster with this name if its checkout no longer exists. Return the exit status."""
     found = {each.folder.name: each for each in lifecycle.abandoned_clusters()}
     if name not in found:
         print(

@@ -256,11 +256,12 @@ class Follower:
         else:
             self._forget("stopped")
         if isinstance(error, Untrusted):
-            advice = f"{self._up} looks for the stack's cluster again"
+            advice = f"{self._up} finds a cluster of this machine again; for another cluster, log in again"
             self._give_up_after(GONE_SECONDS, "untrusted", now, str(error), advice)
         with suppress(Unreachable):
             self._cluster.connect()  # The kubeconfig changes when a cluster starts with new keys.
-        self._give_up_after(UNREACHABLE_SECONDS, "unreachable", now, str(error), f"{self._up} repairs the stack")
+        advice = f"{self._up} repairs a cluster of this machine; for another cluster, check your connection to it"
+        self._give_up_after(UNREACHABLE_SECONDS, "unreachable", now, str(error), advice)
         outage = self._tracked["unreachable"]
         seconds = now - (outage.problem_since or now)
         if seconds >= SILENT_SECONDS and not outage.reported:
@@ -341,7 +342,7 @@ class Follower:
     def _report_stopped(self, job: JobState, pods: Sequence[PodState]) -> None:
         """Report a stopped job, and its checkpoint once its hosts have ended."""
         if any(pod.has_log and not pod.is_over for pod in pods):
-            self._report(job.uid, f"{job.name} is stopping; its hosts save a checkpoint and end")
+            self._report(job.uid, f"{job.name} is stopping; its hosts can save a checkpoint first")
             return
         step = self._progress[job.name].value("step", "checkpoint")
         saved = f"; step {step} is saved" if step else ""

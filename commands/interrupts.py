@@ -91,9 +91,10 @@ MEANINGS: dict[ExitStatus, str] = {
     "(`up` does not follow stopped, suspended or interactive jobs); `exec` returns the status of its program instead",
     ExitStatus.FAILURE: "the command failed, a followed job failed, `preview` found a reason not to merge, `doctor` "
     "found invalid settings, `verify-empty` found leftovers, or a program such as `head` closed the output. An "
-    "unknown stack has this status too: a stack can outlive its settings file, so only the running command detects it",
-    ExitStatus.USAGE: "wrong arguments, no folder with stacks, settings that `preview` cannot read, a cloud that "
-    "`verify-empty` cannot query, or a value of `config set` that would make valid settings invalid; the "
+    "unknown stack has this status too, except with `preview` and `verify-empty`: a stack can outlive its settings "
+    "file, so only the running command detects it",
+    ExitStatus.USAGE: "wrong arguments, no folder with stacks, settings that `preview` or `verify-empty` cannot read, "
+    "a cloud that `verify-empty` cannot query, or a value of `config set` that would make valid settings invalid; the "
     "command has changed nothing",
     ExitStatus.NOT_CONFIRMED: "a question was answered with no, or could not be asked: no terminal and no `--yes`",
     ExitStatus.HANGUP: "the terminal closed (SIGHUP)",

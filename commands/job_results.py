@@ -118,7 +118,7 @@ def report_stopped(cluster: Cluster, names: Iterable[str]) -> list[str]:
     """Print the jobs that `make stop` has suspended. Return their names."""
     stopped = [name for name, job in cluster.jobs(list(names)).items() if job.state == "suspended"]
     for name in stopped:
-        print(f"{name}: stopped before this command; {make_command('resume', JOB=name)} continues from its checkpoint")
+        print(f"{name}: stopped before this command; {make_command('resume', JOB=name)} continues it")
     return stopped
 
 
@@ -129,10 +129,12 @@ def report_finished(
     finished = {name: job for name, job in cluster.jobs(list(names)).items() if job.is_over and job.finished < before}
     pods = cluster.pods(list(finished)) if finished else []
     scripts = {job.name for job in config.jobs if job.script is not None}
+    can_fetch = not Bucket.of(outputs, is_cluster_local=config.cloud.nodes_here > 0).problem
     for name, job in finished.items():
         record, bucket = outputs["run_records"][name], str(outputs["bucket_url"])
         own = [pod for pod in pods if pod.owner == job.uid]
-        lines = finished_lines(job, own, record, bucket, is_script=name in scripts, progress=_progress(cluster, own))
+        progress, is_script = _progress(cluster, own), name in scripts
+        lines = finished_lines(job, own, record, bucket, is_script=is_script, can_fetch=can_fetch, progress=progress)
         print(wrap("\n".join(lines), sys.stdout))
     return {name: job.state for name, job in finished.items()}
 
@@ -159,9 +161,13 @@ def finished_lines(
     bucket: str,
     *,
     is_script: bool,
+    can_fetch: bool = True,
     progress: Progress | None = None,
 ) -> list[str]:
-    """Return a job's result, the location of its output, and the next steps; `record` is its run record."""
+    """Return a job's result, the location of its output, and the next steps; `record` is its run record.
+
+    `can_fetch` is False if this machine cannot reach the bucket. The bucket then has no run record.
+    """
     first, *more = summary(job, list(pods), progress, {})
     folder, checkpoints = f"{bucket}/{record['bucket_prefix']}", f"{bucket}/{record['checkpoints']}"
     logs, fetch = make_command("logs", JOB=job.name), make_command("fetch", JOB=job.name)
@@ -170,12 +176,14 @@ def finished_lines(
         files, copied = "run record", "results"
         again = make_command("rerun", JOB=job.name)
         steps = [f"to run it again: {again}, or change its script or settings, then {_up_command()}"]
+    if not can_fetch:
+        files = "results" if is_script else "metrics"
     return [
         f"{first}; it ended at {job.finished}, before this command",
         *more,
         "  its settings have not changed since, so it was not started again",
         f"  {files}: {folder}; checkpoints: {checkpoints}",
-        f"  {logs} shows its log; {fetch} copies its {copied}",
+        f"  {logs} shows its log" + (f"; {fetch} copies its {copied}" if can_fetch else ""),
         *(f"  {step}" for step in steps),
     ]
 
@@ -265,6 +273,8 @@ class JobResult:
     cost: str
     """Price of its hosts."""
     is_script: bool = False
+    can_fetch: bool = True
+    """False if this machine cannot reach its bucket."""
 
     def rows(self) -> Iterator[tuple[str, str]]:
         """Yield label and text of each row."""
@@ -288,11 +298,12 @@ def job_result(
         checkpoint=checkpoint_text(bucket, str(record["checkpoints"])),
         cost=cost_text(config, record.get("usd"), is_resumed=job.is_resumed),
         is_script=is_script,
+        can_fetch=not bucket.problem,
     )
 
 
 def checkpoint_text(bucket: Bucket, folder: str) -> str:
-    """Return the path of the newest checkpoint in a folder; in a cloud, where a listing is slow, the folder's URL."""
+    """Return the path of the newest checkpoint in a folder; the folder's URL if the cluster is not on this machine."""
     if not bucket.is_cluster_local:
         return bucket.location(folder) if bucket.url else "in the job's volume"
     try:
@@ -317,7 +328,7 @@ def cost_text(config: StackConfig, usd: float | None, *, is_resumed: bool = Fals
 
 
 def next_commands(results: Sequence[JobResult]) -> list[tuple[str, str]]:
-    """Return three commands, as the user types them, each with its purpose. A failed job has precedence."""
+    """Return the next commands, as the user types them, each with its purpose. A failed job has precedence."""
     failed = next((each for each in results if each.job.state != "complete"), None)
     found = failed or results[0]
     name = found.job.name
@@ -329,11 +340,8 @@ def next_commands(results: Sequence[JobResult]) -> list[tuple[str, str]]:
             down,
         ]
     page, copies = ("the run", "its results") if found.is_script else ("its curves", "checkpoint and metrics")
-    return [
-        (_typed("report", JOB=name), f"write a page with {page}"),
-        (_typed("fetch", JOB=name), f"copy {copies} here"),
-        down,
-    ]
+    fetch = [(_typed("fetch", JOB=name), f"copy {copies} here")] if found.can_fetch else []
+    return [(_typed("report", JOB=name), f"write a page with {page}"), *fetch, down]
 
 
 def _typed(target: str, **variables: str) -> str:

@@ -1,4 +1,4 @@
-"""Commands about one job: stop it after a checkpoint, resume it, run it again, open a shell in a pod."""
+"""Commands about one job: stop it, resume it, run it again, open a shell in a pod."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from workloads.trainer_flags import value_of
 
 POLL_SECONDS = 1.0
 STOP_SECONDS = 900.0
-"""Seconds that the hosts of a stopped job may take to end. A job's `grace_seconds` ends them earlier."""
+"""Seconds that the hosts of a stopped job may take to end. A larger `grace_seconds` of the job needs more."""
 DELETE_SECONDS = 900.0
 """Seconds that a deleted job may take to disappear. Its pods have `grace_seconds` to end."""
 _STOP_LINE = re.compile(r"\bProcess \d+ got signal: 15\b|\bpreempted at step \d")
@@ -75,7 +75,7 @@ class Stack:
 
 
 def stop(job: str) -> int:
-    """Suspend a job, which then saves a checkpoint, and wait until its hosts have ended."""
+    """Suspend a job, so that it saves a checkpoint if it can, and wait until its hosts have ended."""
     stack = Stack("stop", job)
     state = stack.state()
     if state.state == "absent":
@@ -85,12 +85,15 @@ def stop(job: str) -> int:
     if state.state == "suspended":
         print(f"{stack.job} is already stopped; {stack.command('resume')} continues it")
         return 0
-    for spec in stack.config().jobs:
+    config = stack.config()
+    for spec in config.jobs:
         if spec.name == stack.job and spec.interactive and not KINDS[spec.kind].suspends_interactive:
             raise JobError(
                 f"the operator of kind {spec.kind} does not suspend an interactive job; to end {stack.job}, remove it "
                 f"from Pulumi.{stack.name}.yaml and run {make_command('up', STACK=stack.name)}"
             )
+    bucket = Bucket.of(stack.outputs, is_cluster_local=config.cloud.nodes_here > 0)
+    fetch = "" if bucket.problem else stack.command("fetch")
     set_closing(f"the job ends in the background; {make_command('status')} shows it")
     pods = [pod for pod in stack.cluster.pods([stack.job]) if not pod.is_over]
     first = [pod for pod in pods if pod.index == 0]
@@ -99,11 +102,11 @@ def stop(job: str) -> int:
     try:
         streams.update(first)
         stack.cluster.set_suspended(state, True)
-        screen.note(f"{stack.job}: stopping; {counted(len(pods), 'host')} will save a checkpoint and end", "")
+        screen.note(f"{stack.job}: stopping; {counted(len(pods), 'host')} can save a checkpoint first", "")
         saved = _follow_to_the_end(stack, streams, screen)
     finally:
         streams.stop()
-    for line in stopped_lines(stack.job, saved, stack.command("resume"), stack.command("fetch")):
+    for line in stopped_lines(stack.job, saved, stack.command("resume"), fetch):
         screen.note(line, "")
     return 0
 
@@ -140,16 +143,18 @@ def _show_end(pod: PodState, text: str, screen: Screen) -> Event | None:
 
 
 def stopped_lines(job: str, saved: Event | None, resume: str, fetch: str) -> list[str]:
-    """Return the result of a stop, and what to do next."""
+    """Return the result of a stop, and what to do next. `fetch` is empty if this machine cannot reach the bucket."""
+    copied = "what it has saved" if saved is None else "the checkpoint"
+    copies = f"; {fetch} copies {copied}" if fetch else ""
     if saved is None:
         return [
             f"{job} is stopped; its hosts printed no line about a checkpoint, such as `checkpoint step=12`",
-            f"  {resume} starts it again; {fetch} copies what it has saved",
+            f"  {resume} starts it again{copies}",
         ]
     step = saved.fields.get("step", "")
     return [
         f"{job} is stopped; step {step} is saved",
-        f"  {resume} continues from step {step}; {fetch} copies the checkpoint",
+        f"  {resume} continues from step {step}{copies}",
     ]
 
 

@@ -48,7 +48,7 @@ MAX_EVENTS = 60_000
 
 
 class ProfileError(CommandError):
-    """Missing trace."""
+    """Missing trace, or a bucket that TensorBoard cannot read."""
 
 
 @dataclass
@@ -251,7 +251,18 @@ def serve_tensorboard(set_up: Callable[[], int] = lambda: 0) -> int:
     found = outputs_with(stack, "bucket_url", "kubeconfig_path", "namespace", "jobs")
     if job:
         job_named(StackOutputs.of(stack, found), job, "tensorboard")
+    if problem := _bucket_problem(stack, found):
+        raise ProfileError(problem)
     return set_up() or run_server(command_line(str(found["bucket_url"]), job, os.environ.get("PORT", PORT)))
+
+
+def _bucket_problem(stack: str, found: Mapping[str, Any]) -> str:
+    """Return the reason why this machine cannot reach the stack's bucket; empty if it can, or if that is unknown."""
+    try:
+        config = load_file(PROJECT / f"Pulumi.{stack}.yaml")
+    except ValueError:
+        return ""
+    return Bucket.of(found, is_cluster_local=config.cloud.nodes_here > 0).problem
 
 
 def run_server(command: Sequence[str]) -> int:

@@ -79,7 +79,8 @@ class JobReport:
     """Time of the last `rerun --fresh` that moved earlier curves to another folder; empty if there was none."""
     written: str = ""
     until: float | None = None
-    """Time when the job ended, in seconds since 1970. If None, use the time of its last event."""
+    """Time when the job ended, or now for a job that has not ended, in seconds since 1970. If None, use the time of the
+    last event."""
 
     def curve(self, name: str, key: str) -> list[tuple[float, float]]:
         """Return step and value of `key` of each event called `name`. Drop points that a restarted run repeats."""
@@ -319,8 +320,8 @@ def report(job: str, output: Path | None, *, as_json: bool) -> int:
     file = output or default_file(bucket, str(found.record["bucket_prefix"]), found.job)
     if output is None and file.exists() and found.state.state == "suspended" and not found.events:
         raise CommandError(
-            f"job {found.job} is stopped: its log was deleted with its pods, and it wrote no metrics; {file} keeps the "
-            "earlier page"
+            f"job {found.job} is stopped: its log was deleted with its pods, and no metrics can be read; {file} keeps "
+            "the earlier page"
         )
     text = page(found)
     with output_file(file, should_make_folder=output is None) as written:

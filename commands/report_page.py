@@ -36,11 +36,11 @@ RECORD_ROWS = {
     "checkpoints": "checkpoints in the bucket",
 }
 NO_CURVES_TEXT = (
-    "The job has written no metrics and printed no event. A script gets curves if rank 0 prints lines such as "
-    "<code>train step=12 loss=0.35</code>; the page <i>My script</i> of the documentation lists them."
+    "No metrics of the job can be read, and its logs have no event. A script gets curves if rank 0 prints lines such "
+    "as <code>train step=12 loss=0.35</code>; the page <i>My script</i> of the documentation lists them."
 )
 STOPPED_TEXT = (
-    "The job is stopped. Its log was deleted with its pods, and it wrote no metrics. A script that also appends its "
+    "The job is stopped. Its log was deleted with its pods, and no metrics can be read. A script that also appends its "
     "steps to a file in the bucket keeps them; see the page <i>My script</i> of the documentation."
 )
 """Text in place of the curves of a stopped job without events."""

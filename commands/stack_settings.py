@@ -64,7 +64,7 @@ HOST_RESOURCES = {"cpu": 6, "memory": "20Gi"}
 
 
 class InvalidSetting(CommandError):
-    """Answers that describe no stack, a missing key, or a value that would make valid settings invalid."""
+    """Invalid answers to `init`, a missing key, or a value that would make valid settings invalid."""
 
     status = ExitStatus.USAGE
 
@@ -215,7 +215,10 @@ def job_name(program: str) -> str:
 def init(folder: Path, stack: str, given: Mapping[str, str | int | None]) -> int:
     """Write `Pulumi.<stack>.yaml` into a folder and print the next commands. Raises InvalidSetting."""
     if not STACK_NAME.fullmatch(stack):
-        raise InvalidSetting(f"--stack {stack}: must be 1 to 32 lower-case letters, digits and '-'; write another name")
+        raise InvalidSetting(
+            f"--stack {stack}: must be 1 to 32 lower-case letters, digits and '-', and not begin "
+            "or end with '-'; write another name"
+        )
     file = folder / f"Pulumi.{stack}.yaml"
     if file.exists():
         raise InvalidSetting(f"{file}: already exists; name another stack with `--stack NAME`, or edit that file")
@@ -251,7 +254,7 @@ def next_lines(stack: str, platform: str) -> list[str]:
         # Import late: the steps are slow to import.
         from commands.doctor import set_up_steps
 
-        first_run = "; the first run takes about 20 min" if set_up_steps()[0] else ""
+        first_run = "; the first run can take 20 min" if set_up_steps()[0] else ""
         return [f"{up} creates the cluster on this machine and runs the job{first_run}"]
     return [
         f"{make_command('preview', STACK=stack)} shows resources, price and quota; no account needed",

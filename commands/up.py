@@ -85,7 +85,7 @@ def set_up(config: stack_config.StackConfig) -> int:
 
 
 def prepare(stack: str, config: stack_config.StackConfig) -> None:
-    """Recover the stack from a dead run. Raises PulumiFailed if its cluster would reject the settings."""
+    """Recover the stack from a dead run. Raises PulumiFailed if `up` would fail or take over objects."""
     recover(stack)
     ensure_stack(stack)
     adopt_pending(stack)
@@ -103,7 +103,7 @@ def bring_up(stack: str, config: stack_config.StackConfig, ask: Callable[[], Non
     with naming_requirements(config, make_command("up", STACK=stack)):
         pulumi("up", "--yes", "--skip-preview", "--suppress-outputs", "--stack", stack)
     logs, down = make_command("logs", STACK=stack), make_command("down", STACK=stack)
-    set_closing(f"the stack is up and its jobs continue; {logs} follows them, {down} removes everything")
+    set_closing(f"the stack is up and its jobs continue; {logs} follows them, {down} removes the stack")
     found = outputs(stack)
     if config.cloud.provisioned:
         save_kubeconfig(stack, PROJECT / found["kubeconfig_path"])
@@ -133,7 +133,7 @@ def naming_requirements(config: stack_config.StackConfig, again: str) -> Iterato
 
 
 def rejected_changes(stack: str, config: stack_config.StackConfig) -> list[str]:
-    """Return one line for each reason why the cluster of the stack would reject the settings."""
+    """Return a line for each setting that the cloud rejects, and for each existing object that `up` would take over."""
     exported = read_deployment(stack)
     found = [str(each) for each in config.cloud.problems_in_state(exported)]
     if config.cloud.is_shared:

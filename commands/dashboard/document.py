@@ -59,7 +59,7 @@ MOMENT_SECONDS = 15.0
 RECENT_SECONDS = 300.0
 """Seconds that a rank counts as a straggler after the trainer reports it as slow."""
 MAX_ATTENTION = 20
-"""Maximum number of problems, and of stragglers, and of warnings on the page."""
+"""Maximum number of problems and of stragglers of a job, and of warnings of a stack."""
 NOW_KEYS = (
     "epoch",
     "step",

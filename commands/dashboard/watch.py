@@ -51,7 +51,7 @@ LOG_LINES = 2000
 REPLACEMENT_SECONDS = 30.0
 """Seconds after the start of a job. A pod of rank 0 that begins later counts as a replacement of a deleted pod."""
 MAX_STATES = 256
-"""Maximum number of stacks whose outputs the dashboard keeps."""
+"""Maximum number of versions of states whose outputs the dashboard keeps."""
 MAX_MOMENTS = 500
 MOMENTS = frozenset({"checkpoint", "resume", "restart", "straggler", "done"})
 """Events that are moments of the time line."""

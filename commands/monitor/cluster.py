@@ -53,11 +53,12 @@ class Unreachable(CommandError):
             return str(self)
         if holder := lock_holder(os.environ.get("STACK", DEFAULT_STACK)):
             why = "" if self.has_advice else f"{self}; "
-            return f"the cluster is not running: {why}{holder}; wait until it ends"
+            return f"the cluster cannot be queried: {why}{holder}; wait until it ends"
         if self.has_advice:
             return str(self)
         up, down = up or make_command("up"), make_command("down")
-        return f"the cluster is not running: {self}; {up} starts it again, {down} removes the stack"
+        again = f"{up} starts it again if it is on this machine"
+        return f"the cluster cannot be queried: {self}; {again}, {down} removes the stack"
 
 
 class NotFound(Unreachable):
@@ -83,7 +84,7 @@ class Forbidden(Unreachable):
 
 
 class Untrusted(Unreachable):
-    """API server with the certificate of another cluster, or that rejects the kubeconfig's login."""
+    """API server whose certificate the kubeconfig does not verify, or that rejects the kubeconfig's login."""
 
 
 class UnknownStack(CommandError):
@@ -194,7 +195,8 @@ class Cluster:
                     f"the stack is partly down: its cluster was removed; {down} removes the rest, {up} starts it again"
                 )
             raise NoKubeconfig(
-                f"the kubeconfig {self.kubeconfig_path} is missing; {make_command('up')} writes it again"
+                f"the kubeconfig {self.kubeconfig_path} is missing; {make_command('up')} writes it again, but not a "
+                "file of your own: restore that one"
             )
         try:
             load(self.kubeconfig_path, context=self._context, client_configuration=settings)
@@ -458,7 +460,9 @@ def _translating_errors() -> Iterator[None]:
         raise kind(f"the API server answers {error.status} {error.reason}: {_detail(error.body)}") from error
     except (HTTPError, OSError, ValueError) as error:
         if "CERTIFICATE_VERIFY_FAILED" in str(error):
-            raise Untrusted("the API server has a certificate of another cluster") from error
+            raise Untrusted(
+                "the kubeconfig does not verify the API server's certificate; another cluster may have its address"
+            ) from error
         raise Unreachable(f"the API server does not answer: {_short(error)}") from error
 
 

@@ -421,6 +421,11 @@ def test_stopped_lines_without_a_checkpoint_say_so() -> None:
     assert stopped_lines("mine", saved, "`r`", "`f`")[0] == "mine is stopped; step 120 is saved"
 
 
+def test_stopped_lines_without_access_to_the_bucket_do_not_advise_fetch() -> None:
+    assert stopped_lines("mine", None, "`r`", "")[1] == "  `r` starts it again"
+    assert stopped_lines("mine", parse_event("checkpoint step=120"), "`r`", "")[1] == "  `r` continues from step 120"
+
+
 @pytest.mark.parametrize(
     ("state", "is_script", "expected"),
     [
@@ -436,6 +441,15 @@ def test_finished_lines_have_the_next_commands(state: str, is_script: bool, expe
     assert f"`make fetch JOB=digits` copies its {'results' if is_script else 'checkpoints and metrics'}" in text
     assert ("metrics" in text) is not is_script
     assert all(each in text for each in expected)
+
+
+@pytest.mark.parametrize("is_script", [True, False])
+def test_finished_lines_without_access_to_the_bucket_name_no_fetch_and_no_run_record(is_script: bool) -> None:
+    over = replace(JOB, state="complete", finished="2026-11-26T10:00:00Z")
+    text = "\n".join(finished_lines(over, [], RECORD, "file:///bucket", is_script=is_script, can_fetch=False))
+    assert "make fetch" not in text
+    assert "run record" not in text
+    assert "checkpoints: file:///bucket/" in text
 
 
 def test_report_finished_shows_the_result_in_lines_of_the_terminals_width(monkeypatch: pytest.MonkeyPatch) -> None:

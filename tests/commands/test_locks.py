@@ -198,6 +198,7 @@ def test_report_of_an_unreachable_cluster_while_down_runs_names_down(
 
 def test_report_of_an_unreachable_cluster_says_how_to_start_it() -> None:
     assert Unreachable(CONNECTION_REFUSED).report() == (
-        f"the cluster is not running: {CONNECTION_REFUSED}; `make up` starts it again, `make down` removes the stack"
+        f"the cluster cannot be queried: {CONNECTION_REFUSED}; `make up` starts it again if it is on this machine, "
+        "`make down` removes the stack"
     )
     assert Forbidden("the API server answers 403").report() == "the API server answers 403"

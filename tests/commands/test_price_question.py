@@ -172,7 +172,7 @@ def test_check_account_without_the_clouds_command_says_that_the_quota_is_unknown
         (
             "",
             subprocess.CalledProcessError(1, ["gcloud"], stderr="ERROR:\nproject some-project was not found\n"),
-            r"project some-project was not found; check the project and the region in Pulumi\.dev\.yaml, "
+            r"project some-project was not found; check `platform` in Pulumi\.dev\.yaml, "
             "and your permissions; nothing was created",
         ),
     ],

@@ -172,7 +172,7 @@ def test_stopped_job_is_reported_with_its_checkpoint_and_not_as_failed(followed:
     followed.cluster.job = replace(JOB, state="suspended")
     followed.cluster.hosts = [replace(host, state="ending", reason="Terminating") for host in HOSTS]
     stopping, *_ = followed.poll(1)
-    assert stopping == "ok is stopping; its hosts save a checkpoint and end"
+    assert stopping == "ok is stopping; its hosts can save a checkpoint first"
     followed.print(0, "checkpoint step=120 path=file:///bucket/checkpoints/ok/step-000000120 seconds=0.1 rank=0/2")
     codes = (PREEMPTED, PREEMPTED + RETRYABLE_OFFSET)
     followed.cluster.hosts = [

@@ -446,13 +446,13 @@ def test_grid_of_many_ranks_has_one_shape_for_each_colour() -> None:
 
 def test_page_of_a_job_without_events_and_price_says_so() -> None:
     text = page(job_report(events=[], prices={}))
-    assert "The job has written no metrics and printed no event." in text
+    assert "No metrics of the job can be read, and its logs have no event." in text
     assert "This cluster has no known price, because Trainyard did not create it in a cloud." in text
 
 
 def test_page_of_a_stopped_job_without_events_says_that_its_log_is_gone() -> None:
     text = page(job_report(events=[], state=replace(STATE, state="suspended")))
-    assert "The job is stopped. Its log was deleted with its pods, and it wrote no metrics." in text
+    assert "The job is stopped. Its log was deleted with its pods, and no metrics can be read." in text
     assert "The attempts are unknown: the job is stopped." in text
     assert "printed no event" not in text
 

@@ -123,6 +123,10 @@ def test_next_commands_are_three_that_the_command_line_accepts(
             assert "STACK=dev" in words
 
 
+def test_next_commands_without_access_to_the_bucket_have_no_fetch() -> None:
+    assert [command.split()[1] for command, _ in next_commands([replace(END, can_fetch=False)])] == ["report", "down"]
+
+
 def test_cost_of_a_job_on_this_machine_is_nothing() -> None:
     assert cost_text(LOCAL, None) == "nothing: it ran on this machine"
 

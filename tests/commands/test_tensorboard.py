@@ -10,15 +10,17 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from bench.measure import free_port
+from commands import profile
 from commands.environment import PROJECT
 from commands.interrupts import CommandError
 from commands.monitor.cluster import StackNotFound, UnknownStack, check_settings_file
-from commands.profile import check_port, command_line, log_folder, serve_tensorboard
+from commands.profile import ProfileError, check_port, command_line, log_folder, serve_tensorboard
 from trainer.reporter import Record, TensorBoard
 from trainer.storage import Folder
 
@@ -111,3 +113,14 @@ def test_serve_tensorboard_returns_the_status_of_a_failed_installation(monkeypat
     monkeypatch.setenv("STACK", "local")
     monkeypatch.setenv("JOB", "")
     assert serve_tensorboard(lambda: 7) == 7
+
+
+def test_serve_tensorboard_of_a_bucket_in_a_volume_of_an_existing_cluster_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    outputs = {"bucket_url": "file:///bucket", "kubeconfig_path": "/k", "namespace": "training", "jobs": ["digits"]}
+    monkeypatch.setattr("commands.monitor.cluster.outputs", lambda _stack: outputs)
+    monkeypatch.setattr(profile, "load_file", lambda _file: SimpleNamespace(cloud=SimpleNamespace(nodes_here=0)))
+    monkeypatch.setenv("JOB", "")
+    with pytest.raises(ProfileError, match="file:///bucket is a volume in the cluster"):
+        serve_tensorboard(lambda: pytest.fail("installs TensorBoard for a bucket that it cannot read"))
