@@ -31,10 +31,8 @@ from workloads.kinds import KINDS
 from workloads.trainer_flags import value_of
 
 POLL_SECONDS = 1.0
-STOP_SECONDS = 900.0
-"""Seconds that the hosts of a stopped job may take to end. A larger `grace_seconds` of the job needs more."""
-DELETE_SECONDS = 900.0
-"""Seconds that a deleted job may take to disappear. Its pods have `grace_seconds` to end."""
+END_SECONDS = 900.0
+"""Seconds that the hosts of a stopped or deleted job may take to end, in addition to the job's `grace_seconds`."""
 _STOP_LINE = re.compile(r"\bProcess \d+ got signal: 15\b|\bpreempted at step \d")
 """Lines of torchrun and of the trainer about the SIGTERM of a stop, which read like errors."""
 _LOST_CONNECTION = re.compile(rb"^E\d{4} .*websocket: close|^error: error reading from error stream", re.MULTILINE)
@@ -103,7 +101,7 @@ def stop(job: str) -> int:
         streams.update(first)
         stack.cluster.set_suspended(state, True)
         screen.note(f"{stack.job}: stopping; {counted(len(pods), 'host')} can save a checkpoint first", "")
-        saved = _follow_to_the_end(stack, streams, screen)
+        saved = _follow_to_the_end(stack, streams, screen, end_seconds(config, stack.job))
     finally:
         streams.stop()
     for line in stopped_lines(stack.job, saved, stack.command("resume"), fetch):
@@ -111,10 +109,15 @@ def stop(job: str) -> int:
     return 0
 
 
-def _follow_to_the_end(stack: Stack, streams: LogStreams, screen: Screen) -> Event | None:
+def end_seconds(config: StackConfig, job: str) -> float:
+    """Return the seconds that the hosts of a job may take to end."""
+    return END_SECONDS + sum(each.grace_seconds for each in config.jobs if each.name == job)
+
+
+def _follow_to_the_end(stack: Stack, streams: LogStreams, screen: Screen, seconds: float) -> Event | None:
     """Show errors and the last checkpoint until no host runs. Return the event of that checkpoint."""
     saved: Event | None = None
-    deadline, next_poll, is_over = time.monotonic() + STOP_SECONDS, 0.0, False
+    deadline, next_poll, is_over = time.monotonic() + seconds, 0.0, False
     while time.monotonic() < deadline:
         if time.monotonic() >= next_poll:
             pods = stack.cluster.pods([stack.job])
@@ -127,7 +130,7 @@ def _follow_to_the_end(stack: Stack, streams: LogStreams, screen: Screen) -> Eve
         elif is_over and streams.are_over():
             return saved
     raise JobError(
-        f"hosts of job {stack.job} still run after {STOP_SECONDS / 60:.0f} min; {make_command('status')} shows them"
+        f"hosts of job {stack.job} still run after {seconds / 60:.0f} min; {make_command('status')} shows them"
     )
 
 
@@ -203,7 +206,7 @@ def rerun(job: str, *, fresh: bool, is_confirmed: bool) -> int:
         # Without FRESH, a job whose checkpoints are not deleted yet would resume at its end.
         again = stack.command("rerun", FRESH="1") if fresh else stack.command("rerun")
         set_closing(f"the job may be deleted; {again} creates it again")
-        _delete(stack, state)
+        _delete(stack, state, end_seconds(config, stack.job))
         if folder:
             _forget_runs(stack.job, config, bucket, folder)
         with naming_requirements(config, again):
@@ -265,13 +268,13 @@ def rerun_question(job: str, state: JobState, location: str, saved: list[str]) -
     return f"{question[:1].upper()}{question[1:]}" if parts else ""
 
 
-def _delete(stack: Stack, state: JobState) -> None:
+def _delete(stack: Stack, state: JobState, seconds: float) -> None:
     """Delete a job and wait until it and its pods are gone."""
     if state.state == "absent":
         return
     stack.cluster.delete(state)
     print(f"{stack.job}: waiting until its hosts have ended", flush=True)
-    wait_until(lambda: stack.state().uid != state.uid, DELETE_SECONDS, f"job {stack.job} is not deleted")
+    wait_until(lambda: stack.state().uid != state.uid, seconds, f"job {stack.job} is not deleted")
 
 
 def wait_until(condition: Callable[[], bool], seconds: float, problem: str) -> None:

@@ -43,6 +43,13 @@ JOB = JobState(name="digits", kind="indexed-job", state="running", uid="1")
 RECORD = {"bucket_prefix": "digits", "checkpoints": "checkpoints/digits"}
 
 
+def test_end_seconds_are_longer_than_the_grace_of_the_job() -> None:
+    settings = {"name": "digits", "recipe": "digits", "grace_seconds": 3600}
+    config = parse({"platform": {"kind": "local"}, "jobs": [settings]})
+    assert jobs.end_seconds(config, "digits") == 3600 + jobs.END_SECONDS
+    assert jobs.end_seconds(config, "removed-from-the-settings") == jobs.END_SECONDS
+
+
 @pytest.mark.cluster
 def test_stop_saves_and_ends_the_pods_until_the_job_is_resumed(
     cluster: Cluster,
