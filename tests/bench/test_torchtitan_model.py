@@ -75,7 +75,9 @@ def test_both_sides_train_on_all_tokens(
     blocks = language_blocks(config, tmp_path, with_torchtitan=with_torchtitan)
     assert len(compiled) == (4 if with_torchtitan else 2), "each block of each model must be compiled"
     assert all(blocks[side]()[0] > 0 for side in ("ours", "theirs"))
-    assert "step 20 loss" in capsys.readouterr().out
+    output = capsys.readouterr().out
+    assert "step=20/20 " in output, "Trainyard's loop must train on all steps"
+    assert "step 20 loss" in output, "the plain loop must train on all steps"
 
 
 @pytest.mark.parametrize("variant", GPU_VARIANTS)

@@ -24,7 +24,7 @@ class Calls:
 
     @property
     def methods(self) -> set[str]:
-        """Return the ids of all methods in the API's discovery document."""
+        """Return the ids of all called methods, as in the API's discovery document."""
         service = self.api.partition(".")[0]
         return {f"{service}.{each}" for each in (*self.create, *self.read, *self.update, *self.delete)}
 

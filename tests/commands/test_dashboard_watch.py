@@ -69,7 +69,7 @@ class FakeCluster:
         return self.is_gone
 
     def connect(self) -> None:
-        """Read the kubeconfig again."""
+        """Do nothing. The real cluster reads its kubeconfig again."""
 
     def stamped_log(self, _pod: PodState, since_seconds: int | None) -> list[tuple[str, str]]:
         self.requests.append(since_seconds)

@@ -281,7 +281,10 @@ MASK_PROGRAM = f"""#!{sys.executable}
 import signal, sys
 print(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []), sys.argv[4:])
 """
-"""Program that prints True if SIGINT was blocked at its start, and its last arguments. dash would unblock SIGINT."""
+"""Program that prints True if SIGINT was blocked at its start, and its last arguments.
+
+It is not a shell script, because the shell dash unblocks SIGINT at its start.
+"""
 
 
 def test_program_starts_python_with_interrupts_blocked(tmp_path: Path) -> None:

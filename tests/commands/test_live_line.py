@@ -59,7 +59,7 @@ def test_training_reads_only_the_lowest_rank() -> None:
         (["train step=x/y loss=nan", "train step=1 loss=1"], 0),
     ],
 )
-def test_time_left_without_progress_at_two_times_is_unknown(lines: list[str], epochs: int) -> None:
+def test_time_left_without_progress_toward_a_known_end_is_unknown(lines: list[str], epochs: int) -> None:
     found = training_progress(*lines, epochs=epochs)
     assert found.seconds_left() is None
     assert "left" not in live_line("job", found, 80)

@@ -297,3 +297,4 @@ def test_page_of_a_report_with_html_shows_it_as_text() -> None:
     found = report(values(), values())
     text = page("test", "### Stack\n\n<script>alert(1)</script>", found.after, found.steps)
     assert "<script>" not in text
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text

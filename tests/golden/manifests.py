@@ -88,7 +88,7 @@ EVERY_KEY: dict[str, Any] = {
     "deadline_seconds": 86400,
     "grace_seconds": 120,
 }
-"""Job with every key that all kinds with recipes support."""
+"""Job with most of the keys that all kinds with recipes support."""
 SCRIPT: dict[str, Any] = {
     **{key: value for key, value in EVERY_KEY.items() if key not in ("recipe", "flags")},
     "script": "/opt/team/train.py",

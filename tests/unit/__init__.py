@@ -1,1 +1,1 @@
-"""Tests of code that needs no Pulumi, no cluster and no other program."""
+"""Tests that need no Pulumi CLI and no running cluster. A few run other programs, such as git and make."""

@@ -319,7 +319,8 @@ def test_least_memory_is_at_most_estimate(preset: str, flags: dict[str, Any]) ->
 
 
 def test_memory_of_eight_billion_weights_equals_published_estimate() -> None:
-    # Each weight has 16 bytes of state (https://arxiv.org/abs/1910.02054, section 3.1). A token needs 168 KB.
+    # Each weight has 16 bytes of state (https://arxiv.org/abs/1910.02054, section 3.1).
+    # A token needs 168 KB in each block.
     memory = estimated_memory(language_training(spec(hosts=1, processes=8, flags={**LLAMA, "vocabulary": 128_256})))
     state = memory.weights + memory.gradients + memory.optimizer
     assert state == pytest.approx(16 * 8.03e9 / 8, rel=0.001)

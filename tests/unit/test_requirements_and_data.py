@@ -246,7 +246,7 @@ def test_conflict_in_the_provider_is_reported_without_a_traceback(monkeypatch: p
     properties = {"owner": "/a", "stack": "a", "name": "a", "nodes": 1.0, "port": 0.0, "images": []}
     with pytest.raises(RuntimeError) as caught:
         provider.NodeImagesProvider().create(properties)
-    # `tracebacklimit` applies to the traceback that Python prints.
+    # The provider sets `sys.tracebacklimit` to 0, which also applies to `format_exception`.
     assert "".join(traceback.format_exception(caught.value)) == "RuntimeError: requirements: numpy: the file needs 1\n"
 
 

@@ -15,6 +15,8 @@ HUGGING_FACE = "hf_" + "b2" * 17
 GOOGLE = "AIza" + "c" * 35
 WANDB = "0123abcd" * 5
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
+SECRETS = (AWS, GITHUB, HUGGING_FACE, GOOGLE, WANDB, LETTERS, "hunter2", "abcdefgh", "1234567890", "EXAMPLEKEY")
+"""Secrets in the settings of the tests."""
 SCRIPT = {"recipe": None, "script": "/opt/train.py", "image": "a:1"}
 
 
@@ -64,7 +66,8 @@ def problem(**job: object) -> tuple[str, str]:
 )
 def test_secret_in_environment_is_rejected(name: str, value: str) -> None:
     assert problem(**SCRIPT, environment={name: value}) == ("job.environment.secret", f"jobs[0].environment.{name}")
-    assert value not in str(error_of(**SCRIPT, environment={name: value}))
+    error = str(error_of(**SCRIPT, environment={name: value}))
+    assert [secret for secret in (value, *SECRETS) if secret in error] == []
 
 
 @pytest.mark.parametrize(
@@ -89,7 +92,8 @@ def test_secret_in_environment_is_rejected(name: str, value: str) -> None:
 )
 def test_secret_in_arguments_is_rejected(args: list[str], index: int) -> None:
     assert problem(**SCRIPT, args=args) == ("job.args.secret", f"jobs[0].args[{index}]")
-    assert args[index].rpartition("=")[2] not in str(error_of(**SCRIPT, args=args))
+    error = str(error_of(**SCRIPT, args=args))
+    assert [secret for secret in (args[index].rpartition("=")[2], *SECRETS) if secret in error] == []
 
 
 def test_text_like_a_secret_is_accepted() -> None:

@@ -120,7 +120,7 @@ PART_MAKERS = ("Invalid", "HardwareError", "with_code", "match_pattern", "_quant
 
 
 def first_texts(*makers: str) -> Iterator[str]:
-    """Yield the first argument of each call of these functions in the source, if it is a string."""
+    """Yield the first constant argument of each call of these functions, if it is a string."""
     for file in (
         file
         for folder in ("infra", "settings", "stack", "workloads", "policy")
