@@ -1,4 +1,4 @@
-"""`python -m commands.rehearse STACK`: rehearse a cloud stack without an account; exit status 0 if it would work."""
+"""`python -m commands.rehearse STACK`: rehearse a cloud stack without an account; exit status 0 if it finds no problem."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _quota(text: str) -> tuple[str, int]:
 
 
 def main(arguments: list[str]) -> int:
-    """Rehearse the stack that the command line names. Return 0 if it would work."""
+    """Rehearse the stack that the command line names. Return 0 if it finds no problem."""
     options = _options(arguments)
     file = options.file or PROJECT / f"Pulumi.{options.stack}.yaml"
     try:
