@@ -1,4 +1,4 @@
-"""`python -m commands.rehearse STACK`: rehearse a cloud stack without an account; exit status 0 if it finds no problem."""
+"""`python -m commands.rehearse STACK`: rehearse a cloud stack without an account. Exit status 0: no problem found."""
 
 from __future__ import annotations
 
