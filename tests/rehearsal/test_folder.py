@@ -69,7 +69,8 @@ def test_write_settings_quotes_texts_that_look_like_numbers(tmp_path: Path) -> N
     written = copy.read_text(encoding="utf-8")
     assert '"A": "1e3"' in written
     assert SECRET_PLACEHOLDER in written
-    assert load_file(file).jobs[0].environment == {"A": "1e3", "B": "08", "C": "ä"}
+    for each in (file, copy):
+        assert load_file(each).jobs[0].environment == {"A": "1e3", "B": "08", "C": "ä"}
 
 
 @pytest.mark.parametrize(
