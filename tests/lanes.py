@@ -194,7 +194,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("lanes")
     group.addoption("--lane", help="run the tests of these lanes only, separated by commas")
     group.addoption("--core", action="store_true", help="run the fast lane, brief tests and tests of README")
-    group.addoption("--rest", action="store_true", help="run what --core leaves out")
+    group.addoption("--rest", action="store_true", help="run what --core leaves out, and all tests marked `sequence`")
     group.addoption("--record-lanes", action="store_true", help="write tests/lanes.json from what the tests do")
 
 

@@ -134,7 +134,10 @@ def _is_text(node: ast.expr) -> bool:
 
 
 def mutable_nodes(tree: ast.Module) -> Iterator[ast.AST]:
-    """Yield the nodes of function bodies and of default values, without annotations, errors and f-strings."""
+    """Yield the nodes of function bodies and of positional parameters' defaults.
+
+    Annotations, raised errors and f-strings are left out.
+    """
     functions = [each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)]
     for function in functions:
         pending: list[ast.AST] = [*function.body, *function.args.defaults]

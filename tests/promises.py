@@ -53,7 +53,7 @@ CORE = (
     "tests/trainer/test_training.py::test_weights_that_are_not_finite_are_not_saved",
     "tests/trainer/test_watchdog.py::test_sleeping_rank_makes_all_ranks_print_stacks_and_exit",
 )
-"""Slow tests of other pages' promises that `make test` runs too."""
+"""Slow tests that `make test` runs in addition to those of README.md's promises."""
 
 
 def core() -> frozenset[str]:

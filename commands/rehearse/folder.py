@@ -89,15 +89,15 @@ def reserve_port(name: str) -> int:
     raise RuntimeError(f"127.0.0.1: no free port from {FIRST_PORT} to {FIRST_PORT + PORTS - 1}; end a program there")
 
 
-def write_settings(stack_file: Path, target: Path) -> None:
-    """Copy a stack's settings, with a placeholder for each encrypted value, which only the owner can decrypt."""
+def write_settings(stack_file: Path, target: Path) -> list[str]:
+    """Copy a stack's settings without the encrypted ones, which only the owner can decrypt. Return the omitted keys."""
     content = yaml.safe_load(stack_file.read_text(encoding="utf-8")) or {}
-    config = {
-        key: SECRET_PLACEHOLDER if isinstance(value, dict) and "secure" in value else value
-        for key, value in (content.get("config") or {}).items()
-    }
+    config = content.get("config") or {}
+    encrypted = [key for key, value in config.items() if isinstance(value, dict) and "secure" in value]
+    kept = {key: value for key, value in config.items() if key not in encrypted}
     # JSON quotes every string, so Pulumi cannot read a string as a number.
-    target.write_text(json.dumps({"config": config}, ensure_ascii=False), encoding="utf-8")
+    target.write_text(json.dumps({"config": kept}, ensure_ascii=False), encoding="utf-8")
+    return encrypted
 
 
 def run_mark(folder: Path) -> str:

@@ -112,10 +112,19 @@ class Rehearsal:
         report.wall_seconds = time.monotonic() - begun
         return report
 
-    def _up(self, report: Report) -> bool:
+    def _create_stack(self) -> None:
+        """Create the stack. Its encrypted settings have an encrypted placeholder as their value."""
+        keys: list[str] = []
         if self.subject.settings:
-            folders.write_settings(self.subject.settings, self.folder / SETTINGS)
+            keys = folders.write_settings(self.subject.settings, self.folder / SETTINGS)
         self._pulumi("stack", "init", self.subject.stack, quiet=True)
+        if keys:
+            # The program rejects a secret in plain text.
+            values = [word for key in keys for word in ("--secret", f"{key}={folders.SECRET_PLACEHOLDER}")]
+            self._pulumi("config", "set-all", *values, quiet=True)
+
+    def _up(self, report: Report) -> bool:
+        self._create_stack()
         done = self._pulumi("up", "--yes", "--skip-preview")
         # A leak fault happens only during `destroy`.
         if done and (not read_state(self.folder).fault or self.fault.startswith("leak:")):
@@ -243,7 +252,7 @@ class Rehearsal:
         return found
 
     def _pulumi(self, *words: str, quiet: bool = False) -> bool:
-        has_settings = self.subject.settings and words[0] in ("up", "destroy", "refresh")
+        has_settings = self.subject.settings and words[0] in ("config", "up", "destroy", "refresh")
         given = ["--config-file", str(self.folder / SETTINGS)] if has_settings else []
         stack = [] if words[:2] == ("stack", "init") else ["--stack", self.subject.stack]
         shown = self.verbose and not quiet

@@ -93,7 +93,7 @@ def test_gke_nodes_have_own_service_account(engine: RecordingEngine) -> None:
     for record in engine.of_type("nodePool:NodePool"):
         assert record.inputs["nodeConfig"]["serviceAccount"] == nodes
         assert record.inputs["nodeConfig"]["workloadMetadataConfig"] == {"mode": "GKE_METADATA"}
-    # GKE creates this default pool with the cluster and then removes it.
+    # GKE creates this default pool with the cluster, and the provider then removes it.
     assert cluster()["nodeConfig"]["serviceAccount"] == nodes
     assert cluster()["removeDefaultNodePool"] is True
 

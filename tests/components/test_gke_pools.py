@@ -42,7 +42,7 @@ def test_gke_pool_autoscaled_slice_sets_zonal_limits() -> None:
 def test_gke_pool_autoscaled_starts_within_maximum() -> None:
     zones = ["us-central1-a", "us-central1-b"]
     initial = {minimum: pool(nodes=3, min_nodes=minimum, zones=zones)["initialNodeCount"] for minimum in range(4)}
-    # GKE counts the initial nodes of each zone.
+    # `initialNodeCount` is the number of nodes in each zone.
     assert initial == {0: 0, 1: 1, 2: 1, 3: 1}
 
 

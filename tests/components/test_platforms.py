@@ -1,4 +1,4 @@
-"""Equal pods of a job and equal outputs on every platform, and the outputs that README.md describes."""
+"""Equal containers of a job and equal outputs on every platform, and the outputs that README.md describes."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ EKS = {"kind": "eks"}
 
 
 def container(engine: RecordingEngine) -> dict[str, Any]:
-    """Return the container of the only job, without its image and bucket, which depend on the platform."""
+    """Return the container of the only job, without its image, bucket and mounts, which depend on the platform."""
     (found,) = engine.job_pod()["containers"]
     kept = {key: value for key, value in found.items() if key not in ("image", "volumeMounts", "env")}
     return {**kept, "env": [each for each in found["env"] if each["name"] != "TRAINYARD_BUCKET"]}
 
 
-def test_job_has_same_pod_on_every_platform(existing_cluster: dict[str, Any]) -> None:
+def test_job_has_same_container_on_every_platform(existing_cluster: dict[str, Any]) -> None:
     local = container(program(LOCAL, JOBS)[0])
     assert local["args"][-3:] == ["-m", "trainer", "digits"]
     for engine in (program(existing_cluster, JOBS)[0], graph(GKE, JOBS)[0], graph(EKS, JOBS)[0]):

@@ -190,33 +190,32 @@ def test_program_without_jobs_has_platform_only() -> None:
     assert exported["jobs"] == []
 
 
-def test_program_keys_are_all_compared(cluster: dict[str, Any]) -> None:
-    assert set(LOCAL) == set(LocalConfig.model_fields)
-    assert set(cluster) == set(KubeconfigConfig.model_fields)
-    assert set(cluster["bucket"]) == set(ClaimConfig.model_fields)
+LOCAL_CHANGES = {"name": "x", "nodes": 3, "port": 16444, "namespace": "x"}
+CLUSTER_CHANGES = {"context": "other", "namespace": "x", "create_namespace": False, "image": "example.com/other"}
+CLAIM_CHANGES = {"size": "1Gi", "storage_class": "fast", "access_mode": "ReadWriteMany"}
+
+
+def test_program_keys_are_all_compared() -> None:
+    assert {*LOCAL_CHANGES, "kind"} == set(LocalConfig.model_fields)
+    # test_program_present_operators_are_not_installed compares `operators`.
+    others = {"kind", "kubeconfig", "bucket", "operators"}
+    assert {*CLUSTER_CHANGES, *others} == set(KubeconfigConfig.model_fields)
+    assert {*CLAIM_CHANGES, "kind"} == set(ClaimConfig.model_fields)
     assert set(UrlConfig.model_fields) == {"kind", "url"}
 
 
-@pytest.mark.parametrize(("key", "other"), [("name", "x"), ("nodes", 3), ("port", 16444), ("namespace", "x")])
+@pytest.mark.parametrize(("key", "other"), LOCAL_CHANGES.items())
 def test_local_key_changes_the_plan(key: str, other: object) -> None:
     assert plan({**LOCAL, key: other}) != plan(LOCAL)
 
 
 def test_existing_cluster_key_changes_the_plan(cluster: dict[str, Any]) -> None:
     two = str(Path(cluster["kubeconfig"]).with_name("two"))
-    others = {
-        "context": "other",
-        "kubeconfig": two,
-        "namespace": "x",
-        "create_namespace": False,
-        "image": "example.com/other",
-    }
-    claims = {"size": "1Gi", "storage_class": "fast", "access_mode": "ReadWriteMany"}
     first = plan(cluster)
     assert plan(dict(cluster)) == first
-    for key, other in others.items():
+    for key, other in {**CLUSTER_CHANGES, "kubeconfig": two}.items():
         assert plan({**cluster, key: other}) != first, key
-    for key, other in claims.items():
+    for key, other in CLAIM_CHANGES.items():
         assert plan({**cluster, "bucket": {**cluster["bucket"], key: other}}) != first, key
     assert plan({**cluster, "bucket": {"kind": "url", "url": "s3://a"}}) != first
 

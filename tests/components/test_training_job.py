@@ -269,7 +269,7 @@ def test_operator_job_is_replaced_on_change(kind: JobKind) -> None:
     assert registered.deleteBeforeReplace
 
 
-def test_train_job_runtime_is_replaced_before_deletion() -> None:
+def test_train_job_runtime_is_created_before_the_old_one_is_deleted() -> None:
     registered = engine(spec(kind="train-job"), ON_CLAIM).requests["resnet-runtime"]
     assert registered.replaceOnChanges == ["spec"]
     assert not registered.deleteBeforeReplace

@@ -94,7 +94,7 @@ class Checkout:
     def start(self, *words: str, stdin: int = subprocess.DEVNULL, own_group: bool = False) -> subprocess.Popen[str]:
         """Start a command in the checkout with one pipe for all of its output.
 
-        With `own_group`, the command is in its own process group, as if a terminal had started it.
+        With `own_group`, the command leads its own process group, so that a test can signal all of its processes.
         """
         return subprocess.Popen(
             words,
@@ -140,7 +140,10 @@ class Checkout:
         return found
 
     def environment(self) -> dict[str, str]:
-        """Return this process's environment without Trainyard's variables and programs."""
+        """Return this process's environment without the variables of Pulumi, kubectl, make and the stack.
+
+        PATH lacks the folders of this checkout and of the cache. VERBOSE follows `is_verbose`.
+        """
         dropped = ("PULUMI_", "STACK", "KUBECONFIG", "MAKE", "MFLAGS")
         kept = {key: value for key, value in os.environ.items() if not key.startswith(dropped)}
         own_folders = (str(PROJECT), str(cache_folder()))

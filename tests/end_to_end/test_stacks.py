@@ -1,6 +1,6 @@
-"""Stacks of two checkouts, deployed, damaged, interrupted and destroyed in random order, and compared with a model.
+"""Stacks of two checkouts, deployed, damaged, interrupted and destroyed, and compared with a model.
 
-The test runs one sequence, or a hundred with TRAINYARD_TESTS=soak.
+One test has a fixed order. The other runs one random sequence, or a hundred with TRAINYARD_TESTS=soak.
 """
 
 from __future__ import annotations

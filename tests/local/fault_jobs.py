@@ -1,8 +1,9 @@
 """Jobs for the fault table: each kind as Trainyard renders it, with a small program that fails as instructed.
 
-The fault affects host 1. In an `mpi-job`, the faults of `LAUNCHER_CAUSES` affect the launcher. The other hosts wait
-until host 1 has started again and completed. In place of mpirun, the program holds a connection to each worker, as ssh
-does. It fails if a connection breaks, or is silent for longer than ssh waits (workloads/kinds/mpi_job.py).
+The fault affects host 1. `no-image` and `no-capacity` affect all hosts. In an `mpi-job`, the faults of
+`LAUNCHER_CAUSES` affect the launcher. The other hosts wait until host 1 has started again and completed. In place of
+mpirun, the program holds a connection to each worker, as ssh does. It fails if a connection breaks, or is silent for
+longer than ssh waits (workloads/kinds/mpi_job.py).
 """
 
 from __future__ import annotations

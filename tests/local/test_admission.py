@@ -119,7 +119,7 @@ def test_api_server_rejects_unknown_field_of_queue(dry_run: Apply) -> None:
         assert "unknown field" in done.stderr
 
 
-def test_api_server_rejects_pod_that_allows_privilege_escalation(dry_run: Apply) -> None:
+def test_api_server_warns_about_job_whose_pods_allow_privilege_escalation(dry_run: Apply) -> None:
     (job,) = [each for each in objects("digits.indexed-job") if each["kind"] == "Job"]
     job["spec"]["template"]["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
     assert "would violate PodSecurity" in dry_run([job]).stderr

@@ -12,7 +12,9 @@ import pytest
 from commands.interrupts import ExitStatus
 from commands.rehearse import __main__ as command
 from commands.rehearse.folder import SECRET_PLACEHOLDER, cluster_settings, rehearsal_lock, reserve_port, write_settings
+from commands.rehearse.run import SETTINGS, Rehearsal, Subject
 from infra.local.lifecycle import listen
+from infra.local.settings import ClusterSettings
 from infra.make_command import COMMAND_VARIABLE
 from stack.config import load_file
 
@@ -63,13 +65,26 @@ def test_write_settings_quotes_texts_that_look_like_numbers(tmp_path: Path) -> N
     # PyYAML would write these texts without quotes, and Pulumi would read 1000 and 8.
     file, copy = tmp_path / "Pulumi.test.yaml", tmp_path / "Pulumi.copy.yaml"
     job = "{name: a, recipe: digits, resources: {cpu: 1m, memory: 1Gi}, environment: {A: '1e3', B: '08', C: ä}}"
-    text = f"config: {{trainyard:platform: {{kind: local}}, trainyard:jobs: [{job}], secrets:a: {{secure: v1:b}}}}"
+    file.write_text(f"config: {{trainyard:platform: {{kind: local}}, trainyard:jobs: [{job}]}}", encoding="utf-8")
+    assert write_settings(file, copy) == []
+    assert '"A": "1e3"' in copy.read_text(encoding="utf-8")
+    for each in (file, copy):
+        assert load_file(each).jobs[0].environment == {"A": "1e3", "B": "08", "C": "ä"}
+
+
+def test_encrypted_settings_become_secrets_that_the_program_accepts(tmp_path: Path) -> None:
+    file, folder = tmp_path / "Pulumi.test.yaml", tmp_path / "rehearsal"
+    job = "{name: a, recipe: digits, resources: {cpu: 1m, memory: 1Gi}, secrets: {WANDB_API_KEY: wandb}}"
+    text = f"config: {{trainyard:platform: {{kind: local}}, trainyard:jobs: [{job}], secrets:wandb: {{secure: v1:b}}}}"
     file.write_text(text, encoding="utf-8")
-    write_settings(file, copy)
-    written = copy.read_text(encoding="utf-8")
-    assert '"A": "1e3"' in written
-    assert SECRET_PLACEHOLDER in written
-    assert load_file(file).jobs[0].environment == {"A": "1e3", "B": "08", "C": "ä"}
+    folder.mkdir()
+    subject = Subject(stack="test", project=ROOT, settings=file, jobs={})
+    rehearsal = Rehearsal(subject=subject, folder=folder, cluster=ClusterSettings(name="test"), verbose=False)
+    rehearsal._create_stack()
+    assert load_file(folder / SETTINGS).jobs[0].secrets == {"WANDB_API_KEY": "wandb"}
+    written = (folder / SETTINGS).read_text(encoding="utf-8")
+    assert "v1:b}" not in written
+    assert SECRET_PLACEHOLDER not in written, "the placeholder must be encrypted"
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,11 @@ STACKS: dict[str, Stack] = {
         [pool("h200", "a3-ultragpu-8g", capacity="flex-start", max_run_hours=24)],
         job("nvidia-h200-141gb", 8, 2),
     ),
+    "queued A100": gke(
+        CENTRAL,
+        [pool("a100", "a2-highgpu-8g", capacity="queued")],
+        job("nvidia-tesla-a100", 8, 2, kind="pytorch-job", queue="research"),
+    ),
     "a block of reserved B200": gke(
         "us-central1-b",
         [pool("b200", "a4-highgpu-8g", capacity="reservation:mine/reservationBlocks/block-1")],

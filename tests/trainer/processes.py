@@ -157,7 +157,7 @@ class Running:
         return self.lines[-1]
 
     def wait_for_host(self, host: int, start: str, *, after: int = 0) -> int:
-        """Wait for a host's next line with this beginning. Return the number of lines up to it."""
+        """Wait for a host's first line with this beginning after line `after`. Return the number of lines up to it."""
         return self._printed[host].wait_for(f"^{re.escape(start)}", after=after)
 
     @property

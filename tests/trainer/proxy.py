@@ -129,7 +129,7 @@ class _Handler(BaseHTTPRequestHandler):
         return reply.status, headers, content
 
     def _delete_each(self, body: bytes) -> None:
-        """Emulate batch deletion, which Google has and S3 does not: https://cloud.google.com/storage/docs/batch."""
+        """Emulate Google's batch deletion, which S3 servers lack: https://cloud.google.com/storage/docs/batch."""
         boundary = self.headers.get_param("boundary")
         head = f"Content-Type: {self.headers['Content-Type']}\r\n\r\n".encode()
         answers = []

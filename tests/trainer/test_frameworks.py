@@ -72,7 +72,7 @@ def test_hf_trainer_resumes_after_a_killed_rank_with_the_same_losses(tmp_path: P
     assert (tmp_path / "run" / "model.safetensors").is_file()
 
 
-# Its first run on a machine compiles DeepSpeed's operators.
+# The first run of `deepspeed` on a machine compiles DeepSpeed's operators.
 @pytest.mark.parametrize("example", [pytest.param("deepspeed", marks=pytest.mark.long), "trl-sft"])
 def test_framework_trains_on_two_ranks_and_saves_the_model(tmp_path: Path, example: str) -> None:
     words = words_of(example, tmp_path / "run", "--max_steps=6", "--save_steps=3", "--logging_steps=1")

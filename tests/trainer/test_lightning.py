@@ -56,7 +56,7 @@ def test_remaining_hosts_continue_and_accept_a_returning_host(tmp_path: Path, di
         second.kill()
         alone = first.wait_for(r"^resume step=\d+ .* rank=0/1 ", after=together)
         first.wait_for(r"^train .* rank=0/1 ", after=alone)
-        # Run long enough for the other host to join.
+        # Pause the remaining rank, so that it does not finish before the other host joins.
         first.signal(signal.SIGSTOP)
         with host(1, port, tmp_path, digits) as third:
             back = third.wait_for(r"^resume step=\d+ .* rank=\d/2 ")

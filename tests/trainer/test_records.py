@@ -141,7 +141,7 @@ def test_curves_continue_where_the_run_resumes(tmp_path: Path) -> None:
         for step in steps:
             sink.write(Record(name="train", time=1.0, values={"loss": 1.0}, global_step=step))
         sink.close()
-        time.sleep(1.1)  # the files are named by the second
+        time.sleep(1.1)  # the names of the files contain the time in whole seconds
     found = EventAccumulator(str(tmp_path)).Reload()
     assert [point.step for point in found.Scalars("train/loss")] == [10, 20, 30, 31, 40, 50]
 
@@ -167,6 +167,6 @@ def test_resumed_job_continues_its_wandb_run(tmp_path: Path, monkeypatch: pytest
         for record in (*earlier, Record(name="train", time=0.0, values={"loss": 1.0}, global_step=1)):
             run.write(record)
         run.close()
-        time.sleep(1.1)  # the folders are named by the second
+        time.sleep(1.1)  # the names of the folders contain the time in whole seconds
     first, resumed, fresh = (path.parent.name[-8:] for path in sorted((tmp_path / "runs").rglob("*.wandb")))
     assert first == resumed != fresh

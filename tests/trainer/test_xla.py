@@ -21,7 +21,7 @@ PYTHON = PROJECT / ".venv-xla" / "bin" / "python"
 SECONDS = 550
 # 400 of the 500 digits are for training: four steps of 100 per epoch, each padded to the batch size.
 FLAGS = ("--epochs=3", "--batch-size=128", "--log-steps=1", "--no-augment", "--seed=3")
-pytestmark = pytest.mark.skipif(not PYTHON.exists(), reason="NOT RUN: no .venv-xla; `make xla` creates it (4 GB)")
+pytestmark = pytest.mark.skipif(not PYTHON.exists(), reason="NOT RUN: no .venv-xla; `make xla` creates it (6 GB)")
 
 
 def losses(ended: Ended) -> list[str]:
