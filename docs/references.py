@@ -230,9 +230,15 @@ def policy_page() -> str:
     """Return the text of docs/policy.md."""
     rows = ["| rule | level | applies to | why |", "|---|---|---|---|"]
     for rule in RULES:
-        kinds = ", ".join(f"`{kind.rpartition(':')[2]}`" for kind in rule.types)
+        kinds = ", ".join(f"`{_short_type(kind)}`" for kind in rule.types)
         rows.append(f"| `{rule.name}` | {rule.level} | {kinds} | {rule.why} [more]({rule.link}) |")
     return POLICY_INTRODUCTION + "\n" + "\n".join(rows) + "\n"
+
+
+def _short_type(kind: str) -> str:
+    """Return a resource type, or a suffix of one, as in Pulumi's Python packages: `gcp.container.Cluster`."""
+    *package, name = kind.rsplit(":", 1)
+    return f"{package[0].partition('/')[0].replace(':', '.')}.{name}" if package and package[0] else name
 
 
 def stack_page(stack: str) -> str:

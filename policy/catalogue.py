@@ -131,7 +131,7 @@ CLOUD_RULES = (
         "workload-identity",
         GKE,
         _requires_any("workloadIdentityConfig.workloadPool", "pods share the identity of their node"),
-        "With Workload Identity, each job has its own permissions and no key that can leak.",
+        "With Workload Identity, pods have their own permissions, not their node's, and no key that can leak.",
         "https://cloud.google.com/kubernetes-engine/docs/concepts/workload-identity",
     ),
     Rule(
