@@ -17,11 +17,15 @@ from tempfile import TemporaryDirectory, mkdtemp
 
 from commands.environment import PROJECT, stack_environment
 from infra.local import lifecycle
+from infra.local.settings import cache_folder
+from setup.disk import DiskNeed, bytes_left
 
 WORKERS_LIMIT = 8
 """Largest number of workers. Each needs up to 3 GiB of memory for a control plane or for ranks of torch."""
 FAILED_STATUS, INTERRUPTED_STATUS = 1, 2
 """Exit status of pytest: https://docs.pytest.org/en/stable/reference/exit-codes.html"""
+LONG_TESTS = DiskNeed(folder=cache_folder, peak_bytes=60_000_000_000)
+"""Images and clusters of the long tests. With 24 GB of it there and 34 GB free, the disk filled up (2026-11-28)."""
 LANES = ("fast", "process", "pulumi", "cluster", "end_to_end")
 
 
@@ -32,7 +36,17 @@ def main() -> int:
             print(f"LANE={', '.join(sorted(unknown))}: must be one of {', '.join(LANES)}", file=sys.stderr)
             return 2
         return coverage(sys.argv[2:] or list(LANES))
+    if "-mlong" in sys.argv[1:]:
+        cache_folder().mkdir(parents=True, exist_ok=True)
+        print(disk_warning(bytes_left(LONG_TESTS), shutil.disk_usage(cache_folder()).free), end="", flush=True)
     return run_pytest(sys.argv[1:], stack_environment())
+
+
+def disk_warning(needed: int, free: int) -> str:
+    """Return a line that says that the long tests need more disk space than is free; empty if they do not."""
+    if free >= needed:
+        return ""
+    return f"WARNING: the long tests need {needed / 1e9:.0f} GB of disk, {free / 1e9:.0f} GB are free: some will fail\n"
 
 
 def run_pytest(options: list[str], environment: Mapping[str, str], *, module: tuple[str, ...] = ("pytest",)) -> int:

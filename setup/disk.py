@@ -43,8 +43,12 @@ def remaining_bytes(steps: Iterable[Step]) -> int:
 
 def needed_bytes(missing: Iterable[Step]) -> int:
     """Return the free disk space that all of these steps need. A folder that several steps share counts once."""
-    needs = {need for step in missing for need in step.disk}
-    return sum(max(0, need.peak_bytes - _used_bytes(need.folder())) for need in needs)
+    return sum(map(bytes_left, {need for step in missing for need in step.disk}))
+
+
+def bytes_left(need: DiskNeed) -> int:
+    """Return the free disk space of a need: its peak, minus what is in its folder already."""
+    return max(0, need.peak_bytes - _used_bytes(need.folder()))
 
 
 def _used_bytes(folder: Path) -> int:

@@ -52,3 +52,9 @@ def test_interrupted_run_ends_with_summary_and_removes_its_files(tmp_path: Path)
     assert "no tests ran" in text
     assert running.returncode == pytest.ExitCode.INTERRUPTED
     assert not Path(folder).parent.exists()
+
+
+def test_long_tests_warn_if_the_disk_is_too_small() -> None:
+    assert command.disk_warning(36_000_000_000, 40_000_000_000) == ""
+    warning = command.disk_warning(36_000_000_000, 30_000_000_000)
+    assert warning == "WARNING: the long tests need 36 GB of disk, 30 GB are free: some will fail\n"
