@@ -28,7 +28,8 @@ def test_digits_ray_with_a_lost_pod_trains_to_the_end(checkout: Checkout, lost: 
     try:
         for rank in range(2):
             assert re.search(rf"^{NAME}/{rank} \| .*train epoch=1 .* rank={rank}/2$", before, re.M), before[-3000:]
-        resumed = re.search(rf"^{NAME}/\d \| .*resume epoch=([4-9]|10) ", after, re.M)
+        # A lost head ends after up to 25 seconds, when all ten epochs may be over.
+        resumed = re.search(rf"^{NAME}/\d \| .*resume epoch=([4-9]|1[01]) ", after, re.M)
         assert bool(resumed) == (lost != "launcher"), after[-3000:]
         ended = re.search(rf"^{NAME}: complete after .*test accuracy ([\d.]+) %", after, re.M)
         assert ended, after[-3000:]
@@ -51,7 +52,7 @@ def test_driver_that_fails_runs_again_and_then_fails_the_job(checkout: Checkout)
     (checkout.folder / "failing.py").write_text(FAILING_DRIVER, encoding="utf-8")
     try:
         with checkout.changed_jobs({**job, "resources": {"cpu": "400m", "memory": "2Gi"}}):
-            text = checkout.run("make", "up", status=1, seconds=1200)
+            text = checkout.run("make", "up", status=2, seconds=1200)
         assert "reason: AppFailed: Job entrypoint command failed with exit code 78" in text, text[-3000:]
         (found,) = checkout.objects("rayjobs")
         assert found["status"]["failed"] == 2

@@ -18,6 +18,7 @@ from tests.trainer.processes import PROJECT
 from trainer.exit_codes import DONE, PREEMPTED, RESTARTS_USED
 
 SECONDS = 240
+XLA_PYTHON = PROJECT / ".venv-xla" / "bin" / "python"
 SCRIPT = """
 import os, pathlib, sys, time
 folder = pathlib.Path(sys.argv[1])
@@ -26,23 +27,41 @@ rank, start = os.environ["RANK"], os.environ["TORCHELASTIC_RESTART_COUNT"]
 while not (folder / "done").exists():
     time.sleep(0.05)
 """
+SLOW_END_SCRIPT = (
+    """
+import pathlib, signal, sys, time
+def save(*_):
+    time.sleep(7)
+    (folder / "saved").touch()
+    sys.exit(75)
+signal.signal(signal.SIGTERM, save)
+"""
+    + SCRIPT
+)
+"""Script that needs 7 seconds to save when it is preempted, more than STOP_SECONDS of trainer/restarts/agent.py."""
+NO_XLA = pytest.mark.skipif(not XLA_PYTHON.exists(), reason="NOT RUN: no .venv-xla; `make xla` creates it (6 GB)")
+PYTHONS = [pytest.param(sys.executable, id="torch"), pytest.param(str(XLA_PYTHON), id="torch-of-xla", marks=NO_XLA)]
+"""Pythons with the torch of the trainer image and of the XLA image. Their launchers differ."""
 
 
 class Job:
     """The launchers of a job, and the recorded starts of its ranks."""
 
-    def __init__(self, folder: Path, hosts: int, restarts: int) -> None:
+    def __init__(self, folder: Path, hosts: int, restarts: int, python: str, script: str) -> None:
         self.folder, self.num_hosts, self.restarts = folder, hosts, restarts
-        (folder / "script.py").write_text(SCRIPT, encoding="ascii")
+        self.python = python
+        (folder / "script.py").write_text(script, encoding="ascii")
         self.port = free_port()
         self.hosts = [self.launch(host) for host in range(hosts)]
 
     def launch(self, host: int) -> subprocess.Popen[bytes]:
         options = [f"--nnodes={self.num_hosts}", f"--node-rank={host}", f"--max-restarts={self.restarts}"]
-        options += ["--rdzv-backend=static", f"--rdzv-endpoint=127.0.0.1:{self.port}", "--shutdown-timeout=5"]
+        options += ["--rdzv-backend=static", f"--rdzv-endpoint=127.0.0.1:{self.port}"]
+        if self.python == sys.executable:  # torch 2.9 has no such option.
+            options.append("--shutdown-timeout=20")
         with (self.folder / f"host-{host}.log").open("ab") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", "trainer.launch", *options, str(self.folder / "script.py"), str(self.folder)],
+                [self.python, "-m", "trainer.launch", *options, str(self.folder / "script.py"), str(self.folder)],
                 cwd=PROJECT,
                 env={**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(self.folder)},
                 stderr=log,
@@ -71,8 +90,10 @@ class Job:
 
 
 @contextmanager
-def job(folder: Path, hosts: int, restarts: int) -> Iterator[Job]:
-    found = Job(folder, hosts, restarts)
+def job(
+    folder: Path, hosts: int, restarts: int, *, python: str = sys.executable, script: str = SCRIPT
+) -> Iterator[Job]:
+    found = Job(folder, hosts, restarts, python, script)
     try:
         yield found
     finally:
@@ -102,6 +123,23 @@ def test_killed_ranks_of_a_script_restart_on_all_hosts(
         assert "TCPStore" not in found.output(), "torch warns when host 0 closes its store while others query it"
         ports = {path.name.split(".")[2] for path in tmp_path.glob("*.*.*.*")}
         assert len(ports) == 1 + len(kills), "each start must have its own store"
+
+
+@NO_XLA
+def test_killed_rank_restarts_with_the_torch_of_the_xla_image(tmp_path: Path) -> None:
+    with job(tmp_path, 2, restarts=1, python=str(XLA_PYTHON)) as found:
+        os.kill(found.until_started(0)[1], signal.SIGKILL)
+        found.until_started(1)
+        assert found.end() == [DONE, DONE], found.output()
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_preempted_ranks_have_more_time_than_those_of_a_lost_rank(tmp_path: Path, python: str) -> None:
+    with job(tmp_path, 1, restarts=1, python=python, script=SLOW_END_SCRIPT) as found:
+        found.until_started(0)
+        found.hosts[0].terminate()
+        found.hosts[0].wait(SECONDS)
+        assert (tmp_path / "saved").exists(), found.output()
 
 
 def test_lost_host_without_remaining_restarts_ends_job(tmp_path: Path) -> None:

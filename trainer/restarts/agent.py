@@ -45,7 +45,9 @@ def is_applicable(arguments: argparse.Namespace) -> bool:
 
 def run(config: LaunchConfig, entrypoint: Callable[..., object] | str, arguments: list[str]) -> int:
     """Run this host's ranks until they are done; return the launcher's exit code."""
-    os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = config.signals_to_handle
+    # torch 2.9 (the XLA image) lacks this field and handles its default signals.
+    if signals := getattr(config, "signals_to_handle", None):
+        os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = signals
     # All hosts have equally many ranks, so torch need not ask each host (torch's _assign_worker_ranks).
     os.environ["TORCH_ELASTIC_WORKER_IDENTICAL"] = "1"
     address, port = parse_rendezvous_endpoint(config.rdzv_endpoint, default_port=29500)
@@ -144,6 +146,12 @@ class InPlaceAgent(LocalElasticAgent):
     def _stop_workers(self, worker_group: Any) -> None:
         del worker_group
         self._shutdown(signal.SIGTERM, STOP_SECONDS)
+
+    def _shutdown(self, death_sig: signal.Signals = signal.SIGTERM, timeout: int | None = None) -> None:
+        # torch 2.9 passes no time-out, so close the ranks with one before torch does.
+        if self._pcontext:
+            self._pcontext.close(death_sig, self._shutdown_timeout if timeout is None else timeout)
+        super()._shutdown(death_sig)
 
     def _supervise(self) -> RunResult | None:
         """Wait until the ranks of all hosts are done. Returns None if the round ends first."""
