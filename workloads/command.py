@@ -3,7 +3,8 @@
 A host runs torchrun, which runs `-m trainer RECIPE --flag=value` or a script. Some jobs run the program without
 torchrun (`uses_torchrun`). Ranks and addresses are environment variables, not flags. This module omits the variables
 that a kind's operator sets in its pods. torchrun reads each of its options from `PET_<OPTION>`
-(torch/distributed/argparse_util.py). Commands run without a shell; Kubernetes expands `$(NAME)`.
+(torch/distributed/argparse_util.py). Kubernetes expands `$(NAME)` in commands. A shell runs only if it must source an
+NCCL environment script.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from infra.builtin_images import builtin_image
 from infra.hardware.machines import NcclEnvironmentScript
 from workloads.kinds import KINDS
 from workloads.kinds.kind import ETCD_SUFFIX
@@ -70,7 +72,7 @@ def is_below(path: str, *folders: str) -> bool:
 
 
 LAUNCHER = ("python", "-m", "trainer.launch")
-"""torchrun of the trainer's image. It exits with the code of the process that failed first."""
+"""torchrun of an image with the trainer. It exits with the code of the process that failed first."""
 TORCHRUN = ("python", "-m", "torch.distributed.run")
 """torchrun of any image with torch. It exits with 1 for every nonzero exit code of its processes."""
 IDLE = (
@@ -157,11 +159,17 @@ def program(spec: JobSpec) -> tuple[str, ...]:
     """Return the training command of one host."""
     if spec.script is not None:
         words = (*_network_check(spec), _literal(path_in_pod(spec.script)), *map(_literal, spec.args))
-        launcher = LAUNCHER if spec.image_ref.builtin else TORCHRUN
+        launcher = LAUNCHER if _has_trainer(spec) else TORCHRUN
     else:
         words = (*_network_check(spec), "-m", "trainer", str(spec.recipe), *_flags(spec), *data_flags(spec))
         launcher = LAUNCHER
     return (*launcher, *words) if uses_torchrun(spec) else ("python", *words)
+
+
+def _has_trainer(spec: JobSpec) -> bool:
+    """Return True if the job's image has the trainer. The contents of other projects' images are unknown."""
+    name = spec.image_ref.builtin
+    return name is not None and "trainer" in builtin_image(name).sources
 
 
 def _network_check(spec: JobSpec) -> tuple[str, ...]:

@@ -202,6 +202,9 @@ def script(**changes: Any) -> Command:
 def test_host_command_script_runs_under_launcher_of_its_image() -> None:
     assert script().argv == (*LAUNCHER, "train.py", "a b", "$$HOME")
     assert script(image="example.com/own:1").argv == (*TORCHRUN, "train.py", "a b", "$$HOME")
+    assert script(image="frameworks").argv[: len(LAUNCHER)] == LAUNCHER
+    # Ray's image has torch, but not the trainer.
+    assert script(image="ray").argv[: len(TORCHRUN)] == TORCHRUN
     assert script(kind="mx-job", image="example.com/own:1").argv == ("python", "train.py", "a b", "$$HOME")
     assert "PET_NNODES" not in script(kind="mx-job").environment
 
