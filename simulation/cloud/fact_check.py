@@ -102,9 +102,10 @@ def _map(fact: Fact, element: str, where: str, value: Any) -> Iterator[SchemaErr
 
 
 def _count(fact: Fact, where: str, count: int) -> Iterator[SchemaError]:
-    least, most = fact.get("min_items", 0), fact.get("max_items", count)
-    if not least <= count <= most:
-        yield where, f"must have {least} to {most} elements, not {count}", fact["line"]
+    least, most = fact.get("min_items", 0), fact.get("max_items")
+    if count < least or (most is not None and count > most):
+        allowed = f"{least} to {most}" if most is not None else f"at least {least}"
+        yield where, f"must have {allowed} elements, not {count}", fact["line"]
 
 
 def _scalar(fact: Fact, kind: str, where: str, value: Any) -> Iterator[SchemaError]:
@@ -280,7 +281,7 @@ def _timestamp(value: str) -> str:
 
 def _member(value: str) -> str:
     if value.startswith("deleted"):
-        return f"{value!r} is a deleted principal"
+        return f"{value!r} is a deleted principal; name an existing one"
     named = ":" in value.strip(":") or re.search(
         "projectOwners|projectReaders|projectWriters|all(Authenticated)?Users", value
     )

@@ -118,3 +118,11 @@ def test_table_of_facts_is_complete(file: Any) -> None:
 
 def test_check_accepts_services_in_the_shared_address_space() -> None:
     assert error_lines(EKS_CLUSTER, {"kubernetesNetworkConfig": {"serviceIpv4Cidr": "100.64.0.0/16"}}) == {}
+
+
+def test_check_of_a_list_length_names_the_allowed_lengths() -> None:
+    few = error_lines(EKS_CLUSTER, {"vpcConfig": {"subnetIds": []}})["vpcConfig.subnetIds"]
+    assert few.startswith("must have at least 1 elements, not 0 [")
+    filters = [{"filter": "a*", "filterType": "WILDCARD"}] * 6
+    many = error_lines("aws:ecr/repository:Repository", {"imageTagMutabilityExclusionFilters": filters})
+    assert many["imageTagMutabilityExclusionFilters"].startswith("must have 0 to 5 elements, not 6 [")
