@@ -93,7 +93,7 @@ def _wildcards(inputs: Inputs) -> InvalidInput | None:
 
 def _public_gcs_bucket(inputs: Inputs) -> InvalidInput | None:
     if inputs.get("uniformBucketLevelAccess") is not True:
-        return "uniformBucketLevelAccess", "allows access lists of single objects"
+        return "uniformBucketLevelAccess", "allows access control lists (ACLs) of single objects"
     prevention = "publicAccessPrevention"
     return None if inputs.get(prevention) == "enforced" else (prevention, "can be made public")
 

@@ -132,7 +132,7 @@ def wait_for_pods(
     limit: float,
     waiting: Callable[[], set[str]] = set,
 ) -> list[Pod]:
-    """Wait until all pods run or no pod changes any more, and return the pods.
+    """Wait until all pods run or no pod changes any more, at most `limit` seconds. Return the pods.
 
     `expected` gives the minimum number of pods of each job, except the jobs in the queue, which `waiting` returns.
     `grow` may add nodes for pending pods, and returns True if it has added any.

@@ -128,7 +128,7 @@ class DeviceMemory:
 
     @property
     def total(self) -> float:
-        """Sum of all uses. The true peak is lower, because the uses do not peak at the same time."""
+        """Sum of all uses. The uses do not all peak at the same time."""
         return float(sum(vars(self).values()))
 
 
@@ -274,7 +274,7 @@ def _logits(training: LanguageTraining) -> float:
 
 
 def device_memory(spec: JobSpec) -> tuple[int, str]:
-    """Return the memory of each device in bytes, and its name: a GPU, or a process's share of the host's memory."""
+    """Return the memory of each device in bytes, and its name: a GPU, a TPU device, or a share of the host's memory."""
     if gpu := GPUS.get(spec.accelerator or ""):
         return gpu.memory_gib * GIB, gpu.name
     if spec.tpu:

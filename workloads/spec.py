@@ -136,8 +136,8 @@ class JobSpec(Section):
     script: Annotated[str, Field(min_length=1)] | None = Field(default=None, examples=["./train.py"])
     """Python file to run instead of a recipe. torchrun starts it. In an `mpi-job`, mpirun starts it; in a `ray-job`,
     the head starts it once; in an `mx-job`, and on TPUs with one process per host, the host starts it directly.
-    `./train.py` is a file of this checkout, which Trainyard copies into the pods unchanged. Any other path is in the
-    image, or below /bucket if the platform mounts its bucket (`local`, or a bucket of kind `claim`)."""
+    `./train.py` is a file in the stack's folder, which Trainyard copies into the pods unchanged. Any other path is in
+    the image, or below /bucket if the platform mounts its bucket (`local`, or a bucket of kind `claim`)."""
     args: tuple[Text, ...] = ()
     """Arguments of the script, one word each."""
     requirements: Annotated[str, Field(min_length=1)] | None = Field(default=None, examples=["requirements.txt"])

@@ -21,7 +21,7 @@ from workloads.spec import JobSpec
 from workloads.trainer_flags import value_of
 
 CHECKOUT_PREFIXES = ("./", "../")
-"""Prefixes of the path of a file in the checkout. Any other path is in the image or in a mounted bucket."""
+"""Prefixes of the path of a file in the stack's folder. Any other path is in the image or in a mounted bucket."""
 EXAMPLE_SCRIPTS = CHECKOUT / "images"
 """Folder of the scripts that docs/recipes run. A project outside of the checkout needs no copies of them."""
 FOLDER_IN_POD = "/opt/script"
@@ -38,7 +38,7 @@ SOURCE_SUFFIXES = (".py", ".json", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".t
 """Suffixes of the files that pods get with a script. Pods do not get data and weights."""
 STACK_FILE = re.compile(r"Pulumi(\.[^.]+)?\.yaml")
 CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
-SCRIPT_REMEDY = "write a path in the image, such as /opt/train.py, or ./train.py for a file of this checkout"
+SCRIPT_REMEDY = "write a path in the image, such as /opt/train.py, or ./train.py for a file in the stack's folder"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,8 +78,9 @@ class UserScript:
         largest = ", ".join(sorted(sizes, key=lambda name: -sizes[name])[:3])
         return Invalid(
             "folder_too_large",
-            f"has {sum(sizes.values()):,} bytes of source files next to it, but {holder} holds {limit:,}; the largest "
-            f"are {largest}; move files that the job does not need to another folder, or build an image",
+            f"has {self.num_bytes:,} bytes together with the source files next to it, but {holder} holds {limit:,}; "
+            f"the largest of these are {largest}; move files that the job does not need to another folder, or build an "
+            "image",
         )
 
     @property
@@ -108,7 +109,7 @@ class UserScript:
 
 
 def is_in_checkout(script: str) -> bool:
-    """Return True if the path of a script is relative to the checkout: it begins with ./ or ../."""
+    """Return True if the path of a script is relative to the stack's folder: it begins with ./ or ../."""
     return script.startswith(CHECKOUT_PREFIXES)
 
 

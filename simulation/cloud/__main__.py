@@ -78,7 +78,7 @@ class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
         return provider_pb2.ConfigureResponse(supportsPreview=True)
 
     def Check(self, request: provider_pb2.CheckRequest, context: grpc.ServicerContext) -> provider_pb2.CheckResponse:
-        """Fill in a resource's default inputs, and check them against the schema and the cloud's rules."""
+        """Fill in a resource's default inputs, and check them against the provider's schema and rules."""
         with _errors_as_status(context):
             olds, news = from_wire(request.olds), from_wire(request.news)
             inputs = checking.with_defaults(
@@ -149,7 +149,7 @@ class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
         context.abort(grpc.StatusCode.UNIMPLEMENTED, f"the function {request.tok} is not simulated")
 
     def Cancel(self, request: empty_pb2.Empty, context: grpc.ServicerContext) -> empty_pb2.Empty:
-        """Do nothing, because no call waits."""
+        """Do nothing. Running calls end by themselves."""
         return empty_pb2.Empty()
 
 

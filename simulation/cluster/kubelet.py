@@ -225,7 +225,7 @@ def expand_references(text: str, variables: Mapping[str, str]) -> str:
 
 
 def mount(*words: str) -> None:
-    """Run a `mount` command in the pod's namespace. With -n, mount creates no folder on the machine."""
+    """Run a `mount` command in the pod's namespace. With -n, mount does not create /run/mount on the machine."""
     subprocess.run(["mount", "-n", *words], check=True)
 
 

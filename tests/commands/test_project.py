@@ -164,9 +164,8 @@ def test_script_with_too_large_neighbours_names_the_largest(tmp_path: Path, monk
     monkeypatch.setattr(user_files, "MAX_LAYER_BYTES", 1001)
     assert read_script("./train.py", tmp_path).num_bytes == 1001
     monkeypatch.setattr(user_files, "MAX_LAYER_BYTES", 1000)
-    with pytest.raises(
-        ValueError, match=r"has 1,001 bytes of source files next to it.*largest are big\.json, small\.py"
-    ):
+    message = r"has 1,001 bytes together with the source files next to it.*largest of these are big\.json, small\.py"
+    with pytest.raises(ValueError, match=message):
         read_script("./train.py", tmp_path)
 
 

@@ -1,6 +1,6 @@
 """Kind `train-job`: a TrainJob (trainer.kubeflow.org/v1alpha1) and a TrainingRuntime of its own for its pods.
 
-The runtime is in the job's namespace, so that it is deleted with the job and needs no permissions in the cluster. Each
+The runtime is in the job's namespace, so that it is deleted with the job and needs no cluster-wide permissions. Each
 change creates a runtime of another name, because a TrainJob's reference to its runtime is immutable. The operator
 creates a JobSet from both and sets torchrun's addresses, ranks and counts. Restarts and failures are as in
 workloads/kinds/jobset.py. Trainer v2 has no elastic jobs (https://github.com/kubeflow/trainer/issues/2903).

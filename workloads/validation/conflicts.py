@@ -60,7 +60,7 @@ def _flags(spec: JobSpec) -> Iterator[Problem]:
     yield from (problem for problem in problems if problem.path[-1] not in secrets)
     values = {name: value_of(spec.recipe, spec.flags, name) for name in ("fake_data", "data_dir")}
     if values["fake_data"] is False and not (values["data_dir"] or spec.data) and spec.image is None:
-        message = "requires the flag `data_dir`, the folder of the images; add `data_dir`, or remove this flag"
+        message = "requires images; write their location as `data`, or as the flag `data_dir`, or remove this flag"
         yield Problem("job.fake_data.no_data_dir", ("flags", "fake_data"), message, False)
     if value_of(spec.recipe, spec.flags, "wandb") == "online" and "WANDB_API_KEY" not in spec.secrets:
         remedy = "`secrets: {WANDB_API_KEY: NAME}` and run `pulumi config set --secret secrets:NAME`"

@@ -62,7 +62,7 @@ def bucket_conflicts(spec: JobSpec, scheme: str) -> Iterator[Problem]:
     """Yield a problem for each path below /bucket if the job's bucket has a URL of `scheme` and no mount."""
     error = f"pods on this platform have no {BUCKET_PATH}, because the bucket is an object store"
     if spec.script and _path_in_bucket(spec.script) is not None:
-        message = f"{error}; write a path in the image, or a path in this checkout that begins with ./"
+        message = f"{error}; write a path in the image, or ./ and the path of a file in the stack's folder"
         yield Problem("job.script.in_bucket", ("script",), message, spec.script)
     values: dict[Path, object] = {
         **{("args", index): word for index, word in enumerate(spec.args)},
