@@ -103,10 +103,10 @@ def verdict(answer: dict[str, Any]) -> tuple[list[str], int, int]:
     """Return the vulnerable packages in pip-audit's answer, and the numbers of skipped and of audited packages."""
     audited = [each for each in answer["dependencies"] if "skip_reason" not in each]
     found = [
-        f"{each['name']} {each['version']} has {vulnerability['id']}; fixed in {fixes or 'no version'}"
+        f"{each['name']} {each['version']} has {vulnerability['id']}; "
+        f"fixed in {vulnerability['fix_versions'] or 'no version'}"
         for each in audited
         for vulnerability in each["vulns"]
-        for fixes in [", ".join(vulnerability["fix_versions"])]
     ]
     return found, len(answer["dependencies"]) - len(audited), len(audited)
 

@@ -152,14 +152,14 @@ def take_down(stack: str) -> int:
 
 def end_text(stack: str) -> str:
     """Return a sentence that nothing is left of a destroyed stack. Only the cloud knows what is left in the cloud."""
+    text = "nothing is left in the stack's state and on this machine"
     try:
-        provisioned = load_file(PROJECT / f"Pulumi.{stack}.yaml").cloud.provisioned
+        cloud = load_file(PROJECT / f"Pulumi.{stack}.yaml").cloud
     except ValueError:
-        return "nothing is left in the stack's state and on this machine"
-    if not provisioned:
+        return text
+    if cloud.nodes_here:
         return "nothing is left"
-    verify = make_command("verify-empty", STACK=stack)
-    return f"nothing is left in the stack's state and on this machine; {verify} asks the cloud what it still has"
+    return f"{text}; {make_command('verify-empty', STACK=stack)} asks the cloud" if cloud.provisioned else text
 
 
 def stop_cluster(cluster: ClusterSettings) -> bool:

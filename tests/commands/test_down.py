@@ -99,7 +99,7 @@ def test_should_stop_jobs_only_if_the_state_has_jobs_outside_of_a_local_cluster(
         ({"kind": "local"}, "nothing is left; took"),
         (
             GKE,
-            "in the stack's state and on this machine; `make verify-empty STACK=mine` asks the cloud what it still has",
+            "in the stack's state and on this machine; `make verify-empty STACK=mine` asks the cloud",
         ),
         (None, "nothing is left in the stack's state and on this machine; took"),
     ],

@@ -16,11 +16,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, Any
 
+import pytest
+
 from bench.measure import free_port
 from tests.trainer.fork_server import ForkedProcess
 from trainer.exit_codes import DONE
 
 PROJECT = Path(__file__).resolve().parents[2]
+XLA_PYTHON = PROJECT / ".venv-xla" / "bin" / "python"
+needs_xla = pytest.mark.skipif(not XLA_PYTHON.exists(), reason="NOT RUN: no .venv-xla; `make xla` creates it (6 GB)")
+"""Mark of tests with PyTorch/XLA, whose torch has another version."""
 SECONDS = 300
 """Longest wait for a line, and for the end of a host whose output has ended."""
 Process = ForkedProcess | subprocess.Popen[str]

@@ -14,11 +14,10 @@ from pathlib import Path
 import pytest
 
 from bench.measure import free_port
-from tests.trainer.processes import PROJECT
+from tests.trainer.processes import PROJECT, XLA_PYTHON, needs_xla
 from trainer.exit_codes import DONE, PREEMPTED, RESTARTS_USED
 
 SECONDS = 240
-XLA_PYTHON = PROJECT / ".venv-xla" / "bin" / "python"
 SCRIPT = """
 import os, pathlib, sys, time
 folder = pathlib.Path(sys.argv[1])
@@ -39,8 +38,7 @@ signal.signal(signal.SIGTERM, save)
     + SCRIPT
 )
 """Script that needs 7 seconds to save when it is preempted, more than STOP_SECONDS of trainer/restarts/agent.py."""
-NO_XLA = pytest.mark.skipif(not XLA_PYTHON.exists(), reason="NOT RUN: no .venv-xla; `make xla` creates it (6 GB)")
-PYTHONS = [pytest.param(sys.executable, id="torch"), pytest.param(str(XLA_PYTHON), id="torch-of-xla", marks=NO_XLA)]
+PYTHONS = [pytest.param(sys.executable, id="torch"), pytest.param(str(XLA_PYTHON), id="torch-of-xla", marks=needs_xla)]
 """Pythons with the torch of the trainer image and of the XLA image. Their launchers differ."""
 
 
@@ -125,7 +123,7 @@ def test_killed_ranks_of_a_script_restart_on_all_hosts(
         assert len(ports) == 1 + len(kills), "each start must have its own store"
 
 
-@NO_XLA
+@needs_xla
 def test_killed_rank_restarts_with_the_torch_of_the_xla_image(tmp_path: Path) -> None:
     with job(tmp_path, 2, restarts=1, python=str(XLA_PYTHON)) as found:
         os.kill(found.until_started(0)[1], signal.SIGKILL)

@@ -13,15 +13,14 @@ import pytest
 
 from bench.measure import free_port
 from tests.trainer.language import GLOBAL_BATCH, MODEL, write_texts
-from tests.trainer.processes import PROJECT, Ended, metrics
+from tests.trainer.processes import PROJECT, XLA_PYTHON, Ended, metrics, needs_xla
 from tests.trainer.processes import run as run_on_cpu
 from trainer.exit_codes import BAD_CONFIGURATION, DONE, PREEMPTED
 
-PYTHON = PROJECT / ".venv-xla" / "bin" / "python"
 SECONDS = 550
 # 400 of the 500 digits are for training: four steps of 100 per epoch, each padded to the batch size.
 FLAGS = ("--epochs=3", "--batch-size=128", "--log-steps=1", "--no-augment", "--seed=3")
-pytestmark = pytest.mark.skipif(not PYTHON.exists(), reason="NOT RUN: no .venv-xla; `make xla` creates it (6 GB)")
+pytestmark = needs_xla
 
 
 def losses(ended: Ended) -> list[str]:
@@ -59,7 +58,7 @@ def start(words: list[str], *, devices: int, **variables: str) -> subprocess.Pop
         **variables,
     }
     return subprocess.Popen(
-        [str(PYTHON), *words],
+        [str(XLA_PYTHON), *words],
         cwd=PROJECT,
         env=environment,
         stdout=subprocess.PIPE,
