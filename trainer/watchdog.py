@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from trainer.exit_codes import HANG
 from trainer.reporter import warn
-from trainer.runtime.base import Runtime
+from trainer.runtime.base import SETUP_SECONDS, Runtime
 
 MAX_POLL_SECONDS = 1.0
 """Longest time between two polls in seconds. With a time-out below 8 s, the watchdog polls every eighth of it."""
@@ -25,8 +25,6 @@ REPORT_GRACE_SECONDS = 3.0
 """Maximum seconds that a rank waits before it exits, so that all other running ranks can print their stack traces."""
 SILENCE_SECONDS = 2 * MAX_POLL_SECONDS
 """Seconds without a heartbeat after which a rank's process counts as stopped."""
-SETUP_SECONDS = 300.0
-"""Minimum time-out in seconds until the first step is done, because loading libraries takes long."""
 WINDOW_SECONDS = 5.0
 """Minimum time in seconds over which the watchdog compares ranks."""
 SLOW_RATIO = 1.5

@@ -57,6 +57,18 @@ def asleep() -> None:
     after_first_steps(lambda: time.sleep(3600))
 
 
+def late() -> None:
+    """Start the first step 8 seconds late."""
+    step = Training.step
+
+    def delayed(self: Training, *words: Any, **more: Any) -> None:
+        Training.step = step  # type: ignore[method-assign]  # once
+        time.sleep(8)
+        step(self, *words, **more)
+
+    Training.step = delayed  # type: ignore[method-assign]  # the fault
+
+
 def out_of_memory() -> None:
     """Allocate more memory than any host has."""
     after_first_steps(lambda: torch.empty(2**60))
@@ -144,6 +156,7 @@ def preempted() -> None:
 
 FAULTS: dict[str, Callable[[], object]] = {
     "sleep": asleep,
+    "late": late,
     "memory": out_of_memory,
     "defect": defective,
     "slow": slow,

@@ -13,7 +13,7 @@ import pytest
 from tests.trainer.language import MODEL
 from tests.trainer.processes import Running, started
 from tests.trainer.recipes import Recipe
-from trainer.exit_codes import HANG, PREEMPTED
+from trainer.exit_codes import DONE, HANG, PREEMPTED
 from trainer.watchdog import SLOW_RATIO, SLOW_WINDOWS, WINDOW_SECONDS, Heartbeat, Stragglers
 
 FLAGS = ("--epochs=1000", "--batch-size=8", "--log-steps=5", "--process-group-timeout=4")
@@ -34,6 +34,13 @@ def test_sleeping_rank_makes_all_ranks_print_stacks_and_exit(recipe: Recipe) -> 
     assert ended.output.count("most recent call first") >= 2
     assert "in faulty" in ended.output
     assert 'loop.py", line' in ended.output
+
+
+def test_first_step_may_take_longer_than_the_timeout(recipe: Recipe) -> None:
+    program = "tests.trainer.faulty late 1 trainer.runtime.base.TIMEOUT_SLACK_SECONDS=1"
+    with two_hosts(recipe, "--epochs=1", "--process-group-timeout=4", program=program) as running:
+        ended = running.end(DONE, DONE)
+    assert "did not answer" not in ended.output
 
 
 def test_sleeping_rank_without_store_exits(recipe: Recipe) -> None:

@@ -28,8 +28,10 @@ if TYPE_CHECKING:
     from trainer.data.datasets import Batch, Data
     from trainer.language.sizes import Parallelism
 
+SETUP_SECONDS = 300.0
+"""Minimum time-out in seconds until the first step is done, because loading libraries takes long."""
 TIMEOUT_SLACK_SECONDS = 20.0
-"""Seconds by which torch's time-out exceeds the watchdog's, so that the watchdog reports a hang first."""
+"""Seconds by which torch's time-out exceeds the watchdog's longest, so that the watchdog reports a hang first."""
 PREEMPTED_KEY = "leaving"
 """Key that a preempted rank sets in the store while the ranks exchange no decisions, as during an evaluation."""
 Shared = TypeVar("Shared")
@@ -94,6 +96,7 @@ class Runtime:
         self.local_world = launcher_number("LOCAL_WORLD_SIZE", "1", least=1)
         self.local_rank = launcher_number("LOCAL_RANK", "0")
         self.timeout = config.process_group_timeout
+        self.torch_timeout = max(self.timeout, SETUP_SECONDS) + TIMEOUT_SLACK_SECONDS
         self.config = config
         self._has_stepped = False
         self._pending_decision: tuple[dist.Work, torch.Tensor] | None = None
@@ -107,7 +110,7 @@ class Runtime:
         self.init_device(config)
         if self.world > 1:
             with self.translate_errors():
-                store = init_process_group(self.backend, timedelta(seconds=self.timeout + TIMEOUT_SLACK_SECONDS))
+                store = init_process_group(self.backend, timedelta(seconds=self.torch_timeout))
                 # Use a separate connection: a rank that blocks on the other one must not silence the watchdog.
                 self.store = PrefixStore("trainer", store.clone())
 
@@ -304,7 +307,7 @@ class Runtime:
         All ranks must call this at the same step.
         """
         if self.world > 1 and self._background is None:
-            group = dist.new_group(backend="gloo", timeout=timedelta(seconds=self.timeout + TIMEOUT_SLACK_SECONDS))
+            group = dist.new_group(backend="gloo", timeout=timedelta(seconds=self.torch_timeout))
             assert isinstance(group, dist.ProcessGroup), "this process belongs to the group"
             self._background = group
         return self._background
@@ -345,7 +348,7 @@ class Runtime:
                     f"--compile out, or install g++ and Python's headers; the compiler says: {text}"
                 ) from error
             if isinstance(error, dist.DistStoreError) or TIMEOUT_TEXT.search(text):
-                raise HangError(f"a rank did not answer within {self.timeout:g} s: {text}") from error
+                raise HangError(f"a rank did not answer within {self.torch_timeout:g} s: {text}") from error
             if isinstance(error, dist.DistError) or LOST_PEER_TEXT.search(text):
                 raise PeerGoneError(f"another rank is gone: {text}") from error
             raise
