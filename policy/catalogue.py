@@ -286,10 +286,12 @@ def _unbounded_service(inputs: Inputs) -> InvalidInput | None:
 
 def _non_root(inputs: Inputs) -> InvalidInput | None:
     key = "securityContext.runAsNonRoot"
-    for path, pod in pods(inputs):
-        for index, container in enumerate(pod["containers"]):
-            if not (value_at(pod, key) or value_at(container, key)):
-                return f"{path}.containers[{index}].{key}", f"container {container.get('name')} may run as root"
+    for pod_path, pod in pods(inputs):
+        for path, container in containers(pod):
+            # A container's value overrides the pod's.
+            own = value_at(container, key)
+            if not (value_at(pod, key) if own is None else own):
+                return f"{pod_path}{path}.{key}", f"container {container.get('name')} may run as root"
     return None
 
 

@@ -45,6 +45,30 @@ def test_policy_images_by_digest_accepts_images_that_setup_names_after_their_con
     assert rule.problem("some-resource", built) is None
 
 
+def security(non_root: bool | None) -> dict[str, object]:
+    return {"securityContext": {} if non_root is None else {"runAsNonRoot": non_root}}
+
+
+@pytest.mark.parametrize(
+    ("pod_value", "value", "init_value", "place"),
+    [
+        (True, None, None, ""),
+        (None, True, True, ""),
+        (True, False, None, "containers"),
+        (None, True, None, "initContainers"),
+        (None, None, True, "containers"),
+    ],
+)
+def test_policy_non_root_judges_each_container(
+    pod_value: bool | None, value: bool | None, init_value: bool | None, place: str
+) -> None:
+    rule = next(rule for rule in RULES if rule.name == "non-root")
+    containers = {"containers": [security(value)], "initContainers": [security(init_value)]}
+    problem = rule.problem("some-resource", {"spec": {**security(pod_value), **containers}})
+    path = f"spec.{place}[0].securityContext.runAsNonRoot" if place else None
+    assert (problem and dotted(problem.path)) == path
+
+
 @pytest.mark.parametrize("example", sorted(EACH_KIND))
 def test_policy_job_rules_apply_to_pods_of_every_kind(example: str) -> None:
     spec, placement = EXAMPLES[example]
