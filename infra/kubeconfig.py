@@ -37,7 +37,7 @@ def kubeconfig_files(path: str | None) -> list[Path]:
 
 
 def contexts(files: list[Path]) -> list[str]:
-    """Return the contexts of the existing files. Raises ValueError for a file that is not a kubeconfig."""
+    """Return the contexts of the existing files. Raises ValueError for an unreadable file or other content."""
     # Import here: only existing clusters need it.
     import yaml
 
@@ -48,6 +48,9 @@ def contexts(files: list[Path]) -> list[str]:
         try:
             content = yaml.safe_load(file.read_text(encoding="utf-8"))
             names += [str(context["name"]) for context in content["contexts"] or ()]
+        except OSError as error:
+            remedy = "let this user read it, or set platform.kubeconfig to another file"
+            raise ValueError(f"{file} cannot be read ({error.strerror}); {remedy}") from error
         except (yaml.YAMLError, TypeError, KeyError, UnicodeDecodeError) as error:
             raise ValueError(
                 f"{file} is not a kubeconfig; repair it, or set platform.kubeconfig to another file"

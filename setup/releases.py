@@ -155,7 +155,7 @@ class Release:
             return dict.fromkeys(self.members, file)
         with tarfile.open(file) as archive:
             for name, member in self.members.items():
-                source = archive.extractfile(member)
+                source = archive.extractfile(member) if member in archive.getnames() else None
                 if source is None:
                     raise DownloadError(f"{self.url} has no file {member}")
                 with source, (folder / name).open("wb") as target:

@@ -6,6 +6,7 @@ import hashlib
 import io
 import tarfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,14 @@ def test_install_with_a_wrong_checksum_installs_nothing(site: tuple[str, Path]) 
     assert not ARCHIVED.is_built()
     assert not SINGLE.is_built()
     assert [path for path in (ARCHIVED.folder.parents[1]).rglob("*") if path.is_file()] == []
+
+
+def test_install_with_a_program_missing_in_its_archive_installs_nothing(site: tuple[str, Path]) -> None:
+    server, single = releases(site)
+    lacking = replace(server, members={**server.members, "kubelet": "server/bin/other"})
+    with pytest.raises(DownloadError, match="has no file server/bin/other"):
+        install([ARCHIVED, SINGLE], [lacking, single], Downloads())
+    assert not ARCHIVED.is_built()
 
 
 def test_install_with_a_missing_release_installs_nothing(site: tuple[str, Path]) -> None:

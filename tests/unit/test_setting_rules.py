@@ -177,6 +177,12 @@ def test_invalid_default_kubeconfig_error_shows_only_its_path(tmp_path: Path, mo
     assert line.startswith(f"trainyard:platform.kubeconfig: {file} is not a kubeconfig; ")
 
 
+def test_unreadable_kubeconfig_is_rejected() -> None:
+    # Also root cannot read the start of this file.
+    (line,) = error_lines(cluster(kubeconfig="/proc/self/mem"))
+    assert " /proc/self/mem cannot be read (Input/output error); " in line
+
+
 def test_message_never_shows_secret() -> None:
     key = "0123456789abcdef0123456789abcdef01234567"
     for values in (job(secrets={"A": key}), job(environment={"A_TOKEN": key}), job(secrets={"A": key[:20]})):
