@@ -45,7 +45,6 @@ class ReadLog:
         self._lock = threading.Lock()
         self.reads: dict[str, list[tuple[str, str]]] = {bucket: [] for bucket in SAMPLES}
         """Bucket -> name of the image and address of the client of each read, in order."""
-        self.done: set[str] = set()
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
         """Record a read of a training image. Pass the request on, with a signature.
