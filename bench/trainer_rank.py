@@ -1,11 +1,11 @@
 """Run one rank of a trainer benchmark: build the timed trainings, then run one block of steps for each request.
 
 `python -m bench.trainer_rank KIND FOLDER` starts a rank. Rank 0 reads one block name from each line of its input, and
-answers with `RESULT seconds...`.
+answers with `RESULT` and the numbers of the block, seconds first.
 
 A block of Trainyard's loop is a call of `Training.train_epoch`. Each step includes sampler, learning rate, metrics,
-printing, JSON lines, TensorBoard, and the ranks' joint decision to continue. A plain block is forward, backward and
-update of the same model on the same tensors.
+printing, JSON lines, TensorBoard, and the ranks' joint decision to continue. A plain block is a hand-written loop of
+forward, backward and update. Its model is the same, or torchtitan's.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def our_block(training: Training, clock: Callable[[], float] = time.perf_counter
 def plain_block(training: Training, batch: Batch, steps: int, clock: Callable[[], float] = time.perf_counter) -> Block:
     """Return a block of a hand-written loop on the weights of a training.
 
-    Both sides use the same weights: other memory addresses would change a step's time more than the loops differ.
+    Both sides use the same weights: other memory addresses change a step's time by more than the loops' difference.
     """
     model, optimizer, config = training.model, training.state.optimizer, training.config
     assert isinstance(config, ImageConfig), "the loop classifies images"
@@ -207,24 +207,24 @@ def plain_block(training: Training, batch: Batch, steps: int, clock: Callable[[]
 
 
 def digits(clock: Callable[[], float], folder: Path, runtime: Runtime) -> Blocks:
-    """Compare Trainyard's loop with a plain one on digits."""
+    """Return Trainyard's loop and a plain one on digits."""
     training = make_training(_digits(folder), runtime, folder)
     batch = _same_digits(training, runtime)
     return {"ours": our_block(training, clock), "theirs": plain_block(training, batch, STEPS, clock)}
 
 
 def observability(folder: Path, runtime: Runtime) -> Blocks:
-    """Compare Trainyard's loop with the same loop without observability, on the same weights."""
+    """Return Trainyard's loop with and without observability, on the same weights."""
     full, bare = (make_training(_digits(folder), runtime, folder, bare=bare) for bare in (False, True))
     for training in (full, bare):
         _same_digits(training, runtime)
-    # Use the same tensors: other memory addresses would change a step's time more than the loops differ.
+    # Use the same tensors: other memory addresses change a step's time by more than the loops' difference.
     bare.state, bare.model, bare.data = full.state, full.model, full.data
     return {"ours": our_block(full, time.process_time), "theirs": our_block(bare, time.process_time)}
 
 
 def wandb(folder: Path, runtime: Runtime) -> Blocks:
-    """Compare two runs of Trainyard's loop on the same weights: with an unreachable Weights & Biases and with none."""
+    """Return Trainyard's loop with an unreachable Weights & Biases and with none, on the same weights."""
     online, without = (make_training(_digits(folder), runtime, folder / mode, wandb=mode) for mode in ("online", "off"))
     for training in (online, without):
         _same_digits(training, runtime)
@@ -242,12 +242,12 @@ def write_language_texts(folder: Path, tokens: int) -> torch.Tensor:
 
 
 def language_blocks(config: LanguageConfig, folder: Path, *, with_torchtitan: bool) -> Blocks:
-    """Compare Trainyard's loop with a plain one on the same texts: with Trainyard's model, or with torchtitan's.
+    """Return Trainyard's loop and a plain one on the same texts: with Trainyard's model, or with torchtitan's.
 
     On a CPU, the unit is CPU seconds. With Trainyard's model, both sides use the same weights.
     """
     row = write_language_texts(folder, LANGUAGE_STEPS * config.batch_size * config.context)
-    # The runtime determines the precision.
+    # The runtime determines the precision, so this configuration needs its own.
     runtime = start_runtime(config)
     training = make_training(config, runtime, folder)
     settings = LanguageSettings(
@@ -302,19 +302,19 @@ def variant_config(folder: Path, variant: str) -> LanguageConfig:
 
 
 def gpu_language(variant: str, folder: Path, _runtime: Runtime) -> Blocks:
-    """Compare Trainyard's loop with torchtitan's model in a plain loop, for a variant on a GPU."""
+    """Return Trainyard's loop, and torchtitan's model in a plain loop, for a variant on a GPU."""
     return language_blocks(variant_config(folder, variant), folder, with_torchtitan=True)
 
 
 def references(folder: Path, runtime: Runtime) -> Blocks:
-    """Run Trainyard's loop on generated images: `ours` in the reference scripts' memory format, `best` in NHWC."""
+    """Return Trainyard's loop on generated images: `ours` in the reference scripts' memory format, `best` in NHWC."""
     ours = make_training(CONFIG, runtime, folder)
     best = make_training(dataclasses.replace(CONFIG, channels_last=True), runtime, folder)
     return {"ours": our_block(ours), "best": our_block(best)}
 
 
 def ranks(folder: Path, runtime: Runtime) -> Blocks:
-    """Run ResNet-18 on generated images of ImageNet's size, with the same global batch for any number of ranks."""
+    """Return ResNet-18 on generated images of ImageNet's size, with the same global batch for any number of ranks."""
     config = ImagenetConfig(
         arch="resnet18",
         batch_size=GLOBAL_BATCH // runtime.world,
@@ -335,7 +335,7 @@ def _waits(config: ImagenetConfig, runtime: Runtime, folder: Path) -> Blocks:
         taken.append((times.data, times.total))
         return times
 
-    training.log.steps.take = spy  # type: ignore[method-assign]  # times the original
+    training.log.steps.take = spy  # type: ignore[method-assign]  # also records the returned times
     epoch = our_block(training)
 
     def block() -> tuple[float, ...]:
@@ -347,7 +347,7 @@ def _waits(config: ImagenetConfig, runtime: Runtime, folder: Path) -> Blocks:
 
 
 def generated(folder: Path, runtime: Runtime) -> Blocks:
-    """Measure the wait for generated images, and the time of the steps."""
+    """Return a block that measures the wait for generated images, and the time of the steps."""
     config = ImagenetConfig(
         arch="resnet18", image_size=64, num_classes=10, batch_size=32, steps_per_epoch=8, epochs=EPOCHS
     )
@@ -355,12 +355,12 @@ def generated(folder: Path, runtime: Runtime) -> Blocks:
 
 
 def cache(folder: Path, runtime: Runtime) -> Blocks:
-    """Measure the wait for images from the memory-mapped cache, and the time of the steps."""
+    """Return a block that measures the wait for images from the memory-mapped cache, and the time of the steps."""
     return _waits(_images(folder, data_dir=str(folder / "images"), cache_dir=str(folder / "cache")), runtime, folder)
 
 
 def bucket(folder: Path, runtime: Runtime) -> Blocks:
-    """Measure the wait for images that each step reads from a bucket, and the time of the steps."""
+    """Return a block that measures the wait for images that each step reads from a bucket, and the steps' time."""
     config = _images(folder, data_dir=f"s3://{BUCKET}/images", stream=True)
     there = Folder(config.data_dir)
     for path in (folder / "images").rglob("*.JPEG"):
@@ -377,7 +377,7 @@ def _images(folder: Path, **settings: Any) -> ImagenetConfig:
 
 
 def save(folder: Path, runtime: Runtime) -> Blocks:
-    """Measure the pause of training for a save of ResNet-50 and its optimizer, in the background or the foreground."""
+    """Return blocks that measure the pause for a save of ResNet-50 and its optimizer, in back- and foreground."""
     config = ImagenetConfig(arch=SAVED_MODEL, image_size=64, num_classes=10, batch_size=8, bucket=f"file://{folder}")
     training = make_training(config, runtime, folder)
     bucket = Folder(f"file://{folder}/saved")
@@ -392,7 +392,7 @@ def save(folder: Path, runtime: Runtime) -> Blocks:
         nonlocal pause
         pause += seconds(wait_for_copies)
 
-    checkpoints.wait_for_copies = timed  # type: ignore[method-assign]  # times the original
+    checkpoints.wait_for_copies = timed  # type: ignore[method-assign]  # measures the original
 
     def in_background() -> tuple[float, ...]:
         nonlocal pause
@@ -412,7 +412,7 @@ def save(folder: Path, runtime: Runtime) -> Blocks:
 
 
 def saves(folder: Path, runtime: Runtime) -> Blocks:
-    """Measure steps around a save of ResNet-50 and its optimizer: seconds, and number of steps.
+    """Return blocks that measure steps around a save of ResNet-50 and its optimizer: seconds, and number of steps.
 
     The sides are steps without a save, with a background save, and with torch.save. A block has SAVE_STEPS steps, or
     more until the background save is complete.
@@ -422,7 +422,7 @@ def saves(folder: Path, runtime: Runtime) -> Blocks:
     checkpoints = RunCheckpoints(config, Folder(f"file://{folder}/saved"), runtime, training.state, training.report)
     batch = training.data.batch(training.sampler.next(), world=1)
     is_saved = threading.Event()
-    checkpoints.sealed = is_saved.set  # type: ignore[method-assign]  # skips the report and deletions
+    checkpoints.manifest_written = is_saved.set  # type: ignore[method-assign]  # skips the report and deletions
 
     def steps(save: Callable[[], object]) -> tuple[float, ...]:
         started, count = time.perf_counter(), 0
@@ -454,7 +454,11 @@ def saves(folder: Path, runtime: Runtime) -> Blocks:
 
 
 def gpu_blocks(config: ImagenetConfig, folder: Path) -> Blocks:
-    """Return an epoch of each side by name: `ours` with the reference scripts' precision, `best` with the fastest."""
+    """Return a block of each side.
+
+    `ours` has the reference scripts' precision, `best` has 16 bits and NHWC, `compiled` is `best` with torch.compile,
+    and `plain` is a hand-written loop.
+    """
     best = dataclasses.replace(config, amp=True, channels_last=True)
     # The runtime determines the precision, so each precision needs a runtime.
     default_runtime, runtime = start_runtime(config), start_runtime(best)

@@ -2,7 +2,7 @@
 
 The user's own startup files run first, and may change PATH, KUBECONFIG and aliases. The startup files of this module
 then set the stack's values. bash and zsh restore the order of PATH before each prompt, because the user's
-PROMPT_COMMAND may change the order.
+prompt hooks may change the order.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def main() -> None:
     environment = {**stack_environment(), "TRAINYARD_SHELL": stack, "PULUMI_STACK": stack}
     folder = STATE / "shell" / stack
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    where = f"the stack is not up, so kubectl has no cluster; {make_command('up')} starts it"
+    where = f"the stack is not up, so kubectl does not use its cluster; {make_command('up')} starts it"
     if kubeconfig:
         namespace, context = str(found.get("namespace") or "default"), found.get("context")
         environment["KUBECONFIG"] = with_namespace(kubeconfig, context, namespace, folder / "kubeconfig")

@@ -162,13 +162,13 @@ def remove_lost_cluster(stack: str) -> bool:
 
 
 def print_outputs(found: dict[str, object]) -> None:
-    """Print the stack's outputs that are not empty."""
+    """Print the stack's outputs, without empty ones."""
     print("\nOutputs of the stack:", *_lines(found, indent="  "), sep="\n")
 
 
 def _lines(found: dict[str, object], indent: str) -> Iterator[str]:
     for name, value in sorted(found.items()):
-        if value in ({}, [], None):
+        if value in ({}, [], "", None):
             continue
         if isinstance(value, dict):
             yield f"{indent}{name}:"

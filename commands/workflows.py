@@ -35,7 +35,10 @@ def is_program(path: str) -> bool:
 
 
 def is_named(path: str, text: str) -> bool:
-    """Return True if a stack's file, read without a YAML parser, names the path: its script, requirements or page."""
+    """Return True if a stack's file names the path as a script, a file of requirements or an example.
+
+    The file is searched as text, without a YAML parser.
+    """
     pure = PurePosixPath(path)
     page = pure.parent == JOB_PAGES and re.search(rf"(?<![\w-]){re.escape(pure.stem)}(?![\w-])", text)
     packages = re.search(rf"\brequirements[\"']?:\s*[\"']?{re.escape(path)}(?![\w.-])", text)

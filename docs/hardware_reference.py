@@ -30,7 +30,7 @@ the region of the prices, and their sources with dates. Prices of other regions 
 "unknown" means that no source was found. `make preview` adds up a whole stack, with boot disks, system nodes and
 control plane.
 
-- The headings have the names for `accelerator:` of jobs and pools. On EKS, use GKE's names too.
+- The headings have the names for `accelerator:` of jobs and pools, on GKE and on EKS.
 - GiB is the memory of the host. The memory of a GPU: [Google](https://cloud.google.com/compute/docs/gpus),
   [AWS](https://docs.aws.amazon.com/ec2/latest/instancetypes/ac.html).
 - For most of this hardware, Trainyard knows the zones or regions that have it, and rejects others.

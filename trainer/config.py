@@ -61,7 +61,7 @@ class TrainConfig:
     process_group_timeout: Annotated[float, rules.Range(0, rules.MAX_TIMEOUT_SECONDS, is_exclusive=True)] = 300.0
     """Seconds without an answer after which a rank counts as hanging, at least 300 until its first step."""
     bucket: rules.BucketUrl = field(default_factory=lambda: os.environ.get("TRAINYARD_BUCKET", ""))
-    """URL of the storage for checkpoints and metrics (file:///...), by default $TRAINYARD_BUCKET.
+    """URL of the storage for checkpoints and metrics (file://, gs:// or s3://), by default $TRAINYARD_BUCKET.
 
     Empty saves nothing.
     """
@@ -169,7 +169,8 @@ class ImagenetConfig(ImageConfig):
         for key, value in (("data_dir", given), ("stream", self.stream), ("cache_dir", self.cache_dir)):
             if self.fake_data and value:
                 remedy = f"give --no-fake-data too, or leave --{key.replace('_', '-')} out"
-                raise invalid_setting(key, value, "an empty value with generated images", remedy)
+                allowed = "False" if key == "stream" else "an empty value"
+                raise invalid_setting(key, value, f"{allowed} with generated images", remedy)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,7 +195,7 @@ class LanguageConfig(TrainConfig):
     output: Literal["preset", "tied", "untied"] = "preset"
     """Weights of the output layer: the embedding's (tied), or separate ones (untied)."""
     tokenizer: rules.TokenizerName = "bytes"
-    """Tokens of the texts: bytes, pairs of bytes learnt from the training texts (bpe), or a tokenizer.json's."""
+    """Tokens of the texts: bytes, a byte-pair encoding learnt from the training texts (bpe), or a tokenizer.json's."""
     vocabulary: Annotated[int, rules.Range(MIN_VOCABULARY, rules.MAX_CLASSES)] = 320
     """Rows of the embedding: at least the tokenizer's tokens. Bytes and the document separator are 257 tokens."""
     rope_base: Annotated[float, rules.Range(1, rules.MAX_COUNT)] = 500_000.0

@@ -143,7 +143,7 @@ class StepLog:
 
 
 class Meter:
-    """Sums of loss and accuracy on the device. Only reading the sums waits for the device.
+    """Sums of loss and accuracy on the device. Only `take`, `since` and `is_finite` wait for the device.
 
     All work of a step is in `add`, so that every step has the same graph on XLA.
     """
@@ -320,7 +320,7 @@ def flops_per_sample(model: nn.Module, shape: tuple[int, ...]) -> float | None:
 def _convolution_backward_flops(
     gradient: Sequence[int], images: Sequence[int], weight: Sequence[int], *rest: object, **_named: object
 ) -> int:
-    """Return the operations of both gradients, of images and of weights. Each costs as much as the convolution.
+    """Return the operations of the requested gradients (of images, of weights). Each costs as much as the convolution.
 
     torch's own count ignores groups. `rest` is bias, stride, padding, dilation, transposed, output padding, groups and
     the requested gradients.

@@ -30,7 +30,7 @@ from settings.text import counted
 CURVE_KEYS = tuple((event, key) for _title, _unit, lines in CHARTS for event, key, _name in lines)
 """Event and key of each curve."""
 STATES = ("none", "pending", "creating", "running", "succeeded", "failed", "ending")
-"""States of a host, by the numbers in the document. A host in state `none` has no pod."""
+"""States of a host. The document has the index of a state in this tuple. A host in state `none` has no pod."""
 DISRUPTIONS = frozenset(
     {
         "DeletionByPodGC",
@@ -42,7 +42,7 @@ DISRUPTIONS = frozenset(
         "TerminationByKubelet",
     }
 )
-"""Kubernetes' reasons for ending a pod itself:
+"""Reasons of pods that Kubernetes ended, though no container failed:
 https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions"""
 PREEMPTED_CODES = (75, 203)
 """Exit codes of a preempted trainer, without and with the offset of `trainer.launch`."""
@@ -52,10 +52,10 @@ MACHINE_LABEL = "node.kubernetes.io/instance-type"
 MAX_SPANS = 400
 """Maximum number of spans of a time line. A span shorter than 1/MAX_SPANS of it joins the span before."""
 MAX_MOMENTS = 100
-"""Maximum number of moments of a job on the page. The page shows the newest."""
+"""Maximum number of events of a job that the page lists. The page lists the newest."""
 PEER_FAILED = "ended because another host failed"
 MOMENT_SECONDS = 15.0
-"""Seconds within which hosts that fail for the same reason count as one moment."""
+"""Seconds within which hosts that fail for the same reason count as one event."""
 RECENT_SECONDS = 300.0
 """Seconds that a rank counts as a straggler after the trainer reports it as slow."""
 MAX_ATTENTION = 20
@@ -133,17 +133,17 @@ def document(seen: Observed) -> dict[str, Any]:
     pods_by_job: dict[str, list[PodState]] = {}
     for pod in seen.pods:
         pods_by_job.setdefault(pod.owner, []).append(pod)
-    places = {str(node["metadata"]["name"]): place for place, node in enumerate(seen.nodes)}
-    silent = {name: since for name, node in zip(places, seen.nodes, strict=True) if (since := silent_since(node))}
+    node_indexes = {str(node["metadata"]["name"]): index for index, node in enumerate(seen.nodes)}
+    silent = {name: since for name, node in zip(node_indexes, seen.nodes, strict=True) if (since := silent_since(node))}
     jobs = []
-    guests: dict[str, list[list[Any]]] = {}
-    for place, job in enumerate(seen.jobs.values()):
+    pods_by_node: dict[str, list[list[Any]]] = {}
+    for job_index, job in enumerate(seen.jobs.values()):
         pods = pods_by_job.get(job.uid, []) if job.uid else []
         current = latest_by_place(pods)
-        jobs.append(_job(seen, job, pods, places, silent))
+        jobs.append(_job(seen, job, pods, node_indexes, silent))
         for pod in current:
             if pod.node and not pod.is_over:
-                guests.setdefault(pod.node, []).append([place, pod.label])
+                pods_by_node.setdefault(pod.node, []).append([job_index, pod.label])
     costs = [job["usd"] for job in jobs if job["usd"] is not None]
     return {
         "stack": seen.stack,
@@ -152,7 +152,7 @@ def document(seen: Observed) -> dict[str, Any]:
         "time": seen.time,
         "unseen": seen.unseen,
         "advice": lost_node_advice(seen.nodes),
-        "nodes": [_node(node, guests) for node in seen.nodes],
+        "nodes": [_node(node, pods_by_node) for node in seen.nodes],
         "jobs": jobs,
         "warnings": [_warning(each) for each in seen.warnings[-MAX_ATTENTION:]],
         "usd": round(sum(costs), 2) if costs else None,
@@ -163,7 +163,7 @@ def document(seen: Observed) -> dict[str, Any]:
 
 
 def _job(
-    seen: Observed, job: JobState, pods: Sequence[PodState], places: Mapping[str, int], silent: Mapping[str, str]
+    seen: Observed, job: JobState, pods: Sequence[PodState], node_indexes: Mapping[str, int], silent: Mapping[str, str]
 ) -> dict[str, Any]:
     metrics = seen.metrics.get(job.name) or JobMetrics(curves=Curves(CURVE_KEYS), times=RunTimes())
     current = latest_by_place(pods)
@@ -172,8 +172,8 @@ def _job(
     ranks = max(job.hosts, len(hosts)) * processes
     latest = metrics.latest
     found = speeds({rank: event for rank, event in latest.items() if rank < ranks})
-    is_known = bool(places) and not seen.unseen
-    lost = {pod.uid: _lost(pod, silent, is_gone=is_known and pod.node not in places) for pod in current}
+    is_known = bool(node_indexes) and not seen.unseen
+    lost = {pod.uid: _lost(pod, silent, is_gone=is_known and pod.node not in node_indexes) for pod in current}
     why = {pod.uid: text for pod in current if (text := lost[pod.uid] or pod.why or seen.notes.get(pod.uid, ""))}
     finished = time_of(job.finished)
     usd, price = _cost(seen, job)
@@ -191,7 +191,7 @@ def _job(
         "no_charts": _no_charts(job, hosts),
         "usd": usd,
         "usd_per_hour": price,
-        "hosts": _hosts(hosts, why, places, max(job.hosts, len(hosts))),
+        "hosts": _hosts(hosts, why, node_indexes, max(job.hosts, len(hosts))),
         "others": [[pod.label, pod.name, STATES.index(pod.state), pod.node] for pod in current if pod.role != WORKER],
         "steps": [_rounded(latest[rank].get("global_step")) if rank in latest else None for rank in range(ranks)],
         "speeds": [round(found[rank], 3) if rank in found else None for rank in range(ranks)],
@@ -227,7 +227,7 @@ def _lost(pod: PodState, silent: Mapping[str, str], *, is_gone: bool) -> str:
 
 
 def _hosts(
-    hosts: Sequence[PodState], why: Mapping[str, str], places: Mapping[str, int], count: int
+    hosts: Sequence[PodState], why: Mapping[str, str], node_indexes: Mapping[str, int], count: int
 ) -> dict[str, list[Any]]:
     """Return the hosts as columns, in the order of their index. A host without a pod has no name."""
     by_index = {pod.index: pod for pod in hosts}
@@ -235,7 +235,7 @@ def _hosts(
     return {
         "pods": [pod.name if pod else "" for pod in rows],
         "states": [STATES.index(pod.state) if pod else 0 for pod in rows],
-        "nodes": [places.get(pod.node, -1) if pod else -1 for pod in rows],
+        "nodes": [node_indexes.get(pod.node, -1) if pod else -1 for pod in rows],
         "why": [[index, why[pod.uid]] for index, pod in enumerate(rows) if pod and pod.uid in why],
     }
 
@@ -273,15 +273,15 @@ def charts(curves: Curves) -> Iterator[dict[str, Any]]:
             yield {"title": title, "unit": unit, "lines": found}
 
 
-def _node(node: Object, guests: Mapping[str, list[list[Any]]]) -> list[Any]:
-    """Return name, pool, machine type, state (0 ready, 1 cordoned, 2 not ready), text and guest pods of a node."""
+def _node(node: Object, pods_by_node: Mapping[str, list[list[Any]]]) -> list[Any]:
+    """Return name, pool, machine type, state (0 ready, 1 cordoned, 2 not ready), text and pods of a node."""
     name, labels = str(node["metadata"]["name"]), node["metadata"].get("labels") or {}
     pool = next((str(labels[each]) for each in POOL_LABELS if each in labels), "")
     is_ready = find_condition(node.get("status", {}), "Ready").get("status") == "True"
     is_closed = bool(node.get("spec", {}).get("unschedulable"))
     state = (1 if is_closed else 0) if is_ready else 2
     text = node_line(node)[0].removeprefix(f"{name} ") if state or silent_since(node) else ""
-    return [name, pool, str(labels.get(MACHINE_LABEL, "")), state, text, guests.get(name, [])]
+    return [name, pool, str(labels.get(MACHINE_LABEL, "")), state, text, pods_by_node.get(name, [])]
 
 
 def _warning(event: Object) -> list[Any]:
@@ -333,7 +333,7 @@ def _attention(
 def moments(
     pods: Sequence[PodState], current: Sequence[PodState], events: Iterable[Mapping[str, Any]]
 ) -> list[list[Any]]:
-    """Return time, kind and text of the moments of a job, oldest first."""
+    """Return time, kind and text of the events in the life of a job, oldest first."""
     found = [(float(each["time"]), *_event_text(each, current)) for each in events]
     grouped: dict[tuple[str, str], list[tuple[float, PodState]]] = {}
     ends = [(moment, pod) for pod in pods if pod.state == "failed" and (moment := time_of(pod.finished)) is not None]
@@ -358,7 +358,7 @@ def moments(
 
 
 def _failures(kind: str, why: str, failed: Sequence[tuple[float, PodState]]) -> Iterator[tuple[float, str, str]]:
-    """Yield the moments at which hosts failed for one reason. Hosts that failed together are one moment."""
+    """Yield an event for each time at which hosts failed for one reason. Hosts that failed together are one event."""
     group: list[tuple[float, PodState]] = []
     for each in [*failed, None]:
         if group and (each is None or each[0] - group[0][0] > MOMENT_SECONDS):

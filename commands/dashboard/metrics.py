@@ -38,7 +38,7 @@ class Curve:
         self._last = -1
 
     def add(self, steps: Sequence[int], values: Sequence[float]) -> None:
-        """Add points, sorted by step. If the first step is not new, drop the columns that contain it or later steps."""
+        """Add points, sorted by step. If the first step is not new, drop the columns that keep it or a later one."""
         if steps[0] <= self._last:
             # A restart repeats these steps.
             self._kept = {key: pair for key, pair in self._kept.items() if max(pair[0][0], pair[1][0]) < steps[0]}

@@ -40,9 +40,9 @@ from stack.config import load_file
 SLOW_SECONDS = 10.0
 """Seconds between two queries of nodes and warnings, which are long or change rarely."""
 MAX_LOGS = 64
-"""Maximum number of hosts whose logs one refresh reads, if this machine cannot read the job's metrics."""
+"""Maximum number of a job's hosts whose logs one refresh reads, if this machine cannot read the job's metrics."""
 MAX_NOTES = 8
-"""Maximum number of waiting hosts whose warnings a refresh queries."""
+"""Maximum number of a job's waiting hosts whose warnings one refresh queries."""
 LOG_THREADS = 8
 NO_STAMP = "1970-01-01T00:00:00Z"
 """Time of lines whose time does not matter."""
@@ -54,7 +54,7 @@ MAX_STATES = 256
 """Maximum number of versions of states whose outputs the dashboard keeps."""
 MAX_MOMENTS = 500
 MOMENTS = frozenset({"checkpoint", "resume", "restart", "straggler", "done"})
-"""Events that are moments of the time line."""
+"""Names of the events that the page shows as points in time."""
 
 
 class StackGone(CommandError):
@@ -139,7 +139,7 @@ class JobFeed:
     """Metrics of one job. Each refresh continues where the last one stopped."""
 
     def __init__(self, folder: Path | None) -> None:
-        """Read the metrics in a folder of this machine; None if only the logs are known."""
+        """Create a feed without metrics. `folder` has the job's metrics on this machine; None if only its logs do."""
         self.folder = folder
         self._file = EventFile(folder / "rank-0.jsonl") if folder else None
         self._ranks = RankFiles(folder) if folder else None
@@ -174,7 +174,7 @@ class JobFeed:
         """Set the times at which the job was created and started. Call it before reading.
 
         `pods` are the pods of rank 0 that exist, oldest first. If an earlier pod was deleted before its log was read,
-        the known times begin at the creation of the oldest pod, or at the start after a stop.
+        the known times begin when the oldest pod was created. After a stop, they begin when the job was resumed.
         """
         self._submitted, self._created = time_of(job.started), time_of(job.created)
         if pods and not self._oldest_log:

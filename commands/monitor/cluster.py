@@ -43,12 +43,12 @@ class Unreachable(CommandError):
     """Cluster that cannot be queried. The message says why."""
 
     is_running = False
-    """True if its API server has answered."""
+    """True if its API server has answered that it lacks the object or denies the request."""
     has_advice = False
     """True if the message says what to do."""
 
     def report(self, up: str = "") -> str:
-        """Return the message and what to do: wait for the command that changes the stack, or run `up`."""
+        """Return the message. If the cluster does not answer, add what to do: wait for another command, or run `up`."""
         if self.is_running:
             return str(self)
         if holder := lock_holder(os.environ.get("STACK", DEFAULT_STACK)):

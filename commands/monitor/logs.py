@@ -1,6 +1,7 @@
 """Logs of a job's hosts: a follower of many pods, and a parser of the trainer's events and of torchrun's report.
 
-The follower uses one thread for each pod and puts all lines into one queue, without losses or duplicates.
+The follower uses one thread for each pod and puts the lines into one queue. After a reconnection it skips lines that it
+has already read, by their timestamps.
 """
 
 from __future__ import annotations
@@ -54,13 +55,19 @@ class Event:
 
     @property
     def global_step(self) -> tuple[int, int] | None:
-        """Step over all epochs (`global_step`, else `step`), and the number of steps, 0 if unknown; else None."""
+        """Step over all epochs, and the number of steps (0 if unknown): `global_step`, or `step` without `global_step`.
+
+        None if the line has neither.
+        """
         step, _, steps = (self.fields.get("global_step") or self.fields.get("step", "")).partition("/")
         return (int(step), int(steps) if steps.isdecimal() else 0) if step.isdecimal() else None
 
     @property
     def epoch_step(self) -> tuple[int, int] | None:
-        """Step within the epoch, and the epoch's steps, 0 if unknown. None if the line has only a global step."""
+        """Step within the epoch, and the number of its steps (0 if unknown).
+
+        None unless the line has `global_step`, `step` and `epoch`.
+        """
         is_within = self.fields.keys() >= {"global_step", "step", "epoch"}
         step, _, steps = self.fields["step"].partition("/") if is_within else ("", "", "")
         return (int(step), int(steps) if steps.isdecimal() else 0) if step.isdecimal() else None
@@ -109,7 +116,7 @@ def exit_codes(lines: Iterable[str]) -> dict[int, int]:
 
 
 def before_report(lines: list[str]) -> list[str]:
-    """Return the lines before torchrun's report, which is long and less informative; all lines if it has none."""
+    """Return the lines before torchrun's report, which is long and less informative; all if there are none."""
     first = next((number for number, line in enumerate(lines) if "failed (exitcode:" in line), None)
     return lines[:first] if first else lines
 

@@ -61,7 +61,7 @@ def rehearsal_lock(folder: Path) -> Iterator[None]:
 
 def cluster_settings(name: str, port: int | None) -> ClusterSettings:
     """Return the settings of the rehearsal's cluster, with a reserved port unless one is given."""
-    # Stack names cannot contain a slash: https://www.pulumi.com/docs/iac/concepts/stacks/#create-stack
+    # The slash prevents a collision with a real stack, whose name cannot contain one: https://www.pulumi.com/docs/iac/concepts/stacks/#create-stack
     stack = f"rehearsal/{name}"
     return ClusterSettings(owner=str(PROJECT), stack=stack, name=name, nodes=0, port=port or reserve_port(name))
 
@@ -86,7 +86,9 @@ def reserve_port(name: str) -> int:
         atexit.register(keeper.close)
         _keepers[name] = keeper
         return port
-    raise RuntimeError(f"127.0.0.1: no free port from {FIRST_PORT} to {FIRST_PORT + PORTS - 1}; end a program there")
+    raise RuntimeError(
+        f"127.0.0.1: no free port from {FIRST_PORT} to {FIRST_PORT + PORTS - 1}; stop a program that uses one"
+    )
 
 
 def write_settings(stack_file: Path, target: Path) -> list[str]:

@@ -19,7 +19,7 @@ LIMITS = (
     "whether the account has enough quota and permissions, and whether the zones have capacity",
     "whether the cloud's API rejects or changes inputs that the rehearsal accepted",
     "whether images, drivers and network adapters work on the real nodes, and how fast they are",
-    "how long the cloud takes: the durations above are typical values",
+    "how long the cloud takes: estimated durations are typical values",
 )
 """Limits of a rehearsal, printed at the end of its report."""
 SHOWN_VARIABLES = ("TPU_WORKER_ID", "TPU_TOPOLOGY", "MEGASCALE_SLICE_ID", "MEGASCALE_NUM_SLICES")
@@ -70,7 +70,7 @@ class Report:
     destroy_seconds: int = 0
     """Estimated seconds that `destroy` would take in the real clouds."""
     written: dict[str, list[str]] = field(default_factory=dict)
-    """Object keys that the jobs wrote, by bucket."""
+    """Bucket -> keys of the checkpoints that the rehearsal wrote for the jobs."""
     kept: list[str] = field(default_factory=list)
     """Buckets that outlive the stack because its settings say so."""
     left: list[str] = field(default_factory=list)

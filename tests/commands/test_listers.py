@@ -1,4 +1,4 @@
-"""Resources from the output of `gcloud` and `aws`, and requests for data that the listings lack."""
+"""Resources from the output of `gcloud` and `aws`, and requests for tags that a list command does not return."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class FakeCommand:
         return next((value for key, value in self.answers.items() if self.commands[-1].startswith(key)), None)
 
 
-def test_role_lister_requests_the_tags_that_its_listing_lacks() -> None:
+def test_list_of_roles_requests_the_missing_tags() -> None:
     command = FakeCommand(
         {
             "aws iam list-roles": {"Roles": [{"RoleName": "nodes-role-0a1b2c3"}, {"RoleName": "other"}]},
@@ -55,7 +55,7 @@ def test_role_lister_requests_the_tags_that_its_listing_lacks() -> None:
 
 
 @pytest.mark.parametrize(("state", "count"), [("Enabled", 1), ("PendingDeletion", 0)])
-def test_key_lister_omits_a_key_pending_deletion(state: str, count: int) -> None:
+def test_list_of_keys_omits_a_key_pending_deletion(state: str, count: int) -> None:
     arn, tags = "arn:aws:kms:us-west-2:1:key/k", [{"Key": "trainyard-cluster", "Value": "a.us-west-2"}]
     command = FakeCommand(
         {
@@ -69,7 +69,7 @@ def test_key_lister_omits_a_key_pending_deletion(state: str, count: int) -> None
     assert "Values=a.us-west-2" in command.commands[0]
 
 
-def test_binding_lister_returns_the_members_of_the_project_policy() -> None:
+def test_list_of_bindings_returns_the_members_of_the_project_policy() -> None:
     members = ["serviceAccount:a-nodes@p-12345.iam.gserviceaccount.com", "user:someone@example.com"]
     command = FakeCommand({"gcloud projects get-iam-policy p-12345": {"bindings": [{"role": "r", "members": members}]}})
     found = list(cloud(gke("a")).lister(ownership_of(gke("a")), command)(listing("binding", GOOGLE)))

@@ -88,7 +88,7 @@ def test_failed_fetch_names_the_reason_and_leaves_no_file(
     assert_no_file(tmp_path)
 
 
-def test_silent_servers_share_one_timeout(silent_url: str, url: str, tmp_path: Path) -> None:
+def test_download_is_not_tried_after_a_silent_server(silent_url: str, url: str, tmp_path: Path) -> None:
     downloads = Downloads(probe_seconds=0.3)
     with pytest.raises(DownloadError, match="no answer"):
         downloads.fetch(silent_url, DIGEST, tmp_path / "release")

@@ -99,7 +99,7 @@ def test_program_with_parts_in_c_is_compiled_with_cgo_and_its_tags(calls: Path) 
     assert "-tags seccomp,other " in with_c
 
 
-def test_program_with_other_tags_has_other_sources() -> None:
+def test_digest_of_sources_depends_on_tags() -> None:
     before, after = (GoProgram(module="runc", package=".", binary="runc", c_tags=tags) for tags in ((), ("seccomp",)))
     assert before.sources_digest != after.sources_digest
 

@@ -25,11 +25,11 @@ from trainer.runtime import Runtime
 
 FIRST_STEPS = 20
 """Number of steps before the fault."""
-KILLS_IN_A_SAVE = (("check_tensor", 0, 1), ("check_tensor", 1, 4), ("verify_lease", 0, 2), ("sealed", 0, 1))
+KILLS_IN_A_SAVE = (("check_tensor", 0, 1), ("check_tensor", 1, 4), ("verify_lease", 0, 2), ("manifest_written", 0, 1))
 """For each start: the hook of a save, the rank that dies in it, and the number of the call at which it dies.
 
-`check_tensor` runs before each tensor of a rank, `verify_lease` at the start and before the manifest, and `sealed`
-after the manifest.
+`check_tensor` runs before each tensor of a rank, `verify_lease` at the start and before the manifest, and
+`manifest_written` after the manifest.
 """
 
 

@@ -12,7 +12,7 @@ from torch.distributed.checkpoint.state_dict_loader import load
 
 from trainer.checkpoints.checkpoint import Checkpoints, SavedState, Tensors
 from trainer.checkpoints.state import RunState
-from trainer.checkpoints.tensor_files import MANIFEST, TensorFilesReader, destination, unseal
+from trainer.checkpoints.tensor_files import MANIFEST, TensorFilesReader, decode_manifest, destination
 from trainer.config import parse
 from trainer.data.sampler import EpochSampler
 from trainer.runtime import start_runtime
@@ -40,7 +40,7 @@ def small_state() -> RunState:
 
 def stored(folder: Path) -> tuple[Tensors, dict[str, Any]]:
     """Return the tensors and the facts of a checkpoint on a disk."""
-    manifest = unseal((folder / MANIFEST).read_bytes())
+    manifest = decode_manifest((folder / MANIFEST).read_bytes())
     tensors = destination(manifest)
     load(tensors, storage_reader=TensorFilesReader(Folder(f"file://{folder}"), manifest), no_dist=True)
     return tensors, manifest["facts"]

@@ -17,7 +17,7 @@ import torch
 from tests.trainer.saving import newest, newest_or_none, save, save_until_killed, saved, small_state, tensor_file
 from trainer.checkpoints.checkpoint import WRITER_NICE, Checkpoints, HostCopies, SavedState
 from trainer.checkpoints.state import RunState
-from trainer.checkpoints.tensor_files import MANIFEST, seal, unseal
+from trainer.checkpoints.tensor_files import MANIFEST, decode_manifest, encode_manifest
 from trainer.data.sampler import EpochSampler
 from trainer.exit_codes import DataError, StorageError
 from trainer.runtime import Runtime
@@ -30,13 +30,13 @@ def change(path: Path, edit: Callable[[bytes], bytes]) -> None:
     path.write_bytes(edit(path.read_bytes()))
 
 
-def reseal(folder: Path, **changes: object) -> None:
+def change_manifest(folder: Path, **changes: object) -> None:
     """Change values in the manifest of a complete checkpoint."""
-    change(folder / MANIFEST, lambda file: seal({**unseal(file), **changes}))
+    change(folder / MANIFEST, lambda file: encode_manifest({**decode_manifest(file), **changes}))
 
 
 def other_facts(folder: Path, **changes: object) -> None:
-    reseal(folder, facts={**unseal((folder / MANIFEST).read_bytes())["facts"], **changes})
+    change_manifest(folder, facts={**decode_manifest((folder / MANIFEST).read_bytes())["facts"], **changes})
 
 
 def replace_by_folder(path: Path) -> None:
@@ -53,7 +53,7 @@ BREAKS: dict[str, tuple[Callable[[Path], object], str]] = {
     "empty manifest": (lambda folder: (folder / MANIFEST).write_bytes(b""), "is empty"),
     "manifest cut short": (lambda folder: change(folder / MANIFEST, lambda file: file[:-9]), "checksum of checkpoint"),
     "manifest of something else": (without_checksum, "checksum of checkpoint"),
-    "newer format": (lambda folder: reseal(folder, format=3), "format is 3"),
+    "newer format": (lambda folder: change_manifest(folder, format=3), "format is 3"),
     "tensors missing": (lambda folder: tensor_file(folder).unlink(), "tensors cannot be read"),
     "a folder for tensors": (
         lambda folder: replace_by_folder(tensor_file(folder)),
@@ -251,7 +251,7 @@ def test_save_after_failed_save_raises_its_error(tmp_path: Path, runtime: Runtim
 
 
 @pytest.mark.parametrize("resumed", [False, True])
-def test_save_of_same_step_keeps_old_checkpoint_until_sealed(
+def test_save_of_same_step_keeps_old_checkpoint_until_new_manifest_is_written(
     resumed: bool, tmp_path: Path, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = Folder(f"file://{tmp_path}")

@@ -159,10 +159,10 @@ class Histories(RuleBasedStateMachine):
         """Wait for a save, and check that it deletes only broken or old checkpoints."""
         is_done = end() is not False
         step, after = saving.step, self._store.whole()
-        is_sealed = after.get(step) == saving.value
-        assert is_sealed or not is_done
+        is_complete = after.get(step) == saving.value
+        assert is_complete or not is_done
         others = {each: value for each, value in saving.whole.items() if each != step}
-        if is_sealed:
+        if is_complete:
             self._flipped.discard(step)
             usable = sorted(each for each in {*others, *saving.flipped} if each < step)
             newest = set(usable[max(0, len(usable) + 1 - self._keep) :])
@@ -184,7 +184,7 @@ class Histories(RuleBasedStateMachine):
     @precondition(lambda self: self._run)
     @rule(keep=st.integers(1, 4), steps=st.integers(0, 2), same=st.booleans())
     def take_over_during_save(self, keep: int, steps: int, *, same: bool) -> None:
-        """Start another run during a save. The first run must not seal, delete or overwrite anything."""
+        """Start another run during a save. The first run must not complete a save, delete or overwrite anything."""
         former = self._run
         assert former
         saving = self._begin_save(former, steps, held=True)

@@ -14,7 +14,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from tests.trainer.saving import newest, save, small_state
 from trainer.checkpoints.checkpoint import Checkpoints
-from trainer.checkpoints.tensor_files import MANIFEST, seal, unseal
+from trainer.checkpoints.tensor_files import MANIFEST, decode_manifest, encode_manifest
 from trainer.exit_codes import StorageError
 from trainer.runtime import Runtime
 from trainer.storage import Folder
@@ -59,7 +59,7 @@ def test_checkpoint_in_failing_storage_raises(
         newest(checkpoints)
 
 
-def test_tensor_file_on_another_disk_prevents_the_seal(tmp_path: Path, runtime: Runtime) -> None:
+def test_tensor_file_on_another_disk_prevents_the_manifest(tmp_path: Path, runtime: Runtime) -> None:
     place = tmp_path / "step-000000001"
 
     class LosingCheckpoints(Checkpoints):
@@ -93,9 +93,9 @@ def test_checkpoint_of_another_model_is_skipped_and_reported(
         checkpoints.save(step, state.capture(runtime))
         checkpoints.wait()
     file = tmp_path / "step-000000002" / MANIFEST
-    manifest = unseal(file.read_bytes())
+    manifest = decode_manifest(file.read_bytes())
     change(manifest)
-    file.write_bytes(seal(manifest))
+    file.write_bytes(encode_manifest(manifest))
     skipped: list[str] = []
     state = small_state()
     found = checkpoints.load_newest(

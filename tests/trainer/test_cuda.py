@@ -1,4 +1,4 @@
-"""The trainer on a GPU, if there is one: losses equal those on a CPU, and no step synchronizes with the device."""
+"""The trainer on a GPU, if there is one: losses are like those on a CPU, and steps do not wait for the device."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def losses(ended: Ended) -> list[float]:
     return [float(event["loss"]) for event in ended.events("train")]
 
 
-def test_gpu_losses_equal_cpu_losses(digits: Path) -> None:
+def test_gpu_losses_are_within_5_percent_of_cpu_losses(digits: Path) -> None:
     flags = ("--epochs=1", "--log-steps=1", "--warmup=0")
     on_gpu = run(*flags, f"--device={DEVICE}", recipe="digits", data=digits)
     on_cpu = run(*flags, "--device=cpu", recipe="digits", data=digits)
@@ -65,7 +65,7 @@ def test_gpu_run_learns_with_each_option(words: str, digits: Path) -> None:
 
 @pytest.mark.parametrize("flags", [(), ("--amp",), ("--accumulate=2",)], ids=["32 bits", "16 bits", "accumulate"])
 @pytest.mark.parametrize("recipe", ["digits", "generated", "files"])
-def test_gpu_steps_do_not_synchronize_and_use_the_images_of_a_cpu(
+def test_gpu_steps_do_not_synchronize_and_get_the_same_images_as_on_cpu(
     recipe: str, flags: tuple[str, ...], digits: Path, images: Path, tmp_path: Path
 ) -> None:
     words = {

@@ -13,7 +13,7 @@ import torch
 from tests.trainer.language import FLAGS, MODEL, STEADY, evaluations, losses, train, write_texts
 from tests.trainer.processes import Ended, run
 from tests.trainer.test_language import weights
-from trainer.checkpoints.tensor_files import MANIFEST, seal, unseal
+from trainer.checkpoints.tensor_files import MANIFEST, decode_manifest, encode_manifest
 from trainer.config import LanguageConfig
 from trainer.exit_codes import BAD_CONFIGURATION, DATA_ERROR, DONE, STORAGE_ERROR, ConfigurationError, DataError
 from trainer.language import hugging_face
@@ -316,9 +316,9 @@ def test_checkpoint_that_cannot_be_exported_is_rejected(state: str, data: Path, 
     if state == "layout":
         train(data, tmp_path, *MODEL)
         (file,) = (tmp_path / "checkpoints").rglob(MANIFEST)
-        manifest = unseal(file.read_bytes())
+        manifest = decode_manifest(file.read_bytes())
         names = {name.replace("attention.qkv", "attention.key"): found for name, found in manifest["tensors"].items()}
-        file.write_bytes(seal({**manifest, "tensors": names}))
+        file.write_bytes(encode_manifest({**manifest, "tensors": names}))
     ended = export(tmp_path, tmp_path / "model", code=DATA_ERROR)
     words = {
         "empty": "has no complete checkpoint",

@@ -46,7 +46,7 @@ def test_run_without_lease_saves_nothing(is_local: bool, bucket: str, tmp_path: 
     assert after.folder.names() == [f"step-{step:09d}" for step in (1, 2, 3)]
 
 
-def test_save_that_loses_the_lease_is_not_sealed(tmp_path: Path, runtime: Runtime) -> None:
+def test_save_that_loses_the_lease_writes_no_manifest(tmp_path: Path, runtime: Runtime) -> None:
     folder = Folder(f"file://{tmp_path}")
     lease = RunLease(folder, "node-1")
     lease.acquire()

@@ -105,10 +105,10 @@ def test_spmd_losses_equal_single_device_losses(sharded: tuple[Ended, Path], uns
     assert all(math.isclose(float(ours), float(theirs), abs_tol=2e-4) for ours, theirs in pairs), pairs
 
 
-def test_steps_after_the_third_compile_nothing(sharded: tuple[Ended, Path]) -> None:
+def test_steps_after_the_second_compile_nothing(sharded: tuple[Ended, Path]) -> None:
     compiled = [int(event["compilations"]) for event in sharded[0].events("train")]
     assert compiled[0] >= 1
-    assert len(set(compiled[2:])) == 1, compiled
+    assert len(set(compiled[1:])) == 1, compiled
 
 
 def test_traces_are_in_the_folder_of_the_process(sharded: tuple[Ended, Path]) -> None:

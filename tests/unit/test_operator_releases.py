@@ -90,7 +90,7 @@ def test_needed_releases_of_unknown_operator_raises() -> None:
 
 
 @pytest.mark.parametrize("name", RELEASES)
-def test_operator_program_has_version_of_its_objects(name: str) -> None:
+def test_go_module_of_operator_has_version_of_its_release(name: str) -> None:
     release = RELEASES[name]
     remedy = f"run `go get -tool PACKAGE@{release.version}` in setup/go/{name}; see docs/extending.md"
     files = [GO_MODULES / name / file for file in ("go.mod", "go.sum")]

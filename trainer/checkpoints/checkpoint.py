@@ -89,7 +89,7 @@ class SaveHooks:
         A save calls this at its start, before it writes the manifest, and before it deletes older checkpoints or files.
         """
 
-    def sealed(self) -> None:
+    def manifest_written(self) -> None:
         """Handle a complete checkpoint."""
 
 
@@ -137,7 +137,7 @@ class Checkpoints(SaveHooks):
             lambda: write(copying.result(), storage_writer=writer, process_group=group, no_dist=is_single)
         )
 
-    def sealed(self) -> None:
+    def manifest_written(self) -> None:
         """Delete old checkpoints."""
         self._rejected.discard(checkpoint_name(self.saving_step))
         self._delete_old(before=self.saving_step)

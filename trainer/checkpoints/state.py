@@ -218,11 +218,11 @@ class RunCheckpoints(Checkpoints):
     def verify_lease(self) -> None:
         self._lease.verify()
 
-    def sealed(self) -> None:
+    def manifest_written(self) -> None:
         """Report the new checkpoint and delete old ones."""
         step, seconds = self.saving_step, time.monotonic() - self.saving_since
         self._report.event("checkpoint", step=step, path=self.folder.child(checkpoint_name(step)).url, seconds=seconds)
-        super().sealed()
+        super().manifest_written()
 
     def check_tensor(self, name: str, tensor: torch.Tensor) -> None:
         """Raise DivergedError for a weight that is not finite. The loss can still be finite after such an update."""

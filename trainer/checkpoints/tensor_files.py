@@ -63,13 +63,13 @@ def destination(
     return tensors
 
 
-def seal(manifest: dict[str, Any]) -> bytes:
+def encode_manifest(manifest: dict[str, Any]) -> bytes:
     """Return the content of the manifest file: the checksum on the first line, then JSON."""
     content = json.dumps(manifest).encode("ascii")
     return hashlib.sha256(content).hexdigest().encode("ascii") + b"\n" + content
 
 
-def unseal(file: bytes) -> dict[str, Any]:
+def decode_manifest(file: bytes) -> dict[str, Any]:
     """Return the manifest in a file. Raises ValueError with the defect."""
     digest, _, content = file.partition(b"\n")
     if not file:
@@ -84,7 +84,7 @@ def unseal(file: bytes) -> dict[str, Any]:
 
 def read_manifest(folder: Folder) -> dict[str, Any]:
     """Return the manifest of a checkpoint. Raises ValueError with the defect, or StorageError."""
-    manifest = unseal(folder.read(MANIFEST))
+    manifest = decode_manifest(folder.read(MANIFEST))
     step = manifest["facts"]["step"]
     if not folder.url.endswith(f"/{checkpoint_name(step)}"):
         # A copy under a later name would be the newest checkpoint at every resume.
@@ -152,7 +152,7 @@ class TensorFilesWriter(_UnchangedPlans, StorageWriter):
         self._is_replacing = False
 
     def set_up_storage_writer(self, is_coordinator: bool, *_args: Any, **_kwargs: Any) -> None:
-        """Keep a complete checkpoint of this step until the new one is sealed. Delete an incomplete one's files."""
+        """Keep a complete checkpoint of this step until the new one is complete. Delete an incomplete one's files."""
         if not is_coordinator:
             return
         self._hooks.verify_lease()
@@ -198,8 +198,8 @@ class TensorFilesWriter(_UnchangedPlans, StorageWriter):
             }
         self._hooks.verify_lease()
         self._require_files({place["file"] for place in places.values()})
-        self._folder.write(MANIFEST, seal({"format": FORMAT, "facts": self._facts, "tensors": tensors}))
-        self._hooks.sealed()
+        self._folder.write(MANIFEST, encode_manifest({"format": FORMAT, "facts": self._facts, "tensors": tensors}))
+        self._hooks.manifest_written()
         if self._is_replacing:
             self._hooks.verify_lease()
             for name in set(self._folder.names()) - {MANIFEST, *(place["file"] for place in places.values())}:

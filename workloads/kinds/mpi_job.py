@@ -1,9 +1,10 @@
 """Kind `mpi-job`: an MPIJob (kubeflow.org/v2beta1): workers that run sshd, and a launcher that runs mpirun on them.
 
 The operator creates the launcher when every worker answers, because Kubernetes publishes a worker's name only then. An
-MPIJob cannot set the failure policy of its launcher, a Job. Each failure counts as a restart, even an eviction or final
-exit code. The operator recreates a worker that is deleted, or evicted through the API. A worker that its node evicts
-for lack of resources ends the job. The operator deletes the workers when the job ends, because sshd does not end.
+MPIJob cannot set the failure policy of its launcher, a Job. Each failure counts as a restart, even an eviction, or
+an exit code that other kinds do not retry. The operator recreates a worker that is deleted, or evicted through the API.
+A worker that its node evicts for lack of resources ends the job. The operator deletes the workers when the job ends,
+because sshd does not end.
 
 The operator mounts the same key in all pods at SSH_FOLDER. It gives the launcher a host file with the workers' DNS
 names. Programs that sshd starts do not have its environment, so mpirun passes each variable by name.
