@@ -125,7 +125,6 @@ def trainer_images(
     others: dict[str, pulumi.Input[str]] = {
         variant: TrainerImage(f"image-{variant}", repository=name, config=config, variant=variant).reference
         for variant in sorted(variants - {TRAINER})
-        if BUILTIN_IMAGES[variant].is_built_in_clouds
     }
     for layer in sorted(layers, key=lambda layer: layer.name):
         base = trainer if layer.base == TRAINER else others[layer.base]

@@ -146,7 +146,7 @@ def pool_plans(config: GkeConfig, pool: GkePoolConfig) -> list[NodePoolPlan]:
     zones = pool.zones or (config.zone,)
     # Nodes of a slice, and nodes with compact placement, must be in one zone.
     zone_groups = [(zone,) for zone in zones] if multi_host or pool.compact else [zones]
-    has_fallback = len(pool.capacity) * len(zone_groups) > 1
+    has_fallback = len(pool.models) * len(zone_groups) > 1
     plans = []
     for index in range(pool.slices if multi_host else 1):
         for position, model in enumerate(pool.models):
@@ -154,7 +154,7 @@ def pool_plans(config: GkeConfig, pool: GkePoolConfig) -> list[NodePoolPlan]:
                 parts = [pool.name]
                 if multi_host and pool.slices > 1:
                     parts.append(str(index))
-                if len(pool.capacity) > 1:
+                if len(pool.models) > 1:
                     parts.append(f"{position}-{model.kind}")
                 if len(zone_groups) > 1:
                     parts.append(zone_group[0].rpartition("-")[2])

@@ -44,7 +44,7 @@ def problems(config: GkeConfig) -> list[Problem]:
     fabrics: dict[tuple[str, str], int] = {}
     for index, pool in enumerate(config.pools):
         path: Path = ("platform", "pools", index)
-        if not pool.capacity:
+        if not pool.models:
             message = "is empty; write for example on-demand"
             all_problems.append(pool_problem("gke.pool.capacity_empty", pool, "capacity", message).below(*path))
             continue
@@ -196,7 +196,7 @@ def _capacity(config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan])
     https://cloud.google.com/kubernetes-engine/docs/how-to/consuming-reservations
     """
     plan = plans[0]
-    if len(set(pool.capacity)) != len(pool.capacity):
+    if len(set(pool.models)) != len(pool.models):
         yield pool_problem("gke.pool.capacity_duplicate", pool, "capacity", "has a value twice; remove one")
     reserved = [index for index, model in enumerate(pool.models) if model.is_reserved]
     spot = [index for index, model in enumerate(pool.models) if model.is_spot]
