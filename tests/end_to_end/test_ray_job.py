@@ -22,13 +22,13 @@ def test_digits_ray_with_a_lost_pod_trains_to_the_end(checkout: Checkout, lost: 
     def delete_pod() -> None:
         selector = f"trainyard.dev/job={NAME},app.kubernetes.io/component={lost}"
         pod, *_ = checkout.objects("pods", f"--selector={selector}")
-        checkout.kubectl("delete", "pod", pod["metadata"]["name"], "--wait=false")
+        # Ray ends up to 25 seconds after SIGTERM, when all ten epochs may be over, so end it after one second.
+        checkout.kubectl("delete", "pod", pod["metadata"]["name"], "--wait=false", "--grace-period=1")
 
     before, after = checkout.up_with_fault(f"JOB={NAME}", epoch=3, fault=delete_pod)
     try:
         for rank in range(2):
             assert re.search(rf"^{NAME}/{rank} \| .*train epoch=1 .* rank={rank}/2$", before, re.M), before[-3000:]
-        # A lost head ends after up to 25 seconds, when all ten epochs may be over.
         resumed = re.search(rf"^{NAME}/\d \| .*resume epoch=([4-9]|1[01]) ", after, re.M)
         assert bool(resumed) == (lost != "launcher"), after[-3000:]
         ended = re.search(rf"^{NAME}: complete after .*test accuracy ([\d.]+) %", after, re.M)
