@@ -21,7 +21,7 @@ from typing import Any
 from commands.environment import PROJECT
 from commands.interrupts import CommandError, describe_file_error, set_closing
 from commands.monitor.cluster import StackOutputs, Unreachable, job_named, outputs_with
-from infra.make_command import DEFAULT_STACK, make_command
+from infra.make_command import DEFAULT_STACK, make_command, option_text
 from stack.config import load_file
 
 FOLDER_SCHEME = "file"
@@ -233,7 +233,7 @@ def fetch(job: str, to: Path | None, *, should_copy_all: bool, as_json: bool) ->
     try:
         copied = copy_results(bucket, found["run_records"][name], folder, should_copy_all=should_copy_all)
     except OSError as error:
-        raise BucketError(f"{folder}: cannot be written ({error.strerror}); name another folder with `--to`") from error
+        raise BucketError(f"{folder}: cannot be written ({error.strerror}); {_other_folder()}") from error
     if not copied:
         problem = f"job {name} has written nothing to {bucket.location('')} yet"
         try:
@@ -246,6 +246,10 @@ def fetch(job: str, to: Path | None, *, should_copy_all: bool, as_json: bool) ->
     return 0
 
 
+def _other_folder() -> str:
+    return f"name another folder with `{option_text('TO', 'FOLDER')}`"
+
+
 def copy_results(bucket: Bucket, record: dict[str, str], to: Path, *, should_copy_all: bool) -> list[Path]:
     """Copy a job's results. Return the paths of the copies; empty if the job has written nothing."""
     copied = []
@@ -254,7 +258,7 @@ def copy_results(bucket: Bucket, record: dict[str, str], to: Path, *, should_cop
     if not names and not bucket.names(prefix):
         return []
     if any(bucket.contains(each) for each in (to, to / "checkpoints", to / prefix.rpartition("/")[2])):
-        raise BucketError(f"{to}: is in the stack's bucket {bucket.location('')}; name another folder with `--to`")
+        raise BucketError(f"{to}: is in the stack's bucket {bucket.location('')}; {_other_folder()}")
     if not to.exists():
         to.mkdir(parents=True)
         # Keep the folder out of git and out of the files that Trainyard sends with a job's script.

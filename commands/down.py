@@ -91,7 +91,7 @@ def settings_options(stack: str) -> Iterator[tuple[str, ...]]:
         yield ()
         return
     if file.exists():
-        doctor = make_command("doctor")
+        doctor = make_command("doctor", STACK="")
         print(f"{file.name}: cannot be used ({doctor} shows why); Pulumi destroys the resources in the state")
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as substitute:
         json.dump({"config": {"trainyard:platform": {"kind": "local"}, "trainyard:jobs": []}}, substitute)

@@ -23,14 +23,11 @@ from commands.stack import PulumiFailed
 from infra.cloud import Cloud
 from infra.kubeconfig import kubeconfig_files
 from infra.make_command import make_command
+from settings.types import OPERATORS_NAMESPACE
 from stack.config import StackConfig
 
 Identity = tuple[str, str, str, str]
 """API version, kind, namespace (or "") and name."""
-REMEDIES = {
-    "Namespace": "`create_namespace: false` uses the existing namespace",
-    "CustomResourceDefinition": "`operators: present` uses the existing operators",
-}
 
 
 def conflicts(stack: str, config: StackConfig, deployment: Mapping[str, Any]) -> list[str]:
@@ -106,9 +103,17 @@ def _exists(cluster: Any, api_version: str, kind: str, namespace: str, name: str
 def _line(found: Identity, stack: str) -> str:
     _version, kind, namespace, name = found
     where = f"{namespace}/{name}" if namespace else name
-    remedy = REMEDIES.get(kind, "choose another name")
     up, down = make_command("up", STACK=stack), make_command("down", STACK=stack)
     return (
         f"{kind} {where} already exists in the cluster and does not belong to stack {stack}: {up} would take it over "
-        f"and {down} would then delete it; {remedy}, or delete it first"
+        f"and {down} would then delete it; {_remedy(kind, namespace, name)}delete it first"
     )
+
+
+def _remedy(kind: str, namespace: str, name: str) -> str:
+    """Return the setting that avoids the conflict, followed by "or"; empty if no setting does."""
+    if kind == "CustomResourceDefinition" or OPERATORS_NAMESPACE in (namespace, name):
+        return "`operators: present` uses the existing operators; or "
+    if kind == "Namespace":
+        return "`create_namespace: false` uses the existing namespace; or "
+    return "write another `platform.namespace`, or " if namespace else ""

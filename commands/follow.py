@@ -256,7 +256,7 @@ class Follower:
         else:
             self._forget("stopped")
         if isinstance(error, Untrusted):
-            advice = f"{self._up} finds a cluster of this machine again; for another cluster, log in again"
+            advice = f"{self._up} writes a new kubeconfig of a local cluster; for another cluster, log in again"
             self._give_up_after(GONE_SECONDS, "untrusted", now, str(error), advice)
         with suppress(Unreachable):
             self._cluster.connect()  # The kubeconfig changes when a cluster starts with new keys.

@@ -16,7 +16,7 @@ from commands.confirmation import confirm
 from commands.environment import PROJECT, stack_environment
 from commands.interrupts import STILL_RUNNING, CommandError, set_closing
 from commands.monitor.cluster import Cluster, StackNotFound, StackOutputs, job_named, outputs_with, stack_outputs
-from commands.monitor.job_state import JobState, why_no_pods
+from commands.monitor.job_state import JobState, rerun_advice, why_no_pods
 from commands.monitor.logs import Event, LogStreams, looks_like_an_error, parse_event
 from commands.monitor.pod_state import PodState, latest_by_place
 from commands.monitor.screen import Detail, Screen
@@ -79,7 +79,7 @@ def stop(job: str) -> int:
     if state.state == "absent":
         raise JobError(f"job {stack.job} does not exist; {make_command('up')} creates it")
     if state.is_over:
-        raise JobError(f"job {stack.job} is already {state.state}; {stack.command('rerun')} runs it again")
+        raise JobError(f"job {stack.job} is already {state.state}; {rerun_advice(state)}")
     if state.state == "suspended":
         print(f"{stack.job} is already stopped; {stack.command('resume')} continues it")
         return 0
@@ -169,7 +169,7 @@ def resume(job: str) -> int:
     if state.state == "absent":
         raise JobError(f"job {stack.job} does not exist; {make_command('up')} creates it")
     if state.is_over:
-        raise JobError(f"job {stack.job} is {state.state}; {stack.command('rerun')} runs it again")
+        raise JobError(f"job {stack.job} is {state.state}; {rerun_advice(state)}")
     if state.state not in ("suspended", "queued"):
         raise JobError(f"job {stack.job} is {state.state}; {stack.command('logs')} follows it")
     stack.cluster.set_suspended(state, False)
@@ -241,9 +241,9 @@ def fresh_folder(stack: Stack, config: StackConfig) -> str:
     up = make_command("up", STACK=stack.name)
     if other_bucket:
         raise JobError(
-            f"--fresh deletes only checkpoints in the stack's bucket, and job {stack.job} has `bucket: {other_bucket}` "
-            f"in its `flags`; nothing was deleted; to train from the beginning, set `job` there to a new name, "
-            f"then run {up}"
+            f"{option_text('FRESH', '1')} deletes only checkpoints in the stack's bucket, and job {stack.job} has "
+            f"`bucket: {other_bucket}` in its `flags`; nothing was deleted; to train from the beginning, "
+            f"set `job` there to a new name, then run {up}"
         )
     folder = checkpoints_folder(spec)
     users = {name for name, record in stack.outputs["run_records"].items() if record["checkpoints"] == folder}

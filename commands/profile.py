@@ -222,7 +222,8 @@ def check_port(port: int) -> None:
         # The error's own text repeats the address.
         reason, other = os.strerror(error.errno or 0), port + 1 if port < 65535 else 6007
         raise CommandError(
-            f"--port {port}: cannot be used ({reason}); name a free port, such as `--port {other}`"
+            f"{option_text('PORT', str(port))}: cannot be used ({reason}); name a free port, such as "
+            f"`{option_text('PORT', str(other))}`"
         ) from error
 
 

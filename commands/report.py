@@ -331,7 +331,8 @@ def report(job: str, output: Path | None, *, as_json: bool) -> int:
     advice = "open it in a browser"
     if output is None and bucket.is_cluster_local:
         down = make_command("down", STACK=stack)
-        advice += f"; {down} deletes the page with the bucket, `--output FILE` writes it elsewhere"
+        elsewhere = f"`trainyard report {found.job} --output FILE`"
+        advice += f"; {down} deletes the page with the bucket, {elsewhere} writes it elsewhere"
     print(f"{file.resolve()}: {file.stat().st_size:,} bytes; {advice}")
     return 0
 

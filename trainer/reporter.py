@@ -404,7 +404,7 @@ class WeightsAndBiases(Sink):
             except (wandb.errors.CommError, wandb.errors.UsageError) as error:
                 # A missing or wrong key raises one of these errors.
                 warn(
-                    f"W&B did not accept the run of this rank; it is kept in {self._folder.url}: {error}; upload it "
+                    f"W&B did not accept the run of this rank: {error}; it is kept in {self._folder.url}; upload it "
                     "with `wandb sync`"
                 )
                 self._run = wandb.init(mode="offline", **options | {"id": uuid.uuid4().hex[:8]})

@@ -112,8 +112,8 @@ FolderName = Annotated[
     str,
     Text(
         JOB_PATTERN,
-        "one folder name of letters, digits, '-', '_' and similar, without '.' at the start or a space at either end",
-        r"give --job a name without any of /\*?[]#% and '::'",
+        r"one folder name without /\*?[]#% and '::', without '.' at the start or a space at either end",
+        "give --job another name",
         max_bytes=MAX_NAME_BYTES,
     ),
 ]

@@ -28,7 +28,7 @@ from commands.dashboard.document import document
 from commands.dashboard.watch import Source, StackGone, StackWatcher, sources, state_folder
 from commands.interrupts import STILL_RUNNING, CommandError, set_closing
 from commands.monitor.cluster import StackNotFound, Unreachable
-from infra.make_command import DEFAULT_STACK, make_command
+from infra.make_command import DEFAULT_STACK, make_command, option_text
 
 ADDRESS = "127.0.0.1"
 HOST_NAMES = (ADDRESS, "localhost")
@@ -173,7 +173,8 @@ class Server(ThreadingHTTPServer):
             super().__init__((ADDRESS, port), Handler)
         except OSError as error:
             raise CommandError(
-                f"--port {port}: cannot listen on {ADDRESS} ({error.strerror}); set another port, or 0 for a free one"
+                f"{option_text('PORT', str(port))}: cannot be opened on {ADDRESS} ({error.strerror}); set another "
+                "port, or 0 for a free one"
             ) from error
 
     @property

@@ -195,8 +195,8 @@ class Cluster:
                     f"the stack is partly down: its cluster was removed; {down} removes the rest, {up} starts it again"
                 )
             raise NoKubeconfig(
-                f"the kubeconfig {self.kubeconfig_path} is missing; {make_command('up')} writes it again, but not a "
-                "file of your own: restore that one"
+                f"the kubeconfig {self.kubeconfig_path} is missing; if it is your own file, restore it; otherwise "
+                f"{make_command('up')} writes it again"
             )
         try:
             load(self.kubeconfig_path, context=self._context, client_configuration=settings)

@@ -77,8 +77,15 @@ def why_no_pods(job: JobState) -> str:
     if job.state == "absent":
         return f"job {job.name} does not exist; {make_command('up')} creates it"
     if job.is_over:
-        return f"job {job.name} is {job.state}{why}; {make_command('rerun', JOB=job.name)} runs it again"
+        return f"job {job.name} is {job.state}{why}; {rerun_advice(job)}"
     return f"job {job.name} is {job.state}{why}; {make_command('status')} shows its events"
+
+
+def rerun_advice(job: JobState) -> str:
+    """Return how to run a job again that is over. A complete job would resume at its end."""
+    if job.state == "complete":
+        return f"{make_command('rerun', JOB=job.name, FRESH='1')} runs it again from the start"
+    return f"{make_command('rerun', JOB=job.name)} runs it again"
 
 
 def _batch_state(job: Object) -> JobState:

@@ -417,7 +417,7 @@ PROGRAM_CODES = {DONE: "done", 1: "uncaught error, or another rank failed first;
 TRAINER_CODES = {
     **PROGRAM_CODES,
     2: "command line not understood",
-    DIVERGED: "diverged: the loss is not a number",
+    DIVERGED: "diverged: the loss or a weight is not finite",
     DATA_ERROR: "data error",
     SLOW_LINK: "a link between hosts is slower than the job asks for",
     HANG: "hang: a step took too long",

@@ -20,6 +20,7 @@ from infra.cloud import (
 from infra.hardware.ec2 import AWS_ZONES, AWS_ZONES_BY_ACCOUNT, EC2_FAMILIES, EC2_MACHINES, ec2_machine
 from infra.hardware.node_capacity import reserved_addresses
 from infra.hardware.versions import eks_version_error, minor_of
+from infra.make_command import make_command
 from settings.problem import Path, Problem
 from settings.problems import SKIP_CHECK_HINT
 
@@ -262,7 +263,11 @@ def _capacity(_config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> I
         yield pool_problem("eks.pool.reservation_without_zone", pool, "zones", message)
 
 
-RECREATE_HINT = "or run `make down` and then `make up`, which keeps the bucket unless `bucket.keep` is false"
+def _recreation() -> str:
+    """Return the commands that create the cluster again, for messages."""
+    down, up = make_command("down"), make_command("up")
+    return f"or run {down} and then {up}, which keeps the bucket unless `bucket.keep` is false"
+
 
 CLUSTER_TYPE = "aws:eks/cluster:Cluster"
 VPC_TYPE = "aws:ec2/vpc:Vpc"
@@ -325,11 +330,11 @@ def update_problems(cluster: DeployedCluster, config: EksConfig) -> list[Problem
         return []
     changes = []
     if cluster.vpc != config.network.vpc:
-        message = f"cannot change while the cluster exists; write its range, {cluster.vpc}, {RECREATE_HINT}"
+        message = f"cannot change while the cluster exists; write its range, {cluster.vpc}, {_recreation()}"
         changes.append(Problem("eks.network.vpc_fixed", ("platform", "network", "vpc"), message, config.network.vpc))
     if cluster.zones != config.all_zones:
         zones = f"[{', '.join(cluster.zones)}]"
-        message = f"cannot change while the cluster exists; write its zones in this order, {zones}, {RECREATE_HINT}"
+        message = f"cannot change while the cluster exists; write its zones in this order, {zones}, {_recreation()}"
         changes.append(Problem("eks.zones.fixed", ("platform", "zones"), message, list(config.all_zones)))
     return [*changes, *_version_step(cluster.version, config.kubernetes_version)]
 
@@ -345,7 +350,7 @@ def _version_step(current: str, requested: str) -> Iterator[Problem]:
         next_version = f"1.{minor_of(current) + 1}"
         message = (
             f"is {steps} minor versions above the cluster's, {current}; EKS upgrades one at a time; write "
-            f"'{next_version}', run `make up` until all nodes have it, and then write the next"
+            f"'{next_version}', run {make_command('up')} until all nodes have it, and then write the next"
         )
         yield Problem("eks.kubernetes_version.skipped", path, message, requested)
     elif steps < 0:

@@ -27,7 +27,9 @@ class LocalConfig(Section):
 
     kind: Literal["local"]
     """Cluster on this machine."""
-    name: Annotated[str, Field(max_length=MAX_NAME_LENGTH), AfterValidator(_cluster_name)] | None = None
+    name: Annotated[str, Field(max_length=MAX_NAME_LENGTH), AfterValidator(_cluster_name)] | None = Field(
+        None, examples=["dev"]
+    )
     """Prefix of the nodes' names; kubeconfigs call the cluster `trainyard-NAME`; by default the stack's name."""
     nodes: Annotated[int, Field(ge=1, le=8)] = 2
     """Number of nodes; each has an equal share of this machine's CPUs and memory."""

@@ -258,8 +258,8 @@ def _listen(settings: ClusterSettings) -> socket.socket:
             return listen(port)
     raise RuntimeError(
         f"platform.port: no port from {PORTS.start} to {PORTS.stop - 1} is free on 127.0.0.1; "
-        "stop clusters (`make down STACK=NAME` in their checkouts), or set platform.port to a free port between "
-        "1024 and 65535"
+        "stop clusters (`make down STACK=NAME` in a checkout, `trainyard down --stack NAME` in a project), or set "
+        "platform.port to a free port between 1024 and 65535"
     )
 
 

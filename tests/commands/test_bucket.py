@@ -187,7 +187,9 @@ def test_fetch_of_a_job_without_files_and_without_a_cluster_does_not_advise_logs
     }
     monkeypatch.setenv("STACK", "local")
     monkeypatch.setattr("commands.bucket.outputs_with", lambda *_names: found)
-    with pytest.raises(BucketError, match=r"has written nothing .* yet, and the kubeconfig .* is missing; `make up`"):
+    with pytest.raises(
+        BucketError, match=r"has written nothing .* yet, and the kubeconfig .* is missing; .* `make up` writes"
+    ):
         fetch("digits", None, should_copy_all=False, as_json=False)
 
 
@@ -270,6 +272,6 @@ def test_copy_results_into_the_bucket_is_rejected(bucket: Bucket, tmp_path: Path
         tmp_path.joinpath("bucket").rename(tmp_path / "checkpoints")
         bucket = Bucket(url=f"file://{tmp_path}/checkpoints", is_cluster_local=True)
     before = files_of(tmp_path)
-    with pytest.raises(BucketError, match=r"is in the stack's bucket .*; name another folder with `--to`"):
+    with pytest.raises(BucketError, match=r"is in the stack's bucket .*; name another folder with `TO=FOLDER`"):
         copy_results(bucket, RECORD, tmp_path / to, should_copy_all=True)
     assert files_of(tmp_path) == before

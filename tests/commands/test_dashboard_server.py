@@ -164,7 +164,7 @@ def test_page_loads_nothing_and_has_no_inline_handlers() -> None:
 
 
 def test_port_in_use_is_an_error_with_advice(server: Server) -> None:
-    with pytest.raises(CommandError, match=rf"--port {server.server_port}: cannot listen .* 0 for a free one"):
+    with pytest.raises(CommandError, match=rf"PORT={server.server_port}: cannot be opened .* 0 for a free one"):
         Server(server.server_port, Hub(), log)
 
 

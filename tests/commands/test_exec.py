@@ -46,7 +46,11 @@ def test_pod_of_a_rank_that_does_not_run_lists_the_running_ranks(rank: str) -> N
     [
         ("suspended", "trainyard", "--rank 0: job a is stopped; `trainyard resume a` continues it"),
         ("suspended", "", "RANK=0: job a is stopped; `make resume JOB=a` continues it"),
-        ("complete", "trainyard", "--rank 0: job a is complete; `trainyard rerun a` runs it again"),
+        (
+            "complete",
+            "trainyard",
+            "--rank 0: job a is complete; `trainyard rerun a --fresh` runs it again from the start",
+        ),
         ("absent", "trainyard", "--rank 0: job a does not exist; `trainyard up` creates it"),
         ("pending", "trainyard", "--rank 0: job a is pending; `trainyard status` shows its events"),
     ],

@@ -175,7 +175,7 @@ def stack(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         (jobs.stop, "absent", "does not exist; `make up` creates it"),
         (jobs.stop, "failed", "is already failed; `make rerun JOB=digits`"),
         (jobs.resume, "absent", "does not exist; `make up` creates it"),
-        (jobs.resume, "complete", "is complete; `make rerun JOB=digits` runs it again"),
+        (jobs.resume, "complete", "is complete; `make rerun JOB=digits FRESH=1` runs it again from the start"),
         (jobs.resume, "running", "is running; `make logs JOB=digits` follows it"),
     ],
 )

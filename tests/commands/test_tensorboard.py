@@ -103,7 +103,7 @@ def test_unknown_stack_lists_the_stacks_of_the_folder() -> None:
 def test_port_in_use_is_an_error_with_a_remedy() -> None:
     with socket.create_server(("localhost", 0)) as server:
         port = server.getsockname()[1]
-        with pytest.raises(CommandError, match=f"--port {port}: cannot be used .*; name a free port"):
+        with pytest.raises(CommandError, match=f"PORT={port}: cannot be used .*; name a free port"):
             check_port(port)
 
 

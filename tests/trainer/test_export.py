@@ -93,8 +93,8 @@ def test_weights_loaded_from_several_files_equal_the_written_ones(
         ("hidden_size", 128, "width = 64: must be 128, as in"),
         ("num_key_value_heads", 4, "kv_heads = 2: must be 4, as in"),
         ("tie_word_embeddings", False, "output (tied) = True: must be False"),
-        ("rms_norm_eps", 1e-6, "rms_norm_eps = 1e-05: must be 1e-06"),
-        ("model_type", "mistral", "model_type = llama: must be mistral"),
+        ("rms_norm_eps", 1e-6, "has rms_norm_eps = 1e-06, and the trainer supports 1e-05; set --init-from"),
+        ("model_type", "mistral", "has model_type = mistral, and the trainer supports llama; set --init-from"),
         ("rope_parameters", {"rope_type": "yarn", "rope_theta": 5e5}, "rope_base and rope_factor = "),
     ],
 )

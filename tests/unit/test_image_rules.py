@@ -265,9 +265,7 @@ def test_script_of_image_is_accepted(path: str) -> None:
 @pytest.mark.parametrize("path", ["./llama", "meta-llama/Llama-3.2-1B"])
 def test_missing_weights_have_message_with_the_platforms_bucket(path: str) -> None:
     (line,) = error_lines(job(**LANGUAGE, flags={"init_from": path}))
-    assert (
-        "copy it into the folder that `pulumi stack output bucket_url` names, and write its path below /bucket" in line
-    )
+    assert "copy it into the folder in the stack's output `bucket_url`, and write its path below /bucket" in line
     assert line.endswith("; the trainer downloads nothing from Hugging Face's Hub")
     (line,) = error_lines(on(GKE, **LANGUAGE, flags={"init_from": path}))
     assert "copy it into a bucket and write its URL (s3:// or gs://)" in line

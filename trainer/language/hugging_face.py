@@ -37,11 +37,13 @@ BLOCK_NAMES = {
     "attention.out": "self_attn.o_proj",
     **{f"feed_forward.{name}": f"mlp.{name}_proj" for name in ("gate", "up", "down")},
 }
+FIXED = ("model_type", "head_dim", "hidden_act", "rms_norm_eps", "attention_bias", "mlp_bias")
+"""Keys of config.json that the model's output depends on and that no flag changes."""
 COMPARED = {
     **{"num_hidden_layers": "layers", "hidden_size": "width", "intermediate_size": "hidden"},
     **{"num_attention_heads": "heads", "num_key_value_heads": "kv_heads", "vocab_size": "vocabulary"},
     **{"tie_word_embeddings": "output (tied)", "rope_parameters": "rope_base and rope_factor"},
-    **{key: key for key in ("model_type", "head_dim", "hidden_act", "rms_norm_eps", "attention_bias", "mlp_bias")},
+    **{key: key for key in FIXED},
 }
 """Key of config.json that the model's output depends on -> its flag, or the key if it has no flag."""
 LLAMA_DEFAULTS = {
@@ -145,11 +147,16 @@ class PublishedModel:
     def check(self, config: LanguageConfig) -> None:
         """Raise ConfigurationError if the settings describe another model."""
         own, found = comparable(describe(config, separator=0)), comparable(self.config)
-        wrong = [f"{COMPARED[key]} = {own[key]}: must be {found[key]}" for key in own if own[key] != found[key]]
+        wrong = [key for key in own if own[key] != found[key]]
+        if "hidden_size" in wrong or "num_attention_heads" in wrong:
+            wrong = [key for key in wrong if key != "head_dim"]  # it follows from them
+        place = f"{self.folder.url}/{CONFIG_FILE}"
+        if fixed := [f"{key} = {found[key]}, and the trainer supports {own[key]}" for key in wrong if key in FIXED]:
+            raise ConfigurationError(f"{place} has {'; '.join(fixed)}; set --init-from to another model")
         if wrong:
+            texts = [f"{COMPARED[key]} = {own[key]}: must be {found[key]}" for key in wrong]
             raise ConfigurationError(
-                f"{'; '.join(wrong)}, as in {self.folder.url}/{CONFIG_FILE}; change these settings, or set "
-                "--init-from to another model"
+                f"{'; '.join(texts)}, as in {place}; change these settings, or set --init-from to another model"
             )
 
     def read(self, name: str, shape: list[int], rows: slice | None = None) -> torch.Tensor:

@@ -139,8 +139,9 @@ def divide_ranks(text: str, world: int) -> Parallelism:
     known = prod(size for size in sizes.values() if size != AUTO)
     sizes = {name: size or max(1, world // known) for name, size in sizes.items()}
     if prod(sizes.values()) != world:
+        relation = "divides" if "auto" in text or "data" not in text else "is"
         raise invalid_setting(
-            "parallelism", text, f"sizes whose product is the number of ranks, {world}", "change --parallelism"
+            "parallelism", text, f"sizes whose product {relation} the number of ranks, {world}", "change --parallelism"
         )
     return Parallelism(**sizes)
 

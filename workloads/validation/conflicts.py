@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
+from infra.make_command import secret_command
 from settings.kubernetes_values import LABEL_LIMIT, format_memory, parse_memory
 from settings.problem import UNDEFINED, Path, Problem, secrets_in_arguments, secrets_in_variables
 from workloads.command import NEW_STORE_PER_ROUND, POD_VARIABLES, uses_torchrun
@@ -63,7 +64,7 @@ def _flags(spec: JobSpec) -> Iterator[Problem]:
         message = "requires images; write their location as `data`, or as the flag `data_dir`, or remove this flag"
         yield Problem("job.fake_data.no_data_dir", ("flags", "fake_data"), message, False)
     if value_of(spec.recipe, spec.flags, "wandb") == "online" and "WANDB_API_KEY" not in spec.secrets:
-        remedy = "`secrets: {WANDB_API_KEY: NAME}` and run `pulumi config set --secret secrets:NAME`"
+        remedy = f"`secrets: {{WANDB_API_KEY: NAME}}` and run {secret_command('secrets:NAME')}"
         yield Problem(
             "job.wandb.no_key", ("flags", "wandb"), f"requires an API key; add {remedy}, or write offline", "online"
         )
@@ -237,7 +238,7 @@ def _texts(spec: JobSpec) -> Iterator[Problem]:
 
 
 def _secrets(spec: JobSpec) -> Iterator[Problem]:
-    store = "and run `pulumi config set --secret secrets:NAME`"
+    store = f"and run {secret_command('secrets:NAME')}"
     for name, noun in secrets_in_variables(spec.flags):
         remedy = f"remove it, and write `secrets: {{VARIABLE: NAME}}` {store}"
         yield Problem("job.flags.secret", ("flags", name), f"is {noun} in plain text; {remedy}")

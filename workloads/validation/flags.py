@@ -80,7 +80,7 @@ def bucket_conflicts(spec: JobSpec, scheme: str) -> Iterator[Problem]:
         elif name == "flags.data_dir" and spec.recipe == "digits":
             remedy = "the digits are in the image; remove it"
         else:
-            remedy = f"write its URL, {scheme}://NAME{path} (`pulumi stack output bucket_url` prints {scheme}://NAME)"
+            remedy = f"write its URL: the stack's output `bucket_url` ({scheme}://...), followed by {path or '/'}"
         yield Problem("job.bucket.no_folder", key, f"{error}; {remedy}", value)
 
 
@@ -382,7 +382,8 @@ def _memory(spec: JobSpec) -> Iterator[Problem]:
         name = "context" if training.rows == 1 or single.total > limit else "batch_size"
         value = training.context if name == "context" else value_of(LANGUAGE, spec.flags, name) or training.batch_size
     fitting = settings_that_fit(spec, limit)
-    remedy = f"write {fitting}" if fitting else "use devices with more memory, or more hosts"
+    more = "write more `resources.memory`" if device.startswith("resources.memory") else "use devices with more memory"
+    remedy = f"write {fitting}" if fitting else f"{more}, or more hosts"
     message = (
         f"needs at least {least.total / GIB:,.1f} GiB of each device ({memory_parts(least)}), and {device} has "
         f"{limit / GIB:,.1f} GiB; {remedy}"

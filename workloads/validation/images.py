@@ -153,7 +153,8 @@ def _missing_files(spec: JobSpec, name: str, *, pulls: bool) -> Iterator[Problem
         remedy = (
             f"write {similar[0]}"
             if similar
-            else "write ./ and the path of a file in the stack's folder, or `image:` with an image that has it"
+            else "write ./ and the path of a file in the stack's folder"
+            + (", or `image:` with an image that has it" if pulls else "")
         )
         message = f"is not a file of {_description(name)}; {remedy}"
         yield Problem("job.script.not_in_image", ("script",), message, spec.script)
@@ -179,9 +180,10 @@ def _missing_files(spec: JobSpec, name: str, *, pulls: bool) -> Iterator[Problem
             )
         else:
             remedy = (
-                "copy it into the folder that `pulumi stack output bucket_url` names, and write its path below "
-                f"{BUCKET_PATH}, or write `image:` with an image that has it"
+                f"copy it into the folder in the stack's output `bucket_url`, and write its path below {BUCKET_PATH}"
             )
+            if flag == "data_dir":
+                remedy += ", or set the job's `data` to a folder of this machine"
         if flag != "data_dir":
             remedy += "; the trainer downloads nothing from Hugging Face's Hub"
         message = f"is not in {_description(name)}; {remedy}"
