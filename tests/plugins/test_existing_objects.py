@@ -125,4 +125,5 @@ def test_up_names_the_objects_and_creates_nothing(
         core.delete_namespace("trainyard-operators")
     message = "Namespace trainyard-operators already exists in the cluster and does not belong to stack mine"
     assert message in str(raised.value)
+    assert "`operators: present` uses the existing operators; or delete it first" in str(raised.value)
     assert called == []
