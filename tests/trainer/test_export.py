@@ -290,7 +290,7 @@ def test_adapters_resume_exactly(exported: Path, data: Path, tmp_path: Path) -> 
     [
         (("--lora-rank=4",), BAD_CONFIGURATION, "lora_rank = 4: must be 0 without weights"),
         (("--init-from={tmp}",), DATA_ERROR, "cannot be read as a model (config.json"),
-        (("--init-from={exported}", "--width=128"), BAD_CONFIGURATION, "width = 128: must be 64; "),
+        (("--init-from={exported}", "--width=128"), BAD_CONFIGURATION, "width = 128: must be 64, as in"),
     ],
     ids=["none", "not a model", "other sizes"],
 )
