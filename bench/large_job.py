@@ -88,8 +88,8 @@ class PeakMemory:
 class LargeJob:
     """Cluster of simulated nodes, and the two ways to run the job on it.
 
-    Neither way creates or deletes the namespace, because that time would hide the job's: Kubernetes deletes a namespace
-    five seconds late, and Pulumi deletes it only after the last pod has saved its work and ended.
+    Neither way creates or deletes the namespace, so that no time includes its deletion: Kubernetes waits five seconds
+    before it, and Pulumi until the last pod has saved its work and ended.
     """
 
     def __init__(self, folder: Path) -> None:

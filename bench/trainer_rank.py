@@ -314,7 +314,7 @@ def references(folder: Path, runtime: Runtime) -> Blocks:
 
 
 def ranks(folder: Path, runtime: Runtime) -> Blocks:
-    """Return ResNet-18 on generated images of ImageNet's size, with the same global batch for any number of ranks."""
+    """Return a block of ResNet-18 on generated images, with the same global batch for any number of ranks."""
     config = ImagenetConfig(
         arch="resnet18",
         batch_size=GLOBAL_BATCH // runtime.world,
@@ -377,7 +377,7 @@ def _images(folder: Path, **settings: Any) -> ImagenetConfig:
 
 
 def save(folder: Path, runtime: Runtime) -> Blocks:
-    """Return blocks that measure the pause for a save of ResNet-50 and its optimizer, in back- and foreground."""
+    """Return blocks that measure how long a save of ResNet-50 pauses training: in the background, or with a wait."""
     config = ImagenetConfig(arch=SAVED_MODEL, image_size=64, num_classes=10, batch_size=8, bucket=f"file://{folder}")
     training = make_training(config, runtime, folder)
     bucket = Folder(f"file://{folder}/saved")

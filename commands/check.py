@@ -104,7 +104,7 @@ def verdict(answer: dict[str, Any]) -> tuple[list[str], int, int]:
     audited = [each for each in answer["dependencies"] if "skip_reason" not in each]
     found = [
         f"{each['name']} {each['version']} has {vulnerability['id']}; "
-        f"fixed in {vulnerability['fix_versions'] or 'no version'}"
+        f"fixed in {', '.join(vulnerability['fix_versions']) or 'no version'}"
         for each in audited
         for vulnerability in each["vulns"]
     ]

@@ -38,7 +38,7 @@ https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU"
 DEVICE_CATEGORIES = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 """Categories of events on a GPU."""
 IGNORED_CATEGORIES = frozenset({"Trace", "overhead"})
-"""Categories that are no operations: the span of the whole trace, and the profiler's own overhead."""
+"""Categories that are not operations: the span of the whole trace, and the profiler's own overhead."""
 NO_TRACE = (
     "to record one, add `profile_steps: 10-15` to the `flags` of a recipe and run the job again; docs/profile.md shows "
     "how a script records one"

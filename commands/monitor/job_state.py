@@ -82,7 +82,7 @@ def why_no_pods(job: JobState) -> str:
 
 
 def rerun_advice(job: JobState) -> str:
-    """Return how to run a job again that is over. A complete job would resume at its end."""
+    """Return how to run a finished job again. A complete job would resume at its end."""
     if job.state == "complete":
         return f"{make_command('rerun', JOB=job.name, FRESH='1')} runs it again from the start"
     return f"{make_command('rerun', JOB=job.name)} runs it again"

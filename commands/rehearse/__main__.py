@@ -83,7 +83,8 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--fault",
         default=os.environ.get("FAULT", ""),
-        help="fault to inject: stockout:nodepool:gpus (pool gpus has no capacity) or denied:7 (the 7th change)",
+        help="fault to inject: stockout:nodepool:gpus (pool gpus has no capacity), or denied:7 (the cloud denies "
+        "the 7th change)",
     )
     parser.add_argument(
         "--quota", action="append", default=[], help="quota limit, such as us-central1/NVIDIA_T4_GPUS=4"

@@ -61,7 +61,8 @@ def rehearsal_lock(folder: Path) -> Iterator[None]:
 
 def cluster_settings(name: str, port: int | None) -> ClusterSettings:
     """Return the settings of the rehearsal's cluster, with a reserved port unless one is given."""
-    # The slash prevents a collision with a real stack, whose name cannot contain one: https://www.pulumi.com/docs/iac/concepts/stacks/#create-stack
+    # The slash prevents a collision with a real stack, whose name cannot contain one:
+    # https://www.pulumi.com/docs/iac/concepts/stacks/#create-stack
     stack = f"rehearsal/{name}"
     return ClusterSettings(owner=str(PROJECT), stack=stack, name=name, nodes=0, port=port or reserve_port(name))
 

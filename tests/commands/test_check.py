@@ -37,4 +37,4 @@ def test_verdict_counts_skipped_packages_separately_from_checked_ones() -> None:
             {"name": "c", "skip_reason": "not found"},
         ]
     }
-    assert verdict(answer) == (["a 1.0 has PYSEC-1; fixed in ['2.0']"], 1, 2)
+    assert verdict(answer) == (["a 1.0 has PYSEC-1; fixed in 2.0"], 1, 2)

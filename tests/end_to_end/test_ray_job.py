@@ -22,7 +22,7 @@ def test_digits_ray_with_a_lost_pod_trains_to_the_end(checkout: Checkout, lost: 
     def delete_pod() -> None:
         selector = f"trainyard.dev/job={NAME},app.kubernetes.io/component={lost}"
         pod, *_ = checkout.objects("pods", f"--selector={selector}")
-        # Ray ends up to 25 seconds after SIGTERM, when all ten epochs may be over, so end it after one second.
+        # After SIGTERM, Ray runs for up to 25 seconds. By then, all ten epochs may be over. Kill it after one second.
         checkout.kubectl("delete", "pod", pod["metadata"]["name"], "--wait=false", "--grace-period=1")
 
     before, after = checkout.up_with_fault(f"JOB={NAME}", epoch=3, fault=delete_pod)

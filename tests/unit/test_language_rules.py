@@ -261,7 +261,7 @@ def test_advice_has_sizes_that_the_tensor_group_divides() -> None:
     # The preset 100m would fit, but its 4 heads of keys cannot be divided by 8.
     flags: dict[str, Any] = {"preset": "70b", "context": 8, "batch_size": 1, "parallelism": "tensor=8"}
     (problem,) = conflicts(spec(hosts=1, processes=8, flags=flags, **keys))
-    assert problem.message.endswith("; write more `resources.memory`, or more hosts")
+    assert problem.message.endswith("; raise `resources.memory`, or use more hosts")
     # A context of 12,501 would fit.
     flags = {"preset": "1m", "context": 50_004, "batch_size": 1, "parallelism": "tensor=2,shard=4"}
     keys = {"resources": {"cpu": 1, "memory": "1600Mi"}}

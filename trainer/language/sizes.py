@@ -136,10 +136,10 @@ def divide_ranks(text: str, world: int) -> Parallelism:
     sizes = parse_parallelism(text)
     if AUTO not in sizes.values():
         sizes.setdefault("data", AUTO)
+    relation = "divides" if AUTO in sizes.values() else "is"
     known = prod(size for size in sizes.values() if size != AUTO)
     sizes = {name: size or max(1, world // known) for name, size in sizes.items()}
     if prod(sizes.values()) != world:
-        relation = "divides" if "auto" in text or "data" not in text else "is"
         raise invalid_setting(
             "parallelism", text, f"sizes whose product {relation} the number of ranks, {world}", "change --parallelism"
         )

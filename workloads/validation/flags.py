@@ -382,8 +382,9 @@ def _memory(spec: JobSpec) -> Iterator[Problem]:
         name = "context" if training.rows == 1 or single.total > limit else "batch_size"
         value = training.context if name == "context" else value_of(LANGUAGE, spec.flags, name) or training.batch_size
     fitting = settings_that_fit(spec, limit)
-    more = "write more `resources.memory`" if device.startswith("resources.memory") else "use devices with more memory"
-    remedy = f"write {fitting}" if fitting else f"{more}, or more hosts"
+    is_host = device.startswith("resources.memory")
+    more = "raise `resources.memory`, or use more hosts" if is_host else "use devices with more memory, or more hosts"
+    remedy = f"write {fitting}" if fitting else more
     message = (
         f"needs at least {least.total / GIB:,.1f} GiB of each device ({memory_parts(least)}), and {device} has "
         f"{limit / GIB:,.1f} GiB; {remedy}"
