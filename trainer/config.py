@@ -59,7 +59,8 @@ class TrainConfig:
     """CPU threads of a rank. 0 uses OMP_NUM_THREADS, else this rank's share of the cgroup's CPUs on device cpu, or
     torch's default on other devices."""
     process_group_timeout: Annotated[float, rules.Range(0, rules.MAX_TIMEOUT_SECONDS, is_exclusive=True)] = 300.0
-    """Seconds without an answer after which a rank counts as hanging, at least 300 until its first step."""
+    """Seconds without an answer after which a rank counts as hanging: at least 300 until its first step, and 20
+    more if it stops during a save."""
     bucket: rules.BucketUrl = field(default_factory=lambda: os.environ.get("TRAINYARD_BUCKET", ""))
     """URL of the storage for checkpoints and metrics (file://, gs:// or s3://), by default $TRAINYARD_BUCKET.
 

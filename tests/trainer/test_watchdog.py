@@ -7,6 +7,7 @@ import random
 import signal
 import time
 from contextlib import AbstractContextManager
+from pathlib import Path
 
 import pytest
 
@@ -22,8 +23,10 @@ SHORT_WINDOW = f"trainer.watchdog.WINDOW_SECONDS={WINDOW_SECONDS / SPEEDUP}"
 """Setting of `tests.trainer.faulty` that shortens the windows in which ranks are compared."""
 
 
-def two_hosts(recipe: Recipe, *flags: str, program: str = "trainer") -> AbstractContextManager[Running]:
-    return recipe.started(*flags, hosts=2, processes=1, program=program)
+def two_hosts(
+    recipe: Recipe, *flags: str, bucket: Path | None = None, program: str = "trainer"
+) -> AbstractContextManager[Running]:
+    return recipe.started(*flags, bucket=bucket, hosts=2, processes=1, program=program)
 
 
 def test_sleeping_rank_makes_all_ranks_print_stacks_and_exit(recipe: Recipe) -> None:
@@ -65,6 +68,19 @@ def test_stopped_process_is_reported(recipe: Recipe) -> None:
     assert ended.codes[0] == HANG, ended.output
     assert "the process of rank 1 is stopped" in ended.output
     assert 'loop.py", line' in ended.output
+
+
+def test_rank_stopped_during_a_save_ends_the_job(tmp_path: Path, recipe: Recipe) -> None:
+    program = "tests.trainer.faulty none 0 trainer.runtime.base.TIMEOUT_SLACK_SECONDS=1"
+    with two_hosts(recipe, *FLAGS, "--checkpoint-steps=1", bucket=tmp_path, program=program) as running:
+        running.wait_for("checkpoint ")
+        rank = running.rank_process(1)
+        os.kill(rank, signal.SIGSTOP)
+        running.hosts[0].wait(timeout=60)
+        os.kill(rank, signal.SIGKILL)
+        ended = running.end()
+    assert ended.codes[0] == HANG, ended.output
+    assert "a rank did not answer " in ended.output
 
 
 RESNET = ("imagenet", "--arch=resnet18", "--image-size=32", "--batch-size=8", "--steps-per-epoch=1000")

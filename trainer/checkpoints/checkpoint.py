@@ -130,7 +130,7 @@ class Checkpoints(SaveHooks):
         self.saving_step, self.saving_since = step, time.monotonic()
         folder = self.folder.child(checkpoint_name(step))
         writer = TensorFilesWriter(folder, saved.facts, rank=self._runtime.rank, hooks=self)
-        group, is_single = self._runtime.background_group(), self._runtime.world == 1
+        group, is_single = self._runtime.saving_group(), self._runtime.world == 1
         # Do not use torch's async_save, which first inspects each tensor in the training thread.
         copying = self._copy = self._copies.start(dict(saved.tensors))
         self._save = self._thread.submit(
@@ -229,7 +229,7 @@ class Checkpoints(SaveHooks):
             load(
                 saved.tensors,
                 storage_reader=TensorFilesReader(folder, manifest, heartbeat=self._runtime.heartbeat),
-                process_group=self._runtime.background_group(),
+                process_group=self._runtime.loading_group(),
                 no_dist=self._runtime.world == 1,
             )
         except CheckpointException as error:

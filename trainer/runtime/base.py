@@ -96,11 +96,11 @@ class Runtime:
         self.local_world = launcher_number("LOCAL_WORLD_SIZE", "1", least=1)
         self.local_rank = launcher_number("LOCAL_RANK", "0")
         self.timeout = config.process_group_timeout
-        self.torch_timeout = max(self.timeout, SETUP_SECONDS) + TIMEOUT_SLACK_SECONDS
+        self.setup_timeout = max(self.timeout, SETUP_SECONDS) + TIMEOUT_SLACK_SECONDS
         self.config = config
         self._has_stepped = False
         self._pending_decision: tuple[dist.Work, torch.Tensor] | None = None
-        self._background: dist.ProcessGroup | None = None
+        self._saving: dist.ProcessGroup | None = None
         self.store: Store | None = None
         """Store that the ranks can read and write at any time without a collective; None if there is only one rank."""
         self.heartbeat: Callable[[], None] = lambda: None
@@ -110,7 +110,7 @@ class Runtime:
         self.init_device(config)
         if self.world > 1:
             with self.translate_errors():
-                store = init_process_group(self.backend, timedelta(seconds=self.torch_timeout))
+                store = init_process_group(self.backend, timedelta(seconds=self.setup_timeout))
                 # Use a separate connection: a rank that blocks on the other one must not silence the watchdog.
                 self.store = PrefixStore("trainer", store.clone())
 
@@ -301,16 +301,27 @@ class Runtime:
         dist.all_gather_object(values, value)
         return values
 
-    def background_group(self) -> dist.ProcessGroup | None:
-        """Return the process group for background work, or None for one rank.
+    def loading_group(self) -> dist.ProcessGroup | None:
+        """Return a new process group that loads a checkpoint, or None for one rank. All ranks must call this."""
+        return self._new_group(self.setup_timeout)
+
+    def saving_group(self) -> dist.ProcessGroup | None:
+        """Return the process group that saves in the background, or None for one rank.
+
+        The watchdog does not see a rank that stops during a save, because the other ranks record heartbeats while they
+        wait for the save. Then this group's time-out ends the job.
 
         All ranks must call this at the same step.
         """
-        if self.world > 1 and self._background is None:
-            group = dist.new_group(backend="gloo", timeout=timedelta(seconds=self.torch_timeout))
-            assert isinstance(group, dist.ProcessGroup), "this process belongs to the group"
-            self._background = group
-        return self._background
+        self._saving = self._saving or self._new_group(self.timeout + TIMEOUT_SLACK_SECONDS)
+        return self._saving
+
+    def _new_group(self, seconds: float) -> dist.ProcessGroup | None:
+        if self.world == 1:
+            return None
+        group = dist.new_group(backend="gloo", timeout=timedelta(seconds=seconds))
+        assert isinstance(group, dist.ProcessGroup), "this process belongs to the group"
+        return group
 
     def wait_for(self, work: Future[Shared]) -> Shared:
         """Return the result of background work. Records heartbeats while this rank waits for the work."""
@@ -348,7 +359,7 @@ class Runtime:
                     f"--compile out, or install g++ and Python's headers; the compiler says: {text}"
                 ) from error
             if isinstance(error, dist.DistStoreError) or TIMEOUT_TEXT.search(text):
-                raise HangError(f"a rank did not answer within {self.torch_timeout:g} s: {text}") from error
+                raise HangError(f"a rank did not answer in time: {text}") from error
             if isinstance(error, dist.DistError) or LOST_PEER_TEXT.search(text):
                 raise PeerGoneError(f"another rank is gone: {text}") from error
             raise
