@@ -50,6 +50,9 @@ class EngineBuilder:
     list_references: tuple[str, ...] = ("image", "ls", "--format", "{{.Repository}}:{{.Tag}}")
     remove_images: tuple[str, ...] = ("image", "rm")
 
+    layers_folder: Path | None = None
+    """Folder of the unpacked layers, if it is on the disk of the image store and only Trainyard uses it."""
+
     def __init__(self, *command: str) -> None:
         self.command = list(command)
 
@@ -108,6 +111,7 @@ class BuildahBuilder(EngineBuilder):
     def __init__(self) -> None:
         images = cache_folder() / "images"
         self.layout = images / "layout"
+        self.layers_folder = images / "buildah" / "overlay"
         storage = ["--root", str(images / "buildah"), "--runroot", str(images / "buildah-run")]
         # buildah writes layers of several GB here. Its default, /var/tmp, would keep layers of an interrupted build.
         self.temporary = images / "buildah-tmp"

@@ -39,6 +39,11 @@ DATABASES = ("io.containerd.metadata.v1.bolt/meta.db", "io.containerd.snapshotte
 INGEST_FOLDER = "io.containerd.content.v1.content/ingest"
 """Folder of interrupted imports. containerd writes to these files in place, so clones must not share them."""
 
+SNAPSHOTS_FOLDER = "io.containerd.snapshotter.v1.overlayfs/snapshots"
+"""Folder of the unpacked layers."""
+MIN_SHARED_BYTES = 65_536
+"""Size of the smallest files that `share_files` compares. Smaller files are a tenth of the trainer image."""
+
 Writer = Callable[[IO[bytes]], None]
 """Function that writes an image archive to a stream."""
 
@@ -82,6 +87,17 @@ def change_store(
         draft = target.with_suffix(".new")
         draft.write_text(json.dumps(references), encoding="utf-8")
         draft.replace(target)
+
+
+def share_files(builder_folder: Path) -> None:
+    """Keep files that the store and the builder's folder both have only once on the disk, as hard links.
+
+    Neither program changes the files of a layer in place. Without the program `hardlink`, each keeps its own files.
+    """
+    if program := shutil.which("hardlink"):
+        options = ["--quiet", "--respect-xattrs", "--maximize", f"--minimum-size={MIN_SHARED_BYTES}"]
+        with _locked():
+            subprocess.run([program, *options, str(builder_folder), str(store_folder() / SNAPSHOTS_FOLDER)], check=True)
 
 
 def run_with_archive(command: Sequence[str], reference: str, write: Writer | None) -> None:

@@ -29,7 +29,7 @@ from infra.builtin_images import (
     JobLayer,
 )
 from infra.local.image_builder import PRIVATE_MOUNTS, Build, EngineBuilder, find_builder
-from infra.local.image_store import Writer, change_store, stored_references
+from infra.local.image_store import Writer, change_store, share_files, stored_references
 from infra.local.settings import PAUSE_IMAGE, cache_folder
 from infra.make_command import make_command
 from infra.project import CHECKOUT
@@ -238,6 +238,8 @@ def store_built(builder: EngineBuilder, reference: str, progress: Progress, *, k
     change_store(reference, lambda target: builder.write_archive(reference, target), remove=stale)
     if large := builder.forget_large_layers(reference):
         change_store(reference, None, forget=large)
+    if builder.layers_folder:
+        share_files(builder.layers_folder)
     forget_stale(builder, repository)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import tarfile
 import threading
 from functools import partial
@@ -17,8 +18,11 @@ from infra.local import image_store
 from infra.local.image_store import (
     DATABASES,
     INGEST_FOLDER,
+    MIN_SHARED_BYTES,
+    SNAPSHOTS_FOLDER,
     change_store,
     clone_store,
+    share_files,
     store_folder,
     stored_references,
     write_archive,
@@ -147,6 +151,22 @@ def test_clone_store_links_layers_and_copies_databases(store: Path, tmp_path: Pa
         assert not (clone / name).samefile(store / name)
     assert list(clone.rglob("data")) == []
     assert (store / INGEST_FOLDER / "1" / "data").exists()
+
+
+def test_equal_files_of_builder_and_store_use_the_disk_once(store: Path, tmp_path: Path) -> None:
+    folders = [tmp_path / "builder", store / SNAPSHOTS_FOLDER]
+    large, small = b"x" * MIN_SHARED_BYTES, b"x" * (MIN_SHARED_BYTES - 1)
+    for index, folder in enumerate(folders):
+        folder.mkdir(parents=True)
+        for name, content in [("equal", large), ("small", small), ("other", large + b"%d" % index), ("script", large)]:
+            (folder / name).write_bytes(content)
+            (folder / name).chmod(0o755 if name == "script" else 0o644)
+            os.utime(folder / name, (0, 0))
+    (folders[1] / "script").chmod(0o700)
+    share_files(folders[0])
+    shared = [name for name in ("equal", "small", "other", "script") if (folders[0] / name).samefile(folders[1] / name)]
+    assert shared == ["equal"]
+    assert (folders[1] / "other").read_bytes() == large + b"1"
 
 
 def test_clone_store_waits_for_import(store: Path, tmp_path: Path) -> None:
