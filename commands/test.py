@@ -18,7 +18,10 @@ from tempfile import TemporaryDirectory, mkdtemp
 from commands.environment import PROJECT, stack_environment
 from infra.local import lifecycle
 from infra.local.settings import cache_folder
+from infra.operator_releases import RELEASES
+from setup import operators
 from setup.disk import DiskNeed, bytes_left
+from setup.progress import run_steps
 
 WORKERS_LIMIT = 8
 """Largest number of workers. Each needs up to 3 GiB of memory for a control plane or for ranks of torch."""
@@ -55,6 +58,8 @@ def run_pytest(options: list[str], environment: Mapping[str, str], *, module: tu
     xdist gives a worker 10 seconds after Ctrl-C, which is too short to remove a cluster.
     """
     has_files = any(not each.startswith("-") for each in options)
+    # Tests of the fast lane read these files, and may not download them.
+    run_steps(operators.steps(RELEASES, cluster=False))
     workers = 0 if has_files else min(len(os.sched_getaffinity(0)), WORKERS_LIMIT)
     # Keep the order of tests/lanes.py, which puts slow tests first.
     distribution = ["-n", str(workers), "--dist", "loadscope", "--no-loadscope-reorder"]

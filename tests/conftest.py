@@ -43,14 +43,27 @@ def pytest_collection_finish() -> None:
     # Pulumi's mocks create many objects in cycles. With the default thresholds, collection takes a tenth of the time.
     gc.set_threshold(20_000, 20, 20)
     gc.enable()
-    # Some libraries report objects as leaks that the interpreter does not free at its end.
-    atexit.register(gc.unfreeze)
 
 
-def pytest_sessionfinish() -> None:
-    """Save the measured coverage. xdist kills a worker that takes longer than ten seconds to end."""
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Save the measured coverage, because a worker of xdist does not save it."""
+    global _session
+    _session = session
     if "coverage" in sys.modules and (measured := sys.modules["coverage"].Coverage.current()):
         measured.save()
+
+
+def _exit() -> None:
+    """End the process without freeing all objects, which takes up to ten seconds."""
+    if _session:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(_session.exitstatus)
+
+
+_session: pytest.Session | None = None
+# This function is registered before those of other libraries, so it runs after them.
+atexit.register(_exit)
 
 
 def pytest_runtest_teardown() -> None:
