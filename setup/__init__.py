@@ -40,22 +40,21 @@ def end_children_on_signals() -> None:
 
 
 def _on_signal(number: int, _frame: FrameType | None) -> None:
+    def exit_at_once(_number: int, _frame: FrameType | None) -> None:
+        _end(descendants(os.getpid()), signal.SIGKILL)
+        os._exit(SIGNAL_STATUS_OFFSET + number)
+
     for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(each, _at_once)
+        signal.signal(each, exit_at_once)
     if sys.stderr.isatty():
         print(CLEAR_LINE, end="", file=sys.stderr)
     print("set-up stopped: finished steps are kept; the next run continues from there", file=sys.stderr, flush=True)
     for each in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
         _end(descendants(os.getpid()), each)
     # Wait a few seconds for steps that clean up after their program fails, such as an installation of packages.
-    signal.signal(signal.SIGALRM, _at_once)
+    signal.signal(signal.SIGALRM, exit_at_once)
     signal.alarm(EXIT_SECONDS)
     sys.exit(SIGNAL_STATUS_OFFSET + number)
-
-
-def _at_once(_number: int, _frame: FrameType | None) -> None:
-    _end(descendants(os.getpid()), signal.SIGKILL)
-    os._exit(SIGNAL_STATUS_OFFSET + signal.SIGINT)
 
 
 def _end(pids: list[int], number: signal.Signals) -> None:

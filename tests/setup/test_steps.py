@@ -1,14 +1,18 @@
-"""Set-up steps of a stack: which steps it has, their order, and builds of programs without a release."""
+"""Set-up steps of a stack: which steps it has, their order, builds of programs without a release, and signals."""
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import setup
 from setup import __main__ as program
 from setup import go_programs, releases
 from setup.progress import Step
@@ -99,3 +103,23 @@ def test_main_after_a_failed_step_prints_the_error_and_returns_1(
     monkeypatch.setattr(program, "run_steps", fail)
     assert program.main() == 1
     assert capsys.readouterr().err == f"set-up stopped: {error}\n"
+
+
+@pytest.mark.parametrize("second", [signal.SIGALRM, signal.SIGINT])
+@pytest.mark.parametrize(("first", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_set_up_that_does_not_end_in_time_exits_with_the_status_of_the_first_signal(
+    first: int, status: int, second: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handlers: dict[int, Any] = {}
+    exits: list[int] = []
+    monkeypatch.setattr(signal, "getsignal", handlers.get)
+    monkeypatch.setattr(signal, "signal", handlers.__setitem__)
+    monkeypatch.setattr(signal, "alarm", lambda _seconds: 0)
+    monkeypatch.setattr(setup, "descendants", lambda _pid: [])
+    monkeypatch.setattr(os, "_exit", exits.append)
+    setup.end_children_on_signals()
+    with pytest.raises(SystemExit) as raised:
+        handlers[first](first, None)
+    assert raised.value.code == status
+    handlers[second](second, None)
+    assert exits == [status]
