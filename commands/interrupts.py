@@ -94,8 +94,8 @@ MEANINGS: dict[ExitStatus, str] = {
     "unknown stack has this status too, except with `preview` and `verify-empty`: a stack can outlive its settings "
     "file, so only the running command detects it",
     ExitStatus.USAGE: "wrong arguments, no folder with stacks, settings that `preview` or `verify-empty` cannot read, "
-    "a cloud that `verify-empty` cannot query, or a value of `config set` that would make valid settings invalid; the "
-    "command has changed nothing",
+    "a cloud that `verify-empty` cannot query, or a value of `config set` that is an empty secret or would make valid "
+    "settings invalid; the command has changed nothing",
     ExitStatus.NOT_CONFIRMED: "a question was answered with no, or could not be asked: no terminal and no `--yes`",
     ExitStatus.HANGUP: "the terminal closed (SIGHUP)",
     ExitStatus.INTERRUPTED: "Ctrl-C (SIGINT)",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -64,12 +66,14 @@ HOST_RESOURCES = {"cpu": 6, "memory": "20Gi"}
 
 
 class InvalidSetting(CommandError):
-    """Invalid answers to `init`, a missing key, or a value that would make valid settings invalid."""
+    """Invalid answers to `init`, a missing key, an empty secret, or a value that would make valid settings invalid."""
 
     status = ExitStatus.USAGE
 
 
 NEGATIVE_NUMBER = re.compile(r"-[\d.]")
+OPTIONS_WITH_VALUE = ("--config-file", "--type")
+"""Options of `pulumi config set` whose next argument is their value."""
 """Beginning of a negative number."""
 
 
@@ -282,18 +286,45 @@ def show(*, as_json: bool) -> int:
     return 0
 
 
+def read_secret(words: Sequence[str]) -> str | None:
+    """Read the value for `set --secret KEY` from the terminal or standard input. Return None for other arguments.
+
+    Raises InvalidSetting for an empty secret, which Pulumi would store.
+    """
+    if words[0] != "set" or "--secret" not in words:
+        return None
+    arguments = [
+        word
+        for before, word in pairwise(words)
+        if before not in OPTIONS_WITH_VALUE and (not word.startswith("-") or NEGATIVE_NUMBER.match(word))
+    ]
+    found = None
+    if len(arguments) == 1:
+        try:
+            found = getpass.getpass("value: ") if sys.stdin.isatty() else sys.stdin.read()
+        except EOFError:
+            found = ""
+    if not (arguments[1] if found is None else found).strip():
+        raise InvalidSetting(
+            f"the value of {arguments[0]} is empty; enter it when asked, or redirect a file with it, as in "
+            f"`trainyard config set --secret {arguments[0]} < FILE`"
+        )
+    return found
+
+
 def pulumi_config(words: Sequence[str]) -> int:
     """Run `pulumi config` for the stack, at this terminal. Return its exit status.
 
-    Raises InvalidSetting if `words` have no key, if `rm` finds no such key, or if `set` would make valid settings
-    invalid. A user may change several keys in turn: after `rm`, or if the settings were invalid before, only print the
-    problems.
+    Raises InvalidSetting if `words` have no key, if a secret is empty, if `rm` finds no such key, or if `set` would
+    make valid settings invalid. A user may change several keys in turn: after `rm`, or if the settings were invalid
+    before, only print the problems.
     """
     stack = os.environ.get("STACK", DEFAULT_STACK)
     negative = next((index for index, word in enumerate(words) if NEGATIVE_NUMBER.match(word)), len(words))
     if all(word.startswith("-") for word in words[1:]):
         example = "'trainyard:jobs[0].hosts'" + (" 4" if words[0] == "set" else "")
         raise InvalidSetting(f"the key is missing; write one, as in `trainyard config {words[0]} --path {example}`")
+    secret = read_secret(words)
     ensure_stack(stack)
     file = PROJECT / f"Pulumi.{stack}.yaml"
     content = file.read_bytes() if file.is_file() else b""
@@ -302,7 +333,9 @@ def pulumi_config(words: Sequence[str]) -> int:
     command = ["pulumi", "config", *words[:negative], "--stack", stack, "--", *words[negative:]]
     sys.stdout.flush()
     with settings_without_salt():
-        status = subprocess.run(command, cwd=program_folder(), env=stack_environment(), check=False).returncode
+        status = subprocess.run(
+            command, cwd=program_folder(), env=stack_environment(), input=secret, text=True, check=False
+        ).returncode
     if status == 0 and words[0] == "rm" and file.is_file() and content == file.read_bytes():
         raise InvalidSetting(f"{file.name} has no such key: {' '.join(words[1:])}; `trainyard config` lists all keys")
     if status == 0 and words[0] in ("set", "rm"):

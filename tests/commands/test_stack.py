@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -238,3 +242,45 @@ def test_config_without_a_key_is_a_usage_error_with_an_example(words: list[str])
     with pytest.raises(stack_settings.InvalidSetting, match=rf"`trainyard config {words[0]} --path ") as raised:
         stack_settings.pulumi_config(words)
     assert raised.value.status == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["set", "--secret", "secrets:wandb"], ""),
+        (["set", "secrets:wandb", "--secret"], "\n"),
+        (["set", "--secret", "--type", "string", "secrets:wandb"], ""),
+        (["set", "--secret", "secrets:wandb", ""], "unread"),
+    ],
+    ids=["no input", "empty line", "option with a value", "empty argument"],
+)
+def test_config_set_rejects_an_empty_secret(words: list[str], text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+    with pytest.raises(stack_settings.InvalidSetting, match="the value of secrets:wandb is empty") as raised:
+        stack_settings.pulumi_config(words)
+    assert raised.value.status == 2
+
+
+def test_config_set_passes_a_secret_from_standard_input_to_pulumi(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "Pulumi.mine.yaml").write_text(
+        "config:\n  trainyard:platform: {kind: local}\n  trainyard:jobs: []\n", encoding="utf-8"
+    )
+    calls: list[tuple[list[str], Any]] = []
+
+    def run(words: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+        calls.append((words, options["input"]))
+        return subprocess.CompletedProcess(words, 0)
+
+    monkeypatch.setattr(sys, "stdin", io.StringIO("hunter2\n"))
+    monkeypatch.setattr(stack_settings, "PROJECT", tmp_path)
+    monkeypatch.setattr(stack_settings, "program_folder", lambda: tmp_path)
+    monkeypatch.setattr(stack_settings, "ensure_stack", lambda _stack: None)
+    monkeypatch.setattr(stack_settings, "settings_without_salt", nullcontext)
+    monkeypatch.setattr(stack_settings, "stack_environment", dict)
+    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setenv("STACK", "mine")
+    assert stack_settings.pulumi_config(["set", "--secret", "secrets:wandb"]) == 0
+    words = ["pulumi", "config", "set", "--secret", "secrets:wandb", "--stack", "mine", "--"]
+    assert calls == [(words, "hunter2\n")]
