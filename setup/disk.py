@@ -37,17 +37,17 @@ GO_BUILDS = DiskNeed(folder=lambda: cache_folder() / "go-build", peak_bytes=8_00
 
 
 def remaining_bytes(steps: Iterable[Step]) -> int:
-    """Return the free disk space that those of the steps need that are not done."""
+    """Return the free disk space that the unfinished steps need."""
     return needed_bytes(step for step in steps if step.disk and not step.is_done())
 
 
 def needed_bytes(missing: Iterable[Step]) -> int:
-    """Return the free disk space that all of these steps need. A folder that several steps share counts once."""
+    """Return the free disk space that these steps need. A folder that several steps share counts once."""
     return sum(map(bytes_left, {need for step in missing for need in step.disk}))
 
 
 def bytes_left(need: DiskNeed) -> int:
-    """Return the free disk space of a need: its peak, minus what is in its folder already."""
+    """Return the peak of a disk need, minus the bytes that are already in its folder."""
     return max(0, need.peak_bytes - _used_bytes(need.folder()))
 
 

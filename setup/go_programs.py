@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from infra.local.settings import cache_folder
+from infra.make_command import make_command
 
 MODULES = Path(__file__).resolve().parent / "go"
 OLDEST_GO = (1, 26, 6)
@@ -26,7 +27,7 @@ Inlining takes a quarter of a build's time and makes the programs about a sixth 
 PAUSE_MODULE = "pause"
 """Folder of a module without requirements."""
 MAX_COMPILER_BYTES = 2600 << 20
-"""Memory limit of one compiler before it collects garbage.
+"""Maximum memory of one compiler before it collects garbage.
 
 Processor time of the largest package: 45 s with 1.2 GB, 19 s with 2.5 GB, and 16 s with 5 GB.
 """
@@ -78,7 +79,7 @@ class GoProgram:
 
     @property
     def sources_digest(self) -> str:
-        """Digest of this program's own build options and of all of Trainyard's sources of the binary."""
+        """Digest of this program's own build options and of the files in its folder of setup/go."""
         digest = hashlib.sha256(repr((self.package, tuple(self.flags), tuple(self.names), *self.c_tags)).encode())
         if self.embedded:
             digest.update(repr(self.embedded).encode())
@@ -87,7 +88,7 @@ class GoProgram:
         return digest.hexdigest()
 
     def is_built(self) -> bool:
-        """Return True if the binary in the cache was built from the current sources."""
+        """Return True if the cache has the programs of the current sources, built or downloaded."""
         try:
             return (self.folder / "sources").read_text(encoding="ascii") == self.sources_digest
         except FileNotFoundError:
@@ -245,7 +246,7 @@ def go() -> str:
     for candidate in (shutil.which("go"), str(toolchain_folder() / "go" / "bin" / "go")):
         if candidate and Path(candidate).exists() and _version(candidate) >= OLDEST_GO:
             return candidate
-    raise RuntimeError(f"no Go of {'.'.join(map(str, OLDEST_GO))} or newer; run `make setup`")
+    raise RuntimeError(f"no Go of {'.'.join(map(str, OLDEST_GO))} or newer; run {make_command('setup', STACK='')}")
 
 
 def has_go() -> bool:
@@ -260,7 +261,7 @@ def uv() -> Path:
     """Return the pinned uv that setup/python installed. Raises RuntimeError if it is missing."""
     found = sorted(cache_folder().glob("uv-*/bin/uv"))
     if not found:
-        raise RuntimeError("uv is missing: run `make setup`")
+        raise RuntimeError(f"uv is missing; run {make_command('setup', STACK='')}")
     return found[-1]
 
 

@@ -69,7 +69,7 @@ def steps(names: Iterable[str], *, cluster: bool) -> list[Step]:
 def objects_of(release: Release, files: Mapping[str, bytes]) -> OperatorObjects:
     """Return the objects to install, from a module's files. Omit kinds that Trainyard does not install.
 
-    Raises ValueError if no ClusterRole of the role's file has rules for all definitions.
+    Raises ValueError if the role's file has no ClusterRole with rules for all definitions.
     """
     definitions = [_definition(document) for name in release.definitions for document in _documents(files[name])]
     plurals = {definition["spec"]["names"]["plural"] for definition in definitions}

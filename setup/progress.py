@@ -156,7 +156,7 @@ class LiveLine:
         """True if the output is a terminal that can change a line in place."""
 
     def print(self, text: str) -> None:
-        """Print lines above the live line, which `set` shows again."""
+        """Print lines in place of the live line. The next `set` shows the live line below them."""
         self._write(f"{text}\n")
 
     def set(self, text: str) -> None:

@@ -184,7 +184,10 @@ def install(programs: Sequence[GoProgram], releases: Sequence[Release], download
 
 
 def kubernetes_releases(version: str) -> list[Release]:
-    """Return the releases with the programs of the control plane and the kubelets. Raises DownloadError."""
+    """Return the releases with the programs of the control plane and the nodes.
+
+    Raises DownloadError for a machine architecture without releases.
+    """
     machine = _architecture()
     server = f"https://dl.k8s.io/v{version}/kubernetes-server-linux-{machine}.tar.gz"
     minor = version.rpartition(".")[0]
@@ -218,7 +221,10 @@ def kubernetes_releases(version: str) -> list[Release]:
 
 
 def runtime_releases(containerd: str, runc: str) -> list[Release]:
-    """Return the releases with the container runtime programs. Raises DownloadError."""
+    """Return the releases with the container runtime programs.
+
+    Raises DownloadError for a machine architecture without releases.
+    """
     machine = _architecture()
     file = f"containerd-{containerd}-linux-{machine}.tar.gz"
     url = f"{GITHUB}/containerd/containerd/releases/download/v{containerd}/{file}"

@@ -148,7 +148,7 @@ def missing_packages(*, compiler: bool = False) -> list[str]:
 
 
 def install_packages(packages: list[str]) -> None:
-    """Install `packages` without starting their services. Raises RuntimeError if there is no apt-get."""
+    """Install `packages` without starting their services. Raises RuntimeError if apt-get is missing or fails."""
     if not shutil.which("apt-get"):
         raise RuntimeError(
             f"no apt-get: install the programs of these Debian packages and run this again: {' '.join(packages)}"
@@ -223,7 +223,7 @@ def _kubernetes(downloads: Downloads) -> Step:
 
 
 def _builtin_image(name: str) -> Step:
-    """Return the step of a built-in image. It runs before the cluster starts, so nodes get the image as hard links."""
+    """Return the step of a builtin image. It runs before the cluster starts, so nodes get the image as hard links."""
     return Step(
         name=f"image {name}",
         is_done=lambda: builtin_image_reference(name) in stored_references(),

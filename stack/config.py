@@ -261,7 +261,7 @@ def with_examples(values: Mapping[str, Any]) -> dict[str, Any]:
         try:
             expanded += example_jobs(job) if isinstance(job, str) else [job]
         except ValueError as error:
-            raise ConfigError([Problem("stack.jobs.unknown_recipe", ("jobs", index), str(error), job)]) from error
+            raise ConfigError([Problem("stack.jobs.unknown_example", ("jobs", index), str(error), job)]) from error
     return {**values, "jobs": expanded}
 
 

@@ -28,7 +28,7 @@ def changed_packages(plan: str) -> list[tuple[str, str, str]]:
 
 
 def conflict(changes: list[tuple[str, str, str]], requirements: str) -> str:
-    """Return one sentence about the first conflict, with the package and both versions.
+    """Return one sentence about one conflict, with the package and both versions.
 
     Prefer a package that the file names, because its dependencies cause the other conflicts.
     """

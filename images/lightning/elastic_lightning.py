@@ -1,7 +1,7 @@
 """Train the digits with Lightning on any number of hosts. Rank 0 uploads the model at the end.
 
-torchrun starts this script, as `trainer.launch elastic_lightning.py --epochs=8`. Whenever a host leaves or joins,
-torchrun restarts the script on the current hosts. Each start resumes from the newest checkpoint.
+`python -m trainer.launch elastic_lightning.py --epochs=8` starts this script with torchrun. Whenever a host leaves or
+joins, torchrun restarts the script on the current hosts. Each start resumes from the newest checkpoint.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Step(NamedTuple):
 
 
 class Steps:
-    """The remaining steps of an epoch. There is no length, because it depends on the number of ranks."""
+    """Remaining steps of an epoch. The class has no `__len__`, because the length depends on the number of ranks."""
 
     def __init__(self, data: Digits, sampler: EpochSampler, epoch: Callable[[], int]) -> None:
         self._data, self._sampler, self._epoch = data, sampler, epoch

@@ -42,7 +42,7 @@ class Client:
     def request(self, method: str, path: str, body: dict[str, Any] | None = None, content: str = APPLY) -> Any:
         """Send one request and return the decoded answer.
 
-        Raises ApiUnavailable if the server does not answer or reports an error.
+        Raises ApiUnavailable if the server reports an error or does not answer.
         """
         text = json.dumps(body).encode() if body is not None else None
         headers = {"Accept": JSON} | ({"Content-Type": content} if text else {})

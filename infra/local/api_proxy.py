@@ -1,7 +1,7 @@
 """API proxy: forwards a port on this machine's loopback to the API server in the cluster's namespace.
 
-This port is the only way into the cluster. The proxy inherits a listening socket from outside the namespace, and
-connects to the API server inside it.
+This port is the only connection to the cluster from outside its network. The proxy inherits a listening socket from
+outside the namespace, and connects to the API server inside it.
 """
 
 from __future__ import annotations

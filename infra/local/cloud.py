@@ -1,4 +1,4 @@
-"""LocalConfig: settings of the cluster on this machine. Local: its Cloud. Imports Pulumi only to provision."""
+"""Cluster on this machine: its settings and Cloud. Imports Pulumi only to provision."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ class LocalConfig(Section):
     nodes: Annotated[int, Field(ge=1, le=8)] = 2
     """Number of nodes; each has an equal share of this machine's CPUs and memory."""
     port: Annotated[int, Field(ge=1024, le=65535)] | None = None
-    """Port of the API server on 127.0.0.1; by default a free port, which the cluster keeps."""
+    """Port of the API server on 127.0.0.1; by default a free port, which the cluster keeps unless another program
+    uses it."""
     namespace: NamespaceName = "training"
     """Kubernetes namespace of the jobs, created and deleted by the stack."""
 

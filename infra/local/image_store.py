@@ -1,7 +1,7 @@
 """Store of the images that nodes start with, and builder of operators' images.
 
 The store is a containerd root folder. Set-up imports each image once. Each node gets a clone of hard links. Image
-layers never change, so a clone needs directory entries but no disk space.
+layers never change, so the clones share them and need little disk space.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from infra.project import CHECKOUT
 DATABASES = ("io.containerd.metadata.v1.bolt/meta.db", "io.containerd.snapshotter.v1.overlayfs/metadata.db")
 """Files that containerd changes in place. Each clone gets its own copies."""
 INGEST_FOLDER = "io.containerd.content.v1.content/ingest"
-"""Folder of interrupted imports. containerd writes to these files in place, so clones must not share them."""
+"""Folder with files of interrupted imports. containerd changes these files in place, so clones must not share them."""
 
 SNAPSHOTS_FOLDER = "io.containerd.snapshotter.v1.overlayfs/snapshots"
 """Folder of the unpacked layers."""
@@ -204,7 +204,7 @@ def program_reference(name: str) -> str:
 
 
 def is_program(reference: str) -> bool:
-    """Return True if the image contains an operator's program, so that this module creates it."""
+    """Return True if this module creates the image, which contains an operator's program."""
     return reference.startswith(OPERATOR_PREFIX)
 
 

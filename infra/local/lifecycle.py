@@ -121,7 +121,7 @@ def saved_clusters() -> list[ClusterSettings]:
 
 
 def abandoned_clusters() -> list[ClusterSettings]:
-    """Return the clusters of this machine whose checkout no longer exists."""
+    """Return the clusters of this machine whose project folder no longer exists."""
     return [
         settings
         for settings in saved_clusters()
@@ -258,7 +258,7 @@ def _listen(settings: ClusterSettings) -> socket.socket:
             return listen(port)
     raise RuntimeError(
         f"platform.port: no port from {PORTS.start} to {PORTS.stop - 1} is free on 127.0.0.1; "
-        "stop clusters (`make down STACK=NAME` in a checkout, `trainyard down --stack NAME` in a project), or set "
+        "remove clusters (`make down STACK=NAME` in a checkout, `trainyard down --stack NAME` in a project), or set "
         "platform.port to a free port between 1024 and 65535"
     )
 

@@ -1,7 +1,8 @@
 """Process 1 of one node: its mounts, network, containerd, kubelet and kube-proxy. Also the bridge between nodes.
 
 The node sees the machine's file system with empty folders over /run, /var/lib and /var/log. It mounts only inside its
-mount namespace and writes only to its own folders. The namespace ends with the node's last process.
+mount namespace, which ends with the node's last process. Its programs write only to its own folders; pods also write to
+the cluster's bucket.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ class LocalClusterProvider(dynamic.ResourceProvider):
         return dynamic.ReadResult(id_, outputs(props, settings))
 
     def delete(self, _id: str, props: Properties) -> None:
-        """Stop the cluster and remove its data. Keep the cluster if another project folder owns it and still exists."""
+        """Stop the cluster and remove its data. Keep the cluster if another existing project folder owns it."""
         if props["owner"] == str(project_folder()) or not Path(props["owner"]).is_dir():
             lifecycle.stop(settings_of(props))
 
@@ -117,7 +117,7 @@ def lost_cluster(settings: ClusterSettings, state: Properties) -> str:
     owner, stack = state["owner"], state["stack"]
     if (owner, stack) != (settings.owner, settings.stack):
         return (
-            f"the state of stack {settings.stack} has the cluster of stack {stack} in {owner}; move the checkout back "
+            f"the state of stack {settings.stack} has the cluster of stack {stack} in {owner}; move this folder back "
             f"there, or run {make_command('down', STACK=settings.stack)} here, which removes it from this state"
         )
     if lifecycle.identity(settings) != state["uid"]:

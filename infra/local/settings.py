@@ -22,7 +22,7 @@ PROGRAMS = (
     "kubectl",
     "coredns",
 )
-"""Names under which set-up links its single Kubernetes binary."""
+"""Programs of the control plane and the nodes, and kubectl. If set-up builds them, they are links to one binary."""
 RUNTIME_PROGRAMS = {
     "containerd": "containerd/containerd",
     "ctr": "containerd/ctr",
@@ -73,7 +73,7 @@ def cache_folder() -> Path:
 
 
 def built_programs() -> Path:
-    """Return the folder that has a subfolder for each program that set-up built."""
+    """Return the folder with a subfolder for each program that set-up built or downloaded."""
     return cache_folder() / "bin"
 
 
@@ -95,7 +95,7 @@ class ClusterSettings:
     """
 
     owner: str = ""
-    """Project folder of the stack that owns the cluster, by default the checkout."""
+    """Project folder of the stack that owns the cluster."""
     stack: str = "local"
     """Name of the stack that owns the cluster."""
     name: str = "local"

@@ -92,7 +92,10 @@ def is_api_ready(authority: Path) -> bool:
 
 
 def keep_running(programs: Sequence[Program], *, every: float = 0.1) -> None:
-    """Run `programs` until SIGTERM, then stop them in reverse order. Also reap orphans, as process 1 must."""
+    """Run `programs` until SIGTERM or SIGINT, then send SIGTERM to them in reverse order.
+
+    Also reap orphans, as process 1 must.
+    """
     stop = False
 
     def on_signal(_signal: int, _frame: object) -> None:

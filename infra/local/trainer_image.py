@@ -372,9 +372,9 @@ def _write_files(files: Iterable[tuple[str, str]], folder: Path) -> None:
 
 def layer_inputs(layer: JobLayer) -> dict[str, str]:
     """Return a layer as inputs of a resource. Write its source files to a folder: they are too large for the state."""
-    found = {"base": layer.base, "requirements": layer.requirements}
+    inputs = {"base": layer.base, "requirements": layer.requirements}
     if not layer.files:
-        return found
+        return inputs
     folder = cache_folder() / "images" / "projects" / layer.digests
     if folder.exists():
         os.utime(folder)
@@ -389,7 +389,7 @@ def layer_inputs(layer: JobLayer) -> dict[str, str]:
         with suppress(FileNotFoundError):
             if other.stat().st_mtime < time.time() - KEPT_LAYER_SECONDS:
                 shutil.rmtree(other, ignore_errors=True)
-    return {**found, "files": str(folder)}
+    return {**inputs, "files": str(folder)}
 
 
 def layer_of_inputs(inputs: Mapping[str, str]) -> JobLayer:

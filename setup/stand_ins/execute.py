@@ -1,4 +1,4 @@
-"""Run a Pulumi program in a separate process with the program's Python. This file imports no project modules."""
+"""Run a Pulumi program in a separate process with the program's Python. This file imports no modules of Trainyard."""
 
 import argparse
 import asyncio
@@ -56,7 +56,7 @@ def configure(options: argparse.Namespace) -> None:
 
 
 def program_traceback(error: BaseException, program: Path) -> str:
-    """Format the error from the program's first own frame. The frames before it do not help the program's author."""
+    """Format the error from the first frame in the program's main file. Earlier frames do not help its author."""
     frames = traceback.extract_tb(error.__traceback__)
     main = program if program.suffix else program / "__main__.py"
     own = [index for index, frame in enumerate(frames) if Path(frame.filename).resolve() == main]

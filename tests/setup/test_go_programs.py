@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from infra.local.settings import cache_folder
-from setup.go_programs import MODULES, EmbeddedFiles, GoProgram, build_all, remove_objects
+from infra.make_command import COMMAND_VARIABLE
+from setup.go_programs import MODULES, EmbeddedFiles, GoProgram, build_all, remove_objects, uv
 
 COMPILER = """#!/bin/sh
 if [ "$1" = version ]; then echo go version go1.26.8 linux/amd64; exit; fi
@@ -115,3 +116,13 @@ def test_concurrent_compilers_leave_half_of_the_memory(
     build_all(PROGRAMS[:1])
     program = PROGRAMS[0].folder / PROGRAMS[0].binary
     assert program.read_text() == f"off {mebibytes << 20}\n"
+
+
+@pytest.mark.parametrize("program", ["make", "trainyard"])
+def test_uv_that_is_missing_advises_the_command_of_the_program(
+    program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv(COMMAND_VARIABLE, program if program != "make" else "")
+    with pytest.raises(RuntimeError, match=f"^uv is missing; run `{program} setup`$"):
+        uv()

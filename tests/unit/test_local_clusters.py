@@ -310,7 +310,7 @@ def test_provider_lost_data_or_moved_checkout_names_remedy(cluster: ClusterSetti
     assert lost_cluster(cluster, cluster_in_state(cluster, "abc")) == ""
     assert "`make up STACK=mine`" in lost_cluster(cluster, cluster_in_state(cluster, "another"))
     moved = replace(cluster, owner="/moved")
-    assert "move the checkout back there" in lost_cluster(moved, cluster_in_state(cluster, "abc"))
+    assert "move this folder back there" in lost_cluster(moved, cluster_in_state(cluster, "abc"))
     with pytest.raises(RuntimeError, match="is gone from"):
         LocalClusterProvider().diff("", cluster_in_state(cluster, "another"), cluster_in_state(cluster, "abc"))
 

@@ -51,7 +51,7 @@ SETTING_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     ({"platform": PLATFORM, "jobs": [7]}, "settings.model_type", "jobs.0"),
     ({**GKE, "ttl_hours": 8}, "stack.ttl_hours.protected", "ttl_hours"),
     (without("recipe"), "job.recipe.missing", "jobs.0.recipe"),
-    ({"platform": PLATFORM, "jobs": ["digit"]}, "stack.jobs.unknown_recipe", "jobs.0"),
+    ({"platform": PLATFORM, "jobs": ["digit"]}, "stack.jobs.unknown_example", "jobs.0"),
     (job(flags={"epoch": 3}), "job.flags.unknown", "jobs.0.flags.epoch"),
     (job(flags={"arch": "resnet18"}), "job.flags.of_other_recipe", "jobs.0.flags.arch"),
     (job(flags={"device": "cuda"}), "job.device.no_gpu", "jobs.0.flags.device"),
