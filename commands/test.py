@@ -20,7 +20,7 @@ from infra.local import lifecycle
 from infra.local.settings import cache_folder
 from infra.operator_releases import RELEASES
 from setup import operators
-from setup.disk import DiskNeed, bytes_left
+from setup.disk import DiskNeed, remaining_need
 from setup.progress import run_steps
 
 WORKERS_LIMIT = 8
@@ -41,7 +41,7 @@ def main() -> int:
         return coverage(sys.argv[2:] or list(LANES))
     if "-mlong" in sys.argv[1:]:
         cache_folder().mkdir(parents=True, exist_ok=True)
-        print(disk_warning(bytes_left(LONG_TESTS), shutil.disk_usage(cache_folder()).free), end="", flush=True)
+        print(disk_warning(remaining_need(LONG_TESTS), shutil.disk_usage(cache_folder()).free), end="", flush=True)
     return run_pytest(sys.argv[1:], stack_environment())
 
 

@@ -43,10 +43,10 @@ def remaining_bytes(steps: Iterable[Step]) -> int:
 
 def needed_bytes(missing: Iterable[Step]) -> int:
     """Return the free disk space that these steps need. A folder that several steps share counts once."""
-    return sum(map(bytes_left, {need for step in missing for need in step.disk}))
+    return sum(map(remaining_need, {need for step in missing for need in step.disk}))
 
 
-def bytes_left(need: DiskNeed) -> int:
+def remaining_need(need: DiskNeed) -> int:
     """Return the peak of a disk need, minus the bytes that are already in its folder."""
     return max(0, need.peak_bytes - _used_bytes(need.folder()))
 

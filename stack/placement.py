@@ -122,8 +122,8 @@ def _concurrency_problems(jobs: Jobs, nodes: int, node: Capacity) -> list[Proble
         index_of_first = first_that_does_not_fit(pods, node, nodes)
         if index_of_first is not None:
             group = pods[index_of_first]
-            is_several = group.key == "parameter_servers" and group.count > 1
-            remedy = "write fewer, or request less" if is_several else "request less"
+            has_several_servers = group.key == "parameter_servers" and group.count > 1
+            remedy = "write fewer, or request less" if has_several_servers else "request less"
             offer = f"the cluster has {counted(nodes, 'node')} of {node}"
             message = f"{_does_not_fit(group, pods[:index_of_first])}: {offer}; {remedy}"
             return [_problem(jobs, group, "capacity.local.no_capacity_left", message)]

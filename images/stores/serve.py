@@ -127,12 +127,12 @@ def print_reads(reads: dict[str, list[tuple[str, str]]]) -> None:
     The counts are not per epoch, because ranks read ahead: a rank reads the next epoch's first images while
     another rank finishes this epoch.
     """
-    for bucket, noted in reads.items():
-        counts = Counter(name for name, _ in noted)
+    for bucket, bucket_reads in reads.items():
+        counts = Counter(name for name, _ in bucket_reads)
         times = ",".join(map(str, sorted(set(counts.values()))))
-        readers = ",".join(f"{who}:{count}" for who, count in sorted(Counter(who for _, who in noted).items()))
+        readers = ",".join(f"{who}:{count}" for who, count in sorted(Counter(who for _, who in bucket_reads).items()))
         print(
-            f"served bucket={bucket} reads={len(noted)} images={len(counts)} times={times} readers={readers}",
+            f"served bucket={bucket} reads={len(bucket_reads)} images={len(counts)} times={times} readers={readers}",
             flush=True,
         )
 
@@ -142,15 +142,15 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--until", required=True, help="names of the jobs, separated by commas")
     jobs = parser.parse_args().until.split(",")
-    noted = ReadLog(DomainDispatcherApplication(create_backend_app))
-    client = fill(listen("127.0.0.1", 0, noted))
+    server = ReadLog(DomainDispatcherApplication(create_backend_app))
+    client = fill(listen("127.0.0.1", 0, server))
     # Answer other machines only after all images exist.
-    listen("0.0.0.0", PORT, noted)
+    listen("0.0.0.0", PORT, server)
     print(f"store ready images={TRAIN + TESTS} buckets={','.join(SAMPLES)}", flush=True)
     while not all(is_done(client, job) for job in jobs):
         time.sleep(1)
     time.sleep(FINAL_WRITE_SECONDS)
-    print_reads(noted.reads)
+    print_reads(server.reads)
     sys.stdout.flush()
 
 

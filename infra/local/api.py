@@ -39,13 +39,13 @@ class Client:
         self._thread = threading.local()
         self._opened: list[HTTPSConnection] = []
 
-    def request(self, method: str, path: str, body: dict[str, Any] | None = None, content: str = APPLY) -> Any:
+    def request(self, method: str, path: str, body: dict[str, Any] | None = None, content_type: str = APPLY) -> Any:
         """Send one request and return the decoded answer.
 
         Raises ApiUnavailable if the server reports an error or does not answer.
         """
         text = json.dumps(body).encode() if body is not None else None
-        headers = {"Accept": JSON} | ({"Content-Type": content} if text else {})
+        headers = {"Accept": JSON} | ({"Content-Type": content_type} if text else {})
         was_open = hasattr(self._thread, "connection")
         try:
             try:
@@ -87,14 +87,14 @@ def request(
     method: str,
     path: str,
     body: dict[str, Any] | None = None,
-    content: str = APPLY,
+    content_type: str = APPLY,
     *,
     server: str = "",
 ) -> Any:
     """Send one request over a separate connection; see `Client`."""
     client = Client(settings, server=server)
     try:
-        return client.request(method, path, body, content)
+        return client.request(method, path, body, content_type)
     finally:
         client.close()
 
