@@ -72,9 +72,9 @@ class InvalidSetting(CommandError):
 
 
 NEGATIVE_NUMBER = re.compile(r"-[\d.]")
+"""Beginning of a negative number."""
 OPTIONS_WITH_VALUE = ("--config-file", "--type")
 """Options of `pulumi config set` whose next argument is their value."""
-"""Beginning of a negative number."""
 
 
 @dataclass(frozen=True, kw_only=True)

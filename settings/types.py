@@ -10,7 +10,6 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, PlainValidator
 
-from infra.make_command import secret_command
 from settings.kubernetes_values import check_label, format_cpu, format_memory, parse_cpu, parse_memory
 from settings.problem import Invalid
 
@@ -78,17 +77,6 @@ def _variable(value: str) -> str:
     if value.startswith(("PET_", "TRAINYARD_")):
         message = "starts with PET_ or TRAINYARD_; only Trainyard sets such variables; write another name, or remove it"
         raise Invalid("variable_reserved", message)
-    return value
-
-
-def _secret_name(value: str) -> str:
-    if len(value) > MAX_SECRET_NAME_CHARACTERS or not _SECRET.fullmatch(value):
-        raise Invalid(
-            "secret_name",
-            f"must be the name of a secret, not the secret: at most {MAX_SECRET_NAME_CHARACTERS} lower-case letters, "
-            "digits, '_' and '-', starting with a letter; write for example 'wandb' and run "
-            f"{secret_command('secrets:wandb')}",
-        )
     return value
 
 
@@ -181,7 +169,17 @@ Image = Annotated[
 """Reference of a container image."""
 VariableName = Annotated[str, AfterValidator(_variable)]
 """Name of an environment variable, without the prefixes of Trainyard's variables (PET_, TRAINYARD_)."""
-SecretName = Annotated[str, AfterValidator(_secret_name)]
+SecretName = Annotated[
+    str,
+    match_pattern(
+        "secret_name",
+        _SECRET,
+        f"must be the name of a secret, not the secret: at most {MAX_SECRET_NAME_CHARACTERS} lower-case letters, "
+        "digits, '_' and '-', starting with a letter; write for example 'wandb', the name of the encrypted setting "
+        "`secrets:wandb`",
+        limit=MAX_SECRET_NAME_CHARACTERS,
+    ),
+]
 """Name of a secret of the stack's configuration."""
 FlagName = Annotated[
     str,

@@ -221,24 +221,6 @@ def test_misspelled_example_names_the_similar_one_and_the_option_as_typed(
 
 
 @pytest.mark.parametrize(
-    ("program", "command"),
-    [
-        ("", "`pulumi config set --secret secrets:wandb` in `make shell STACK=dev`"),
-        ("trainyard", "`trainyard config --stack dev set --secret secrets:wandb`"),
-    ],
-)
-def test_invalid_name_of_a_secret_advises_the_command_of_the_program(
-    program: str, command: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("STACK", "dev")
-    monkeypatch.setenv(COMMAND_VARIABLE, program)
-    with pytest.raises(ConfigError) as caught:
-        parse({"platform": {"kind": "local"}, "jobs": [{"name": "a", "recipe": "digits", "secrets": {"KEY": "Wandb"}}]})
-    assert [problem.code for problem in caught.value.problems] == ["settings.secret_name"]
-    assert str(caught.value).endswith(f"write for example 'wandb' and run {command}")
-
-
-@pytest.mark.parametrize(
     ("program", "expected"),
     [
         ("", "`pulumi config set --secret secrets:key` in `make shell STACK=dev`"),
