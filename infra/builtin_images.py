@@ -23,7 +23,7 @@ class BuiltinImage:
     data: frozenset[str] = frozenset({"digits"})
     """Names of the folders with data below WORK_FOLDER."""
     arguments: Mapping[str, str] = field(default_factory=dict)
-    is_built_in_clouds: bool = False
+    is_built_for_clouds: bool = False
     """True if the cloud platforms also build it, as a variant of the trainer image."""
     installs_packages: bool = False
     """True if it contains uv, which installs the packages of a job's `requirements`."""
@@ -44,7 +44,7 @@ TRAINER_IMAGE = BuiltinImage(
         "trainer": "trainer",
     },
     data=frozenset({"digits", "sotu", "tiny-imagenet"}),
-    is_built_in_clouds=True,
+    is_built_for_clouds=True,
     installs_packages=True,
 )
 BUILTIN_IMAGES: Mapping[str, BuiltinImage] = {
@@ -73,7 +73,7 @@ BUILTIN_IMAGES: Mapping[str, BuiltinImage] = {
         dockerfile="trainer/Dockerfile.xla",
         sources={"images/trainer/network_check.py": "network_check.py", "trainer": "trainer"},
         data=frozenset({"digits", "sotu"}),
-        is_built_in_clouds=True,
+        is_built_for_clouds=True,
         installs_packages=True,
     ),
 }
@@ -137,6 +137,6 @@ class ImageRef:
         return cls(builtin=text) if is_builtin else cls(reference=text)
 
 
-def built_in_clouds(images: frozenset[str]) -> frozenset[str]:
-    """Return the members of `images` that the cloud platforms also build."""
-    return frozenset(name for name in images if name == TRAINER or BUILTIN_IMAGES[name].is_built_in_clouds)
+def cloud_images(images: frozenset[str]) -> frozenset[str]:
+    """Return the images of `images` that the cloud platforms build."""
+    return frozenset(name for name in images if name == TRAINER or BUILTIN_IMAGES[name].is_built_for_clouds)

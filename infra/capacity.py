@@ -15,11 +15,8 @@ from settings.problem import Problem
 EFA_RESOURCE = "vpc.amazonaws.com/efa"
 """Resource name of EFA adapters: https://github.com/aws/eks-charts/tree/master/stable/aws-efa-k8s-device-plugin"""
 
-DAEMON_REQUESTS = Capacity(millicores=300, memory=512 * 2**20)
-"""Estimated requests of a cloud's agents (network, logs, metrics, devices) on a node. Not measured."""
-
 SYSTEM = "system"
-"""Name of the pool that every cluster has."""
+"""Name of the pool for system pods, which every cluster on GKE and EKS has."""
 
 DAEMON_PODS = 10
 """Number of agent pods on a node. EKS has up to eight: network, proxy, identity, disks, health, DCGM, GPUs, EFA."""
@@ -72,7 +69,7 @@ class PoolNodes:
 
 
 Assignment = int | Problem | None
-"""Index of a pod group's pool, the problem if no pool fits, or None if several pools run the group."""
+"""Index of a pod group's pool, the problem if no pool fits, or None if several pools can run the group."""
 
 
 def unschedulable(pools: Sequence[PoolNodes], groups: Sequence[PodGroup]) -> list[Problem]:
@@ -83,7 +80,7 @@ def unschedulable(pools: Sequence[PoolNodes], groups: Sequence[PodGroup]) -> lis
 def assign_pools(pools: Sequence[PoolNodes], groups: Sequence[PodGroup]) -> list[str | Problem | None]:
     """Return the pool of each pod group, or the problem if it does not fit.
 
-    The result is None for each group on a platform without pools, and for pods that several pools run. Of the pools
+    The result is None for each group on a platform without pools, and for pods that several pools can run. Of the pools
     with capacity for all hosts, a job gets the one with the fewest GPUs per node. Ties go to a pool other than the
     system pool, then to the pool on which the job needs the fewest nodes. A job without a queue never gets a pool with
     queued provisioning.
@@ -115,7 +112,7 @@ def assign_pools(pools: Sequence[PoolNodes], groups: Sequence[PodGroup]) -> list
 
 
 def remaining_capacity(pools: Sequence[PoolNodes], groups: Sequence[PodGroup]) -> list[PoolCapacity]:
-    """Return each pool's capacity minus the requests of jobs that start at once. The system pool is first."""
+    """Return each pool's capacity minus the requests of the jobs that run. The system pool is first."""
     _, free = _assign_running(pools, groups)
     capacities = []
     for pool, nodes in zip(pools, free, strict=True):
@@ -174,7 +171,7 @@ def _spread(group: PodGroup, pools: Sequence[PoolNodes], free: list[Nodes]) -> t
     """Spread pods that are not hosts over all nodes without accelerators.
 
     Return a problem or None, and the capacity that each pool's nodes then have left. The pods have `maxSkew: 1`, so a
-    node's limit is one pod more than the fullest node can run.
+    node's limit is one pod more than the fullest node can still run.
     """
     cpu_nodes = [nodes if pool.accepts_any_pod else Nodes() for pool, nodes in zip(pools, free, strict=True)]
     max_per_node = 1 + min(_hosts_on(state, group) for nodes in cpu_nodes for state, count in nodes.items() if count)
@@ -209,12 +206,12 @@ def _best_pool(group: PodGroup, pools: Sequence[PoolNodes], free: Sequence[Nodes
         freest = max(large_enough, key=lambda index: free_hosts[index])
         return _too_many(group, pools[freest], free_hosts[freest], _accelerator_hint(group, pools))
 
-    def cost(index: int) -> tuple[bool, int, bool, int]:
+    def preference(index: int) -> tuple[bool, int, bool, int]:
         pool = pools[index]
         num_nodes = -(-group.count // _hosts_on(pool.empty_node, group))
         return pool.queued and not group.is_queued, pool.gpus, pool.name == SYSTEM, num_nodes
 
-    best = min(candidates, key=cost)
+    best = min(candidates, key=preference)
     if pools[best].queued and not group.is_queued:
         return _problem("capacity.job.queue_missing", group, "queue", _queue_message(pools[best]))
     return best

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator
 
-from infra.builtin_images import BUILTIN_IMAGES, TRAINER, JobLayer, built_in_clouds
+from infra.builtin_images import BUILTIN_IMAGES, TRAINER, JobLayer, cloud_images
 from infra.capacity import SYSTEM, PoolNodes
 from infra.cost import CostEstimate, Line
 from infra.hardware import PodGroup, Scheduling
@@ -184,7 +184,7 @@ class ProvisionedCloud(Cloud):
 
     @property
     def built_images(self) -> frozenset[str]:
-        return frozenset() if self.image.prebuilt else built_in_clouds(EVERY_IMAGE)
+        return frozenset() if self.image.prebuilt else cloud_images(EVERY_IMAGE)
 
     def problems(self) -> list[Problem]:
         return list(image_problems(self.image))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from infra.aws import inventory, pools, rules
 from infra.aws.config import EksConfig
-from infra.builtin_images import JobLayer, built_in_clouds
+from infra.builtin_images import JobLayer, cloud_images
 from infra.capacity import PoolNodes
 from infra.cloud import Cloud, ProvisionedCloud, Quota, documentation_ranges, quotas
 from infra.cost import Line
@@ -91,4 +91,4 @@ class Eks(ProvisionedCloud):
         del operators
         from infra.aws.platform import build_eks
 
-        return build_eks(self.config, built_in_clouds(images), layers)
+        return build_eks(self.config, cloud_images(images), layers)

@@ -28,7 +28,7 @@ def _ec2(kind: str, verb: str, rows: str, name: str, type_: str = "", labels: st
     return _aws(kind, f"ec2 describe-{verb}", rows, name, type_, labels=labels, **keys)
 
 
-_RUNNING = "--filters=Name=instance-state-name,Values=pending,running,shutting-down,stopping,stopped"
+_NOT_TERMINATED = "--filters=Name=instance-state-name,Values=pending,running,shutting-down,stopping,stopped"
 _OPEN_ID_TAGS = "iam list-open-id-connect-provider-tags --open-id-connect-provider-arn={id}"
 _KEYS = (
     "resourcegroupstaggingapi get-resources --resource-type-filters=kms:key "
@@ -45,7 +45,7 @@ LISTINGS = (
     ),
     # List the VPC before the resources below, because it identifies many of them.
     _ec2("VPC", "vpcs", "Vpcs", "VpcId", "vpc:Vpc"),
-    _ec2("instance", f"instances --query=Reservations[].Instances[] {_RUNNING}", "", "InstanceId"),
+    _ec2("instance", f"instances --query=Reservations[].Instances[] {_NOT_TERMINATED}", "", "InstanceId"),
     _ec2(
         "launch template",
         "launch-templates",
@@ -122,7 +122,10 @@ DEPENDENT_LISTINGS = (
 def resources(
     listing: Listing, platform: EksConfig, ownership: Ownership, run_json: RunCommand
 ) -> Iterator[CloudResource]:
-    """Yield all resources of a kind in the platform's region, except keys that are scheduled for deletion."""
+    """Yield all resources of a kind in the platform's region; of IAM and other global services, in the account.
+
+    Of keys, yield only those with the cluster's label that are not scheduled for deletion.
+    """
     options = (f"--region={platform.region}", "--output=json")
     command = [
         word.format(region=platform.region, name=platform.name, label=ownership.label) for word in listing.command

@@ -9,10 +9,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from infra.aws.config import EksConfig, EksPoolConfig
-from infra.capacity import DAEMON_REQUESTS, EFA_RESOURCE, SYSTEM, PoolNodes, in_pool, tolerate
+from infra.capacity import EFA_RESOURCE, SYSTEM, PoolNodes, in_pool, tolerate
 from infra.cloud import QuotaNeeds
 from infra.cost import Line, price_line
-from infra.hardware import PodGroup, Scheduling, gpus
+from infra.hardware import Capacity, PodGroup, Scheduling, gpus
 from infra.hardware.ec2 import EC2_FAMILIES, Ec2Machine, ec2_machine
 from infra.hardware.machines import ProvisioningModel
 from infra.hardware.node_capacity import eks_allocatable, eks_pods
@@ -24,6 +24,8 @@ CLOUD = "aws"
 QUOTA_SOURCE = "https://docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quotas.html"
 SYSTEM_DISK_GB = 100
 """Boot disk size of system nodes."""
+DAEMON_REQUESTS = Capacity(millicores=300, memory=512 * 2**20)
+"""Estimated requests of the agents (network, logs, metrics, devices) on an EKS node. Not measured."""
 
 
 @dataclass(frozen=True, kw_only=True)

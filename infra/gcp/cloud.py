@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from infra.builtin_images import JobLayer, built_in_clouds
+from infra.builtin_images import JobLayer, cloud_images
 from infra.capacity import PoolNodes
 from infra.cloud import ProvisionedCloud, Quota, quotas
 from infra.cost import Line
@@ -72,4 +72,4 @@ class Gke(ProvisionedCloud):
         del operators
         from infra.gcp.platform import build_gke
 
-        return build_gke(self.config, built_in_clouds(images), layers)
+        return build_gke(self.config, cloud_images(images), layers)

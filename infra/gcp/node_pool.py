@@ -54,9 +54,9 @@ def node_config(
         )
         if local_ssds
         else None,
-        shielded_instance_config=shielded(),
-        workload_metadata_config=metadata_server(),
-        kubelet_config=kubelet(),
+        shielded_instance_config=shielded_instance(),
+        workload_metadata_config=workload_metadata(),
+        kubelet_config=kubelet_config(),
         labels=_labels(plan),
         taints=_taints(plan),
         resource_labels=cloud_labels(config.cluster_label),
@@ -115,19 +115,19 @@ def _taints(plan: NodePoolPlan) -> list[container.NodePoolNodeConfigTaintArgs] |
     return taints or None
 
 
-def shielded() -> container.NodePoolNodeConfigShieldedInstanceConfigArgs:
+def shielded_instance() -> container.NodePoolNodeConfigShieldedInstanceConfigArgs:
     """Return settings that make nodes boot only signed software and attest it."""
     return container.NodePoolNodeConfigShieldedInstanceConfigArgs(
         enable_secure_boot=True, enable_integrity_monitoring=True
     )
 
 
-def metadata_server() -> container.NodePoolNodeConfigWorkloadMetadataConfigArgs:
+def workload_metadata() -> container.NodePoolNodeConfigWorkloadMetadataConfigArgs:
     """Return the metadata server mode that gives pods their own identity instead of the node's."""
     return container.NodePoolNodeConfigWorkloadMetadataConfigArgs(mode="GKE_METADATA")
 
 
-def kubelet() -> container.NodePoolNodeConfigKubeletConfigArgs:
+def kubelet_config() -> container.NodePoolNodeConfigKubeletConfigArgs:
     """Return the setting that disables the kubelet's unauthenticated port."""
     return container.NodePoolNodeConfigKubeletConfigArgs(insecure_kubelet_readonly_port_enabled="FALSE")
 
@@ -172,9 +172,9 @@ class SystemNodePool(pulumi.ComponentResource):
                 service_account=service_account,
                 oauth_scopes=SCOPES,
                 gcfs_config=container.NodePoolNodeConfigGcfsConfigArgs(enabled=config.image_streaming),
-                shielded_instance_config=shielded(),
-                workload_metadata_config=metadata_server(),
-                kubelet_config=kubelet(),
+                shielded_instance_config=shielded_instance(),
+                workload_metadata_config=workload_metadata(),
+                kubelet_config=kubelet_config(),
                 labels={POOL_LABEL: "system"},
                 resource_labels=cloud_labels(config.cluster_label),
             ),
