@@ -289,7 +289,8 @@ class ImageConfig(Section):
     name: Annotated[str, _name] = "sh22-dist-gpu"
     """Name of the image in the registry."""
     git_branch: Annotated[str, _branch] = "main"
-    """Git branch of the checkout, used as the image's tag with `/` replaced by `-`."""
+    """Name of a Git branch, used only as the image's tag, with `/` replaced by `-`; the image has the checkout's
+    current files."""
     python_version: Literal["3.11", "3.12", "3.13"] = "3.11"
     """Python version in the image; PyTorch does not support the W&B tutorial's 3.8."""
     platforms: Annotated[tuple[ImagePlatform, ...], AfterValidator(_architectures), ONE_OR_MANY] = (

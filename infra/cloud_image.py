@@ -44,7 +44,7 @@ class TrainerImage(pulumi.ComponentResource):
         tag = _tag(config, variant)
         builtin = BUILTIN_IMAGES.get(variant)
         dockerfile = CONTEXT / (builtin.dockerfile if builtin else "trainer/Dockerfile")
-        # PyTorch/XLA has only x86-64 packages, and GPUs that are too old for CUDA 13 are only in x86-64 machines.
+        # All machine types in Trainyard's tables are x86-64, and PyTorch/XLA has packages only for x86-64.
         platforms = X86_64_ONLY if builtin else config.platforms
         prepare_context()
         image = docker.Image(

@@ -124,9 +124,9 @@ class Existing(Cloud):
             if self.config.kubeconfig:
                 message = "does not exist; write the path of the file that has the cluster's context"
                 return [_problem("kubeconfig", message, self.config.kubeconfig)]
-            message = (
-                f"is not a context, because {paths} does not exist; create the cluster, or set platform.kubeconfig"
-            )
+            verb = "does" if len(files) == 1 else "do"
+            remedy = "create the cluster, or set platform.kubeconfig"
+            message = f"is not a context, because {paths} {verb} not exist; {remedy}"
             return [_problem("context", message, self.config.context)]
         if names:
             message = f"is not a context in {paths}; write one of {', '.join(names)}"

@@ -137,7 +137,7 @@ class Ownership:
     """Patterns of names without the cluster's name, by kind. Other resources may have such names."""
 
     def has(self, resource: CloudResource, networks: Iterable[str]) -> bool:
-        """Return True if the stack created the resource; `networks` are the ids of the stack's networks."""
+        """Return True if the resource belongs to the stack; `networks` are the ids of the stack's networks."""
         label = resource.labels.get(CLUSTER_LABEL)
         if label is not None:
             return label == self.label

@@ -27,7 +27,7 @@ JOB_LABEL = f"{DOMAIN}/job"
 
 
 def host_name(job: str, index: int) -> str:
-    """Return the host name of the pod that runs host `index` of a job."""
+    """Return the host name of the pod that runs host `index` of an Indexed Job."""
     return f"{job}-{index}"
 
 

@@ -155,7 +155,7 @@ WAIT_FOR_ESTABLISHED = {"pulumi.com/waitFor": "condition=Established"}
 SKIP_AWAIT = {"pulumi.com/skipAwait": "true"}
 """Annotation of the Service. Pulumi need not wait for the Service, because it waits for the Deployment."""
 MIN_READY_SECONDS = 2
-"""Seconds that a pod must be ready. In this time every API server and proxy learns the pod's address."""
+"""Seconds that a pod must be ready, so that all API servers and proxies have time to learn its address."""
 
 
 class Operator(pulumi.ComponentResource):

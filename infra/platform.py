@@ -64,7 +64,7 @@ class Platform:
     builtin_images: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
     """Name of a builtin image, or of an image with a job's layer -> its reference."""
     deleted_with: pulumi.Resource | None = None
-    """Resource whose deletion deletes everything in the cluster, if the stack created the cluster."""
+    """Resource whose deletion deletes all Kubernetes objects in the cluster, if the stack created the cluster."""
     images: pulumi.Resource | None = None
     """Resource that loads the stack's images into the nodes of a local cluster, else None."""
 

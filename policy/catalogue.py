@@ -180,7 +180,7 @@ CLOUD_RULES = (
         "no-public-grants",
         ("IAMMember", "IAMBinding"),
         _public_member,
-        "Public data is copied before anyone notices.",
+        "Anyone can copy public data before its owner notices.",
         "https://cloud.google.com/storage/docs/public-access-prevention",
     ),
     Rule(
@@ -229,7 +229,7 @@ CLOUD_RULES = (
         "accelerators-end",
         GKE_POOL,
         _accelerators_end,
-        "Idle accelerators are the largest unintended cost.",
+        "Idle accelerators can be the largest unintended cost.",
         "https://cloud.google.com/kubernetes-engine/docs/concepts/cluster-autoscaler",
         level="advisory",
     ),
@@ -359,7 +359,7 @@ JOB_RULES = (
     ),
     Rule(
         name="no-host-access",
-        why="A pod in its node's namespaces or folders can see other pods and the node's credentials.",
+        why="A pod that shares its node's namespaces or folders can see other pods and the node's credentials.",
         link="https://kubernetes.io/docs/concepts/security/pod-security-standards/#baseline",
         types=JOB_TYPES,
         check=_host,
@@ -405,7 +405,7 @@ class PolicyConfig(Section):
     """Settings of the rules in docs/policy.md."""
 
     levels: dict[RuleName, Literal["mandatory", "advisory", "disabled"]] = Field(default_factory=dict)
-    """Levels of rules that differ from their default."""
+    """Levels of rules, instead of their defaults."""
     exceptions: tuple[ExceptionConfig, ...] = ()
     """Resources that may break a rule, with the reason."""
     may_replace: tuple[str, ...] = ()

@@ -88,7 +88,7 @@ class Settings:
     """Settings of the rules in a stack."""
 
     levels: Mapping[str, Level] = field(default_factory=dict)
-    """Level of each rule that differs from its default."""
+    """Levels of rules, instead of their defaults."""
     exceptions: Mapping[tuple[str, str], str] = field(default_factory=dict)
     """Reason of each exception, by rule and resource."""
 

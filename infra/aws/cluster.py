@@ -36,7 +36,7 @@ class EksCluster(pulumi.ComponentResource):
     kubeconfig: pulumi.Output[str]
     """Kubeconfig without credentials. `aws eks get-token` supplies them."""
     control_plane: eks.Cluster
-    """Control plane resource. Deleting it deletes everything in the cluster."""
+    """Control plane resource. Its deletion deletes all Kubernetes objects in the cluster."""
 
     def __init__(
         self,

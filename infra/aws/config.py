@@ -160,7 +160,8 @@ class EksConfig(Section):
     ] = "us-west-2"
     """AWS region."""
     zones: tuple[EksZone, ...] = ()
-    """Zones of the VPC, two or three; by default the first three of the region, usually a, b and c."""
+    """Zones of the VPC, two or three; by default the first three of the region, usually a, b and c. In us-west-1, write
+    two that your account has."""
     name: Annotated[str, name_pattern("eks_name", CLUSTER_NAME_LIMIT, "eks-dist")] = "eks-dist"
     """Name of the cluster and prefix of its resources' names."""
     namespace: NamespaceName = "training"
@@ -168,7 +169,7 @@ class EksConfig(Section):
     kubernetes_version: Annotated[
         str, match_pattern("eks_version", _VERSION, "must be a minor version in quotes, such as '1.36'")
     ] = DEFAULT_EKS_VERSION
-    """Kubernetes minor version of the control plane and all nodes; an existing cluster upgrades one minor version at a
+    """Kubernetes minor version of the control plane and all nodes; a deployed cluster upgrades one minor version at a
     time."""
     check_availability: bool = True
     """Reject versions and zones that are not in Trainyard's tables of 2026-11, and instance types that the tables do

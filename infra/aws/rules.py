@@ -273,7 +273,7 @@ CLUSTER_TYPE = "aws:eks/cluster:Cluster"
 VPC_TYPE = "aws:ec2/vpc:Vpc"
 SUBNET_TYPE = "aws:ec2/subnet:Subnet"
 PRIVATE_SUBNET_PREFIX = "network-private-"
-"""Name prefix of the cluster's subnets."""
+"""Prefix of the Pulumi names of the cluster's subnets."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""GkeCluster: private control plane. NodeIdentity and WorkloadIdentity: service accounts of its nodes and jobs."""
+"""GkeCluster: control plane. NodeIdentity and WorkloadIdentity: service accounts of its nodes and jobs."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ from infra.kubeconfig import one_context
 from infra.naming import cloud_labels, fit_name
 
 TIMEOUTS = pulumi.CustomTimeouts(create="60m", update="120m", delete="60m")
-"""Timeouts of the control plane. A regional control plane takes up to half an hour. An upgrade waits for the nodes."""
+"""Timeouts of the control plane. The creation of a regional one takes up to half an hour. An update first waits until
+GKE has finished earlier operations, such as an upgrade of the nodes."""
 WINDOW_ORIGIN = "2026-01-01"
 """Start date of the maintenance windows, in the past."""
 ACCOUNT_LIMIT = 30
 """Maximum length of a service account id: https://cloud.google.com/iam/docs/service-accounts-create"""
 NODE_ROLE = "roles/container.defaultNodeServiceAccount"
-"""Role that only writes logs and metrics: https://cloud.google.com/kubernetes-engine/docs/how-to/hardening-your-cluster"""
+"""Minimum role of nodes, to write logs and metrics:
+https://cloud.google.com/kubernetes-engine/docs/how-to/hardening-your-cluster"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +42,7 @@ class GkeClusterArgs:
 
 
 class GkeCluster(pulumi.ComponentResource):
-    """Private GKE cluster without node pools."""
+    """GKE cluster with private nodes, created without node pools."""
 
     name: pulumi.Output[str]
     kubeconfig: pulumi.Output[str]
@@ -48,7 +50,7 @@ class GkeCluster(pulumi.ComponentResource):
     workload_pool: pulumi.Output[str]
     """Workload identity pool of the cluster's pods."""
     control_plane: container.Cluster
-    """Control plane resource. Deleting it deletes everything in the cluster."""
+    """Control plane resource. Its deletion deletes all Kubernetes objects in the cluster."""
 
     def __init__(self, name: str, args: GkeClusterArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:gcp:GkeCluster", name, None, opts)
@@ -125,7 +127,7 @@ def _cluster_args(args: GkeClusterArgs) -> container.ClusterArgs:
 def _ignored_changes(args: GkeClusterArgs) -> list[str]:
     """Return the inputs whose changes Pulumi ignores after creation.
 
-    `nodeConfig` belongs to the default pool, which the provider removes at once.
+    `nodeConfig` belongs to the default pool, which the provider removes immediately.
 
     Trainyard can enable multi-networking later but never disables it. Pulumi updates the cluster before it deletes
     pools with additional networks, so Google may reject the update.
@@ -175,7 +177,7 @@ def _addons(config: GkeConfig) -> container.ClusterAddonsConfigArgs:
 
 
 def _default_pool_node(args: GkeClusterArgs) -> container.ClusterNodeConfigArgs:
-    """Return a small node for the default pool, which the provider removes at once."""
+    """Return the configuration of the default pool's node. The provider removes the default pool immediately."""
     return container.ClusterNodeConfigArgs(
         machine_type=default_pool_machine(args.config),
         disk_size_gb=20,
@@ -213,7 +215,9 @@ def _maintenance(config: MaintenanceConfig) -> container.ClusterMaintenancePolic
 
 
 def _kubeconfig(config: GkeConfig, cluster: container.Cluster) -> dict[str, Any]:
-    """Return a kubeconfig with the IP endpoint and cluster CA, or with the DNS endpoint and a public CA.
+    """Return a kubeconfig with the IP endpoint and the cluster's CA, or with the DNS endpoint.
+
+    A public CA signs the certificate of the DNS endpoint.
 
     https://cloud.google.com/kubernetes-engine/docs/how-to/latest/network-isolation
     """

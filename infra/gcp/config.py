@@ -21,7 +21,7 @@ POOL_NAME_LIMIT = 40
 """Maximum length:
 https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/projects.locations.clusters.nodePools"""
 MIN_DISK_GB = 15
-"""Minimum size of a boot disk, from the field diskSizeGb on this page (it allows less for old versions of GKE):
+"""Minimum size of a boot disk, from the field diskSizeGb on this page, which allows less for old versions of GKE:
 https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/NodeConfig"""
 
 _PROJECT = re.compile(r"([a-z0-9.]+:)?[a-z][-a-z0-9]{4,28}[a-z0-9]")
@@ -119,7 +119,7 @@ class SystemPoolConfig(Section):
     nodes: Annotated[int, Field(ge=1, le=100)] = 1
     """Initial and minimum number of nodes, in one zone."""
     max_nodes: Annotated[int, Field(ge=1, le=100)] = 3
-    """Maximum number of nodes of the autoscaler."""
+    """Maximum number of nodes to which the autoscaler scales the pool."""
 
 
 class GkePoolConfig(Section):
@@ -128,8 +128,8 @@ class GkePoolConfig(Section):
     name: Annotated[str, name_pattern("gke_name", POOL_NAME_LIMIT, "gpus")] = Field(examples=["gpus"])
     """Name of the pool, unique in the platform."""
     machine_type: str = "n1-standard-4"
-    """Machine type of each node; for a TPU the slice determines it. A type without GPUs and without `accelerator` is
-    for CPU jobs."""
+    """Machine type of each node; for a TPU the slice determines it. If the type has no GPUs and `accelerator` is not
+    set, the pool is for CPU jobs."""
     accelerator: str = "nvidia-tesla-t4"
     """GPU model, TPU type such as `v4-32`, or TPU generation with `topology`; if only `machine_type` is set, the GPU
     of that type, or none."""
@@ -143,14 +143,14 @@ class GkePoolConfig(Section):
     """Number of nodes, or the maximum if the pool scales; for a TPU the slice determines it."""
     min_nodes: Annotated[int, Field(ge=0, le=15_000)] | None = None
     """Minimum number of nodes of a pool that scales. The default is 0 with flex-start, queued, several capacities, or
-    several zones with `compact` or multi-host TPU slices; other pools have a fixed size."""
+    several zones with `compact` or multi-host TPU slices; by default other pools have a fixed size."""
     capacity: Annotated[tuple[GkeCapacity, ...], ONE_OR_MANY] = ("on-demand",)
     """Provisioning model, `on-demand`, `spot`, `reservation:NAME`, `flex-start` or `queued`, or a list of them in
     fallback order."""
     zones: Annotated[tuple[Zone, ...], ONE_OR_MANY] = ()
     """Zones of the nodes; by default the platform's zone."""
     check_zones: bool = True
-    """Reject zones without the accelerator or without flex-start for it, according to Trainyard's tables."""
+    """Reject zones that lack the accelerator, or flex-start for a TPU, according to Trainyard's tables."""
     disk_size_gb: Annotated[int, Field(ge=MIN_DISK_GB, le=65_536)] = 100
     """Size of each node's boot disk in GB."""
     disk_type: Literal["pd-ssd", "pd-balanced", "pd-standard", "hyperdisk-balanced"] = "pd-ssd"
@@ -216,7 +216,7 @@ Day = Literal["MO", "TU", "WE", "TH", "FR", "SA", "SU"]
 
 
 class MaintenanceConfig(Section):
-    """Maintenance windows of GKE. Until the end of support, GKE does not upgrade nodes or minor versions."""
+    """Maintenance windows of GKE. Until support of a minor version ends, GKE upgrades neither the version nor nodes."""
 
     days: tuple[Day, ...] = ("SA", "SU")
     """Days of the week."""
@@ -288,7 +288,7 @@ class GkeConfig(Section):
 
     @property
     def cluster_label(self) -> str:
-        """Label of the cluster's resources, unique in the project because networks have the cluster's name."""
+        """Label of the cluster's resources, unique in the project because the VPC has the same name."""
         return self.name
 
     @property

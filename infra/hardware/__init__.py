@@ -40,7 +40,7 @@ class Capacity:
 
 @dataclass(frozen=True, kw_only=True)
 class PoolCapacity:
-    """Capacity of a pool of identical nodes, minus the requests of jobs that start at once."""
+    """Capacity of a pool of identical nodes, minus the requests of jobs that are neither queued nor suspended."""
 
     name: str
     free: Capacity
@@ -50,7 +50,7 @@ class PoolCapacity:
     node_labels: Mapping[str, str] = field(default_factory=dict)
     """Labels of the nodes, by which pods select this pool."""
     on_request: bool = False
-    """True if the cloud creates nodes only on request, all nodes of a job at once."""
+    """True if the cloud creates nodes only on request, all nodes of a job together."""
     taint: str | None = None
     """Key of the taint of the nodes, which only pods that request accelerators tolerate."""
 
@@ -84,7 +84,7 @@ class PodGroup:
 
     @property
     def runs(self) -> bool:
-        """True if the job starts at once."""
+        """True if the job is neither queued nor suspended, and therefore starts immediately."""
         return not (self.is_queued or self.is_suspended)
 
 

@@ -51,13 +51,13 @@ class Ec2Machine(MachineType):
     Source: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-acc-inst-types.html
     """
     interfaces: int
-    """Network interfaces of the first card.
+    """Maximum number of network interfaces on the first card.
 
     awslabs/amazon-eks-ami 81fec2e, nodeadm/internal/kubelet/instance-info.jsonl. The file lacks P3, so nodeadm asks
     EC2: aws/amazon-vpc-cni-k8s pkg/vpc/vpc_ip_resource_limit.go.
     """
     addresses: int
-    """Addresses of each network interface, from the same source."""
+    """Maximum number of IPv4 addresses of each network interface, from the same source."""
     missing_mib: int | None
     """Memory in MiB that its node does not report, measured on nodes. None without a measurement.
 

@@ -67,7 +67,7 @@ def eks_pods(machine: Ec2Machine) -> int:
 
 
 def eks_capacity(machine: Ec2Machine) -> Capacity:
-    """Return the CPUs and memory that a node reports as its capacity."""
+    """Return an estimate of the CPUs and memory that a node reports as its capacity."""
     if machine.missing_mib is not None:
         missing = machine.missing_mib + _EKS_KERNEL_MARGIN_MIB
     else:
