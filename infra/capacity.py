@@ -11,6 +11,7 @@ from infra.hardware.node_capacity import MAX_PODS
 from infra.hardware.tpus import TpuSlice
 from infra.naming import POOL_LABEL
 from settings.problem import Problem
+from settings.text import counted
 
 EFA_RESOURCE = "vpc.amazonaws.com/efa"
 """Resource name of EFA adapters: https://github.com/aws/eks-charts/tree/master/stable/aws-efa-k8s-device-plugin"""
@@ -292,26 +293,27 @@ def _too_many(group: PodGroup, pool: PoolNodes, hosts: int, hint: str) -> Proble
     if not count:
         message = f"pool {pool.name} is full, without capacity for another such {unit}; remove a job, {more}"
     else:
-        message = f"pool {pool.name} has capacity for only {count} such {unit}s; write {count} or less, {more}"
+        message = (
+            f"pool {pool.name} has capacity for only {counted(count, f'such {unit}')}; write {count} or less, {more}"
+        )
     return _problem("capacity.job.pool_full", group, key, message)
 
 
 def _pods_too_many(group: PodGroup, largest: PoolNodes, capacity: int) -> Problem:
     """Return the problem of pods that are not hosts and do not fit. `capacity` is the number of pods that fit."""
+    is_several = group.count > 1
     if not _hosts_on(largest.empty_node, group):
+        pods = f"{group.role} of {group.per_pod} each do" if is_several else f"its {group.role} of {group.per_pod} does"
         node = f"a node without accelerators; nodes of pool {largest.name} have {largest.node} for jobs"
-        message = f"{group.role} of {group.per_pod} each do not fit on {node}; request less, or use larger nodes"
+        message = f"{pods} not fit on {node}; request less, or use larger nodes"
         return _problem("capacity.job.part_too_large", group, "resources", message)
-    pods = (
-        f"{group.count} {group.role} of {group.per_pod} each"
-        if group.count > 1
-        else f"its {group.role} of {group.per_pod}"
-    )
+    pods = f"{group.count} {group.role}" if is_several else f"its {group.role}"
+    pods += f" of {group.per_pod}{' each' if is_several else ''}"
     if capacity:
         message = f"have capacity for only {capacity} of {pods}, spread evenly; write {capacity} or less,"
     else:
         message = f"have no capacity for {pods} next to all other pods; remove a job, request less,"
-    message = f"the nodes without accelerators {message} or give such a pool more nodes"
+    message = f"the nodes without accelerators {message} or give a pool without accelerators more nodes"
     return _problem("capacity.job.no_capacity_left", group, group.key, message)
 
 

@@ -222,7 +222,9 @@ def _fabric(config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> Iter
             machine.name for machine in EC2_MACHINES.values() if machine.efa_interfaces and machine.family == family
         ]
         suggestions = ", ".join(with_efa) or "p4d.24xlarge, p5.48xlarge"
-        message = f"{plan.machine.name} does not support EFA; remove it, or write a type with EFA such as {suggestions}"
+        message = (
+            f"{plan.machine.name} does not support EFA; remove `efa`, or write a type with EFA such as {suggestions}"
+        )
         yield pool_problem("eks.pool.efa_machine", pool, "efa", message)
     if plan.efa and len(plan.zones) > 1:
         yield pool_problem("eks.pool.efa_zones", pool, "zones", "EFA works only within one zone; write one")
@@ -233,12 +235,12 @@ def _placement(_config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> 
     if not pool.placement_group:
         return
     if plan.model.is_capacity_block:
-        message = "a capacity block determines the placement of its nodes; remove it"
+        message = "a capacity block determines the placement of its nodes; remove `placement_group`"
         yield pool_problem("eks.pool.placement_capacity_block", pool, "placement_group", message)
     elif plan.model.reservation:
         message = (
-            "a reservation has no capacity in a new placement group, which the stack would create; remove it, and "
-            "create the reservation in an existing group if its nodes must be close together"
+            "a reservation has no capacity in a new placement group, which the stack would create; remove "
+            "`placement_group`, and create the reservation in an existing group if its nodes must be close together"
         )
         yield pool_problem("eks.pool.placement_reservation", pool, "placement_group", message)
     elif len(plan.zones) > 1:
@@ -355,7 +357,7 @@ def _version_step(current: str, requested: str) -> Iterator[Problem]:
         yield Problem("eks.kubernetes_version.skipped", path, message, requested)
     elif steps < 0:
         message = (
-            f"is below the cluster's version, {current}, which EKS does not allow; write '{current}' or the next minor "
-            "version (EKS upgrades a cluster automatically when standard support of its version ends)"
+            f"is below the cluster's version, {current}, but EKS does not downgrade clusters; write '{current}' or "
+            "the next minor version (EKS upgrades a cluster automatically when standard support of its version ends)"
         )
         yield Problem("eks.kubernetes_version.downgrade", path, message, requested)

@@ -27,6 +27,7 @@ from infra.hardware.tpus import GENERATIONS
 from infra.hardware.versions import gke_version_error, minor_of
 from settings.problem import Path, Problem
 from settings.problems import SKIP_CHECK_HINT
+from settings.text import counted
 
 
 def problems(config: GkeConfig) -> list[Problem]:
@@ -59,9 +60,9 @@ def problems(config: GkeConfig) -> list[Problem]:
     if len(fabrics) > 1:
         (machine, zone), index = list(fabrics.items())[-1]
         same_machine = len({name for name, _ in fabrics}) == 1
-        allowed = "one zone for all pools of this type" if same_machine else "the same type for all such pools"
+        allowed = "one zone for all pools of this type" if same_machine else "the same type for all pools of A3 and A4"
         message = (
-            f"{machine} in {zone} needs other networks than the other pools, but a cluster has one set; write {allowed}"
+            f"{machine} in {zone} needs a separate set of networks, but a cluster can have only one; write {allowed}"
         )
         value: object = sorted({zone for _, zone in fabrics}) if same_machine else machine
         key = "zones" if same_machine else "machine_type"
@@ -77,7 +78,7 @@ def _storage(config: GkeConfig) -> Iterator[Problem]:
     """
     name, key = config.bucket.name, config.secrets_key
     if "repository" in config.registry.model_fields_set and config.registry.host.endswith("gcr.io"):
-        message = f"{config.registry.host} has a fixed repository; remove it, or write a host on pkg.dev"
+        message = f"{config.registry.host} has a fixed repository; remove `repository`, or write a host on pkg.dev"
         yield platform_problem("gke.registry.repository_of_gcr", config, "registry.repository", message)
     prefix = name or config.name
     if prefix.startswith("goog") or "google" in prefix or "g00gle" in prefix:
@@ -104,7 +105,7 @@ def _tpu(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> 
     keys, tpu = pool.model_fields_set, pool.tpu
     if tpu is None:
         if pool.topology is not None:
-            message = "is allowed only for TPUs; remove it, or write a TPU as accelerator"
+            message = "is allowed only for TPUs; remove `topology`, or write a TPU as accelerator"
             yield pool_problem("gke.pool.topology_without_tpu", pool, "topology", message)
         if pool.slices != 1:
             message = "is allowed only for TPUs; write `nodes` instead"
@@ -116,13 +117,13 @@ def _tpu(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> 
             yield pool_problem("gke.pool.machine_of_tpu", pool, "machine_type", message)
         return
     if "nodes" in keys and pool.nodes != (total := tpu.hosts * pool.slices):
-        message = f"{pool.slices} x {tpu.accelerator_type} has {total} hosts; write {total} or remove it"
+        message = f"{pool.slices} x {tpu.accelerator_type} has {total} hosts; write {total}, or remove `nodes`"
         yield pool_problem("gke.pool.nodes_of_slice", pool, "nodes", message)
     if "machine_type" in keys and pool.machine_type != tpu.machine_type:
-        message = f"{tpu.accelerator_type} uses {tpu.machine_type}; write that or remove it"
+        message = f"{tpu.accelerator_type} uses {tpu.machine_type}; write that, or remove `machine_type`"
         yield pool_problem("gke.pool.machine_of_slice", pool, "machine_type", message)
     if "accelerators_per_node" in keys and pool.accelerators_per_node != tpu.chips_per_host:
-        message = f"each host of {tpu.accelerator_type} has {tpu.chips_per_host} chips; remove it"
+        message = f"each host of {tpu.accelerator_type} has {tpu.chips_per_host} chips; remove `accelerators_per_node`"
         yield pool_problem("gke.pool.chips_of_slice", pool, "accelerators_per_node", message)
     if tpu.hosts > 1 and pool.min_nodes not in (None, 0, tpu.hosts):
         message = f"GKE creates all nodes of a slice or none; write 0, or {tpu.hosts} for permanent nodes"
@@ -132,9 +133,10 @@ def _tpu(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> 
 def _gpu(_config: GkeConfig, pool: GkePoolConfig, _plans: list[NodePoolPlan]) -> Iterator[Problem]:
     _machine, gpu, _number = hardware_of(pool)
     if gpu is None and "gpu_driver" in pool.model_fields_set:
-        yield pool_problem("gke.pool.driver_without_gpu", pool, "gpu_driver", "this pool has no GPU; remove it")
+        message = "this pool has no GPU; remove `gpu_driver`"
+        yield pool_problem("gke.pool.driver_without_gpu", pool, "gpu_driver", message)
     if gpu is None and pool.tpu is None and "accelerators_per_node" in pool.model_fields_set:
-        message = "this pool has no accelerator; add one or remove it"
+        message = "this pool has no accelerator; add one, or remove `accelerators_per_node`"
         yield pool_problem("gke.pool.count_without_accelerator", pool, "accelerators_per_node", message)
 
 
@@ -185,7 +187,7 @@ def _size(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) ->
         message = f"must be a multiple of {zones}, the number of zones, in a pool that does not scale; write a multiple"
         yield pool_problem("gke.pool.nodes_of_zones", pool, "nodes", message)
     if pool.min_nodes and plans[0].has_fallback:
-        message = "a pool with several capacities or zones must scale from 0; write 0 or remove it"
+        message = "a pool with several capacities or zones must scale from 0; write 0, or remove `min_nodes`"
         yield pool_problem("gke.pool.min_with_fallback", pool, "min_nodes", message)
 
 
@@ -201,10 +203,12 @@ def _capacity(config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan])
     reserved = [index for index, model in enumerate(pool.models) if model.is_reserved]
     spot = [index for index, model in enumerate(pool.models) if model.is_spot]
     if reserved and spot and spot[0] < max(reserved):
-        message = "has spot before a reservation, which spot nodes cannot use; write the reservation before spot"
+        message = (
+            "has spot before a reservation, which stays unused while spot has capacity; write the reservation first"
+        )
         yield pool_problem("gke.pool.spot_before_reservation", pool, "capacity", message)
     if any(model.is_queued for model in pool.models) and len(pool.models) > 1:
-        message = "queued nodes are created when Kueue requests them, without fallback; write only queued"
+        message = "GKE creates queued nodes when Kueue requests them, without a fallback; write only queued"
         yield pool_problem("gke.pool.queued_with_others", pool, "capacity", message)
     dynamic = [model for model in pool.models if model.is_flexible]
     if not dynamic:
@@ -229,7 +233,7 @@ def _capacity(config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan])
         message = f"{dynamic[0]} requires platform.kubernetes_version 1.{min_minor} or newer; raise that version"
         yield pool_problem("gke.pool.capacity_of_version", pool, "capacity", message)
     if pool.min_nodes:
-        message = f"a pool with {dynamic[0]} must scale from 0; write 0 or remove it"
+        message = f"a pool with {dynamic[0]} must scale from 0; write 0, or remove `min_nodes`"
         yield pool_problem("gke.pool.min_with_flex_start", pool, "min_nodes", message)
 
 
@@ -239,16 +243,17 @@ def _placement(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan
     if not pool.compact:
         return
     if plan.tpu is not None:
-        message = "the topology determines the placement of a TPU slice; remove it"
+        message = "the topology determines the placement of a TPU slice; remove `compact`"
         yield pool_problem("gke.pool.compact_tpu", pool, "compact", message)
     elif plan.family.compact == "never":
-        message = f"{plan.machine.family.upper()} does not support compact placement; remove it"
+        message = f"{plan.machine.family.upper()} does not support compact placement; remove `compact`"
         yield pool_problem("gke.pool.compact_machine", pool, "compact", message)
     elif any(model.is_reserved for model in pool.models):
-        message = "a reservation determines the placement; remove it"
+        message = "the reservation determines the placement; remove `compact`"
         yield pool_problem("gke.pool.compact_reservation", pool, "compact", message)
     elif any(plan.model.is_flexible for plan in plans) and not plan.family.compact_flex_start:
-        message = f"{plan.machine.name} does not support compact placement with flex-start or queued nodes; remove it"
+        name = plan.machine.name
+        message = f"{name} does not support compact placement with flex-start or queued nodes; remove `compact`"
         yield pool_problem("gke.pool.compact_flex_start", pool, "compact", message)
 
 
@@ -256,7 +261,7 @@ def _disk(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) ->
     """Check boot disk types: https://cloud.google.com/compute/docs/disks/hyperdisks#machine-type-support"""
     disks, is_set = plans[0].family.disks, "disk_type" in pool.model_fields_set
     if is_set and disks == "hyperdisk" and pool.disk_type != "hyperdisk-balanced":
-        message = f"{plans[0].machine.name} supports only hyperdisk-balanced; write that or remove it"
+        message = f"{plans[0].machine.name} supports only hyperdisk-balanced; write that, or remove `disk_type`"
         yield pool_problem("gke.pool.disk_hyperdisk_only", pool, "disk_type", message)
     if pool.disk_type == "hyperdisk-balanced" and disks == "no-hyperdisk":
         message = f"{plans[0].machine.name} does not support Hyperdisk; write pd-ssd or pd-balanced"
@@ -305,7 +310,7 @@ def _system_pool_problems(config: GkeConfig) -> Iterator[Problem]:
         yield Problem("gke.system_pool.no_e2", (*path, "machine_type"), message, name)
     if machine.vcpus < MIN_SYSTEM_VCPUS or machine.memory_gib < MIN_SYSTEM_GIB:
         message = (
-            f"has {machine.vcpus} vCPUs and {machine.memory_gib:g} GiB; GKE's pods and the operators need "
+            f"has {counted(machine.vcpus, 'vCPU')} and {machine.memory_gib:g} GiB; GKE's pods and the operators need "
             f"{MIN_SYSTEM_VCPUS} vCPUs and {MIN_SYSTEM_GIB} GiB or more; write for example e2-standard-2"
         )
         yield Problem("gke.system_pool.too_small", (*path, "machine_type"), message, name)

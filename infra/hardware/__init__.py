@@ -73,7 +73,7 @@ class PodGroup:
     key: str = "hosts"
     """Key of the job that sets the number of pods."""
     role: str = ""
-    """Name of pods that are not hosts, such as `parameter servers`; empty for hosts.
+    """Name of pods that are not hosts, such as `launcher` or `parameter servers`; empty for hosts.
 
     These pods may run on any node without accelerators, in several pools.
     """

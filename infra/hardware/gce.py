@@ -345,7 +345,7 @@ def gpus_on(machine: MachineType, gpu: str | None, count: int | None) -> tuple[s
             raise HardwareError(
                 "gpu_count_of_machine",
                 "accelerators_per_node",
-                f"{machine.name} has exactly {machine.gpus} GPUs; write {machine.gpus} or remove it",
+                f"{machine.name} has exactly {machine.gpus} GPUs; write {machine.gpus}, or remove this key",
             )
         return machine.gpu, machine.gpus
     if gpu is None:

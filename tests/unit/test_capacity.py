@@ -237,6 +237,16 @@ def test_scheduling_of_missing_accelerator_raises(platform: dict[str, Any]) -> N
         stack(platform).cloud.scheduling(hosts("nvidia-b200"))
 
 
+@pytest.mark.parametrize(
+    ("count", "subject"),
+    [(1, "its parameter server of 16 CPU and 64Gi does"), (2, "parameter servers of 16 CPU and 64Gi each do")],
+)
+def test_error_for_pods_larger_than_a_node_counts_the_pods(count: int, subject: str) -> None:
+    job = {**MX, **T4, "accelerators_per_host": 4, "resources": {"cpu": 16, "memory": "64Gi"}}
+    with pytest.raises(ConfigError, match=f": {subject} not fit on a node without accelerators;"):
+        stack(EKS, {**job, "parameter_servers": count})
+
+
 def test_parameter_servers_suggested_by_error_are_accepted() -> None:
     platform = {"kind": "eks", "pools": C7}
     with pytest.raises(ConfigError, match="write 2 or less"):

@@ -248,8 +248,9 @@ class MXJob(Kind):
 
     def extra_pods(self, spec: JobSpec) -> tuple[PodGroup, ...]:
         capacity, key = spec.resources.capacity, "parameter_servers"
+        role = "parameter server" if spec.parameter_servers == 1 else "parameter servers"
         return (
-            PodGroup(count=spec.parameter_servers, per_pod=capacity, key=key, role="parameter servers"),
+            PodGroup(count=spec.parameter_servers, per_pod=capacity, key=key, role=role),
             PodGroup(count=SCHEDULERS, per_pod=COORDINATOR, key="kind", role="scheduler"),
         )
 
