@@ -283,6 +283,10 @@ def name_pattern(code: str, limit: int, example: str) -> AfterValidator:
     return match_pattern(code, re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?"), message, limit)
 
 
+ImagePlatforms = Annotated[tuple[ImagePlatform, ...], AfterValidator(_architectures), ONE_OR_MANY]
+"""Processor architectures of an image."""
+
+
 class ImageConfig(Section):
     """Trainer image: built with buildx from this checkout and pushed, or prebuilt."""
 
@@ -293,10 +297,7 @@ class ImageConfig(Section):
     current files."""
     python_version: Literal["3.11", "3.12", "3.13"] = "3.11"
     """Python version in the image; PyTorch does not support the W&B tutorial's 3.8."""
-    platforms: Annotated[tuple[ImagePlatform, ...], AfterValidator(_architectures), ONE_OR_MANY] = (
-        "linux/amd64",
-        "linux/arm64",
-    )
+    platforms: ImagePlatforms = ("linux/amd64", "linux/arm64")
     """Processor architectures of the image."""
     prebuilt: Annotated[Image, AfterValidator(_prebuilt)] | None = None
     """Prebuilt trainer image with its digest, instead of a build; jobs on XLA must then set `image`."""

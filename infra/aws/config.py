@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from infra.cloud import ImageConfig, name_pattern
+from infra.cloud import ImageConfig, ImagePlatforms, name_pattern
 from infra.hardware.ec2 import AWS_ZONES, AWS_ZONES_BY_ACCOUNT
 from infra.hardware.machines import ProvisioningModel
 from infra.hardware.versions import DEFAULT_EKS_VERSION
@@ -144,6 +144,13 @@ class EcrConfig(Section):
     """Number of newest images that clean-up keeps."""
 
 
+class EksImageConfig(ImageConfig):
+    """Trainer image: built with buildx from this checkout and pushed, or prebuilt."""
+
+    platforms: ImagePlatforms = ("linux/amd64",)
+    """Processor architectures of the image."""
+
+
 class EksConfig(Section):
     """EKS cluster with its network, node groups, bucket and registry, which the stack creates and deletes; with
     `bucket.keep`, the bucket stays."""
@@ -202,7 +209,7 @@ class EksConfig(Section):
     """Bucket of checkpoints, metrics and profiles."""
     registry: EcrConfig = EcrConfig()
     """Registry of the trainer image."""
-    image: ImageConfig = ImageConfig(platforms=("linux/amd64",))
+    image: EksImageConfig = EksImageConfig()
     """Trainer image."""
     log_days: Literal[7, 14, 30, 60, 90, 180, 365] = 30
     """Retention of the control plane's logs in days."""
