@@ -21,7 +21,7 @@ Check = Callable[[Inputs], InvalidInput | None]
 
 
 class Resource(Protocol):
-    """Resource as recorded under mocks or as the engine passes it."""
+    """Resource of a recorded graph."""
 
     @property
     def type(self) -> str:

@@ -58,7 +58,7 @@ def gke_version_error(version: str, channel: str, today: date) -> tuple[str, str
     if minor in offered:
         return None
     names = sorted({f"1.{offered[0]}", f"1.{offered[-1]}"}) if offered else []
-    prefix = "one of " if len(names) > 1 else ""
+    prefix = "a version from " if len(names) > 1 else ""
     remedy = f"write {prefix}{' to '.join(names)}, in quotes" if names else "update Trainyard, whose table is old"
     if oldest <= minor <= newest:
         return (
