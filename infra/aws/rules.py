@@ -26,7 +26,7 @@ from settings.problems import SKIP_CHECK_HINT
 
 
 def problems(config: EksConfig) -> list[Problem]:
-    """Return every problem in the settings of an EKS platform."""
+    """Return the problems of the settings of an EKS platform."""
     if config.region not in AWS_ZONES:
         message = f"is not a region that Trainyard knows; write one of {', '.join(sorted(AWS_ZONES))}"
         return [Problem("eks.region.unknown", ("platform", "region"), message, config.region)]

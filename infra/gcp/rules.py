@@ -31,7 +31,7 @@ from settings.text import counted
 
 
 def problems(config: GkeConfig) -> list[Problem]:
-    """Return every problem in the settings of a GKE platform."""
+    """Return the problems of the settings of a GKE platform."""
     if problem := _unknown_zone(config):
         return [problem]
     all_problems = [
