@@ -189,8 +189,9 @@ def test_fetch_of_a_job_without_files_and_without_a_cluster_does_not_advise_logs
     monkeypatch.setattr("commands.bucket.outputs_with", lambda *_names: found)
     with pytest.raises(
         BucketError, match=r"has written nothing .* yet, and the kubeconfig .* is missing; .* `make up` writes"
-    ):
+    ) as caught:
         fetch("digits", None, should_copy_all=False, as_json=False)
+    assert "`make logs" not in str(caught.value)
 
 
 @contextmanager

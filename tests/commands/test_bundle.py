@@ -164,13 +164,19 @@ def test_bundle_of_an_unknown_stack_writes_no_archive(monkeypatch: pytest.Monkey
     with pytest.raises(UnknownStack, match=r"Pulumi\.nosuch\.yaml: no such file; .* has: dev; name one"):
         doctor.bundle(tmp_path / "b.tar.gz")
     assert not (tmp_path / "b.tar.gz").exists()
-    # A stack can outlive its settings file.
+
+
+def test_bundle_of_a_stack_without_a_settings_file_writes_the_archive(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    set_stack(monkeypatch, tmp_path, SimpleNamespace(events=lambda: [], pods=lambda _jobs: []))
+    monkeypatch.setenv("STACK", "nosuch")
+    monkeypatch.setattr(doctor, "stack_exists", lambda _stack: True)
     snapshot = Snapshot(nodes=[], unseen="", advice="", jobs=[], rows=[])
     monkeypatch.setattr("commands.status.take_snapshot", lambda *_words: snapshot)
-    cluster = SimpleNamespace(events=lambda: [], pods=lambda _jobs: [])
-    monkeypatch.setattr(StackOutputs, "cluster", lambda _self: cluster)
-    monkeypatch.setattr(doctor, "stack_exists", lambda _stack: True)
-    assert doctor.bundle(tmp_path / "b.tar.gz") == 0
+    found = archive_files(tmp_path)
+    assert "state.json" in found
+    assert found["Pulumi.nosuch.yaml"].startswith("cannot be read: ")
 
 
 def test_bundle_without_a_cluster_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -121,7 +121,12 @@ def test_gke_permissions_without_fabric_omit_security_admin() -> None:
 
 @pytest.mark.parametrize(
     ("stack", "code", "expected_text"),
-    [("eks", 0, '"Version"'), ("dev", 0, '"bindings"'), ("local", 2, "no permissions"), ("x", 2, "x")],
+    [
+        ("eks", 0, '"Version"'),
+        ("dev", 0, '"bindings"'),
+        ("local", 2, "no permissions"),
+        ("x", 2, "Pulumi.x.yaml: no such file"),
+    ],
 )
 def test_permissions_command_prints_policy_or_error(stack: str, code: int, expected_text: str) -> None:
     done = subprocess.run(

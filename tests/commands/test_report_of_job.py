@@ -454,7 +454,7 @@ def test_page_of_a_stopped_job_without_events_says_that_its_log_is_gone() -> Non
     text = page(job_report(events=[], state=replace(STATE, state="suspended")))
     assert "The job is stopped. Its log was deleted with its pods, and no metrics can be read." in text
     assert "The attempts are unknown: the job is stopped." in text
-    assert "printed no event" not in text
+    assert "has printed no" not in text
 
 
 def test_page_escapes_names_and_reasons() -> None:

@@ -32,6 +32,7 @@ def test_every_gpu_is_on_a_machine() -> None:
 @pytest.mark.parametrize("row", [GceFamily, Gpu, TpuGeneration, Ec2Family, Ec2Machine])
 def test_hardware_table_row_has_no_defaults(row: type) -> None:
     own = [each for each in fields(row) if each.name in row.__annotations__]
+    assert own
     assert all(each.default is MISSING and each.default_factory is MISSING for each in own)
 
 
