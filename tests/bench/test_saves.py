@@ -25,7 +25,9 @@ def test_compare_saves_subtracts_the_time_of_extra_steps() -> None:
     assert added.line() == "save-steps-added  background save +0.20 s in at most 12 steps, torch.save +0.50 s"
 
 
-def test_background_and_torch_save_while_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_saves_blocks_train_and_write_nothing_a_checkpoint_or_a_torch_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(trainer_rank, "SAVED_MODEL", "mobilenet_v3_small")
     monkeypatch.setattr(trainer_rank, "SAVE_STEPS", 2)
     config = ImagenetConfig(arch="mobilenet_v3_small", image_size=64, batch_size=8)

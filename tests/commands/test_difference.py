@@ -65,7 +65,7 @@ def test_report_of_many_replacements_names_the_main_ones_and_counts_the_rest() -
 
 
 @pytest.mark.parametrize("kind", get_args(JobKind))
-def test_report_lists_jobs_of_every_kind_one_by_one(kind: JobKind) -> None:
+def test_always_listed_types_include_the_job_of_every_kind(kind: JobKind) -> None:
     job = engine(JobSpec.model_validate({**SCRIPT, "kind": kind}), ON_CLAIM).requests["resnet-job"]
     assert job.type.endswith(ALWAYS_LISTED_TYPES)
 

@@ -69,7 +69,7 @@ def test_custom_kinds_all_have_an_example() -> None:
     assert set(CUSTOM_KINDS) == set(EXAMPLES), "add the kind, with a golden example, to EXAMPLES and HOSTS"
 
 
-def test_job_state_of_a_resource_of_another_api_group_is_that_of_a_job() -> None:
+def test_job_state_of_an_unknown_api_group_has_kind_job() -> None:
     # Kinds of the API are unique only in their group: Volcano has a Job too.
     other = {**job("pytorch-job", ("Succeeded", "True")), "apiVersion": "example.com/v1"}
     assert job_state(other).kind == "job"
@@ -126,7 +126,7 @@ def test_job_state_of_a_restarting_job_is_pending(kind: str) -> None:
     assert (restarting.state, restarting.reason) == ("pending", "JobRestarting: why")
 
 
-def test_job_state_of_a_set_with_a_ready_or_active_job_is_running() -> None:
+def test_job_state_of_a_jobset_or_train_job_with_a_ready_or_active_job_is_running() -> None:
     assert job_state(job("jobset", replicatedJobsStatus=[{"name": "worker", "ready": 1}])).state == "running"
     assert job_state(job("train-job", jobsStatus=[{"name": "node", "ready": 0, "active": 1}])).state == "running"
 

@@ -150,7 +150,9 @@ def test_rehearse_with_a_quota_that_is_not_a_name_and_a_limit_is_rejected(
         (FILE, "name a file with the output of `python -m commands.rehearse STACK --json`"),
     ],
 )
-def test_options_invalid_value_exits_with_advice(value: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_preview_with_an_invalid_rehearsal_file_exits_with_advice(
+    value: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert preview.main("dev", rehearsal=Path(value)) == ExitStatus.USAGE
     assert message in capsys.readouterr().err
 

@@ -19,8 +19,8 @@ from commands.environment import PROJECT, StackBusy, StateBroken
 from commands.interrupts import Child
 from infra.kubeconfig import PROVIDER_TMPDIR
 
-SALT_KEY = "encryptionsalt: v1:wSbwJZDAAIU=:v1:B6IjODyc4eQUgTZv:PyJ4UDF0sutIA6orBHgXRoq9IlMcvw=="
-"""Salt of an unknown passphrase."""
+SALT_LINE = "encryptionsalt: v1:wSbwJZDAAIU=:v1:B6IjODyc4eQUgTZv:PyJ4UDF0sutIA6orBHgXRoq9IlMcvw=="
+"""Line of a settings file with the salt of an unknown passphrase."""
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def state_of(project: Path, name: str) -> Path:
 
 
 def test_ensure_stack_salt_of_another_checkout_raises_with_file_and_key(project: Path) -> None:
-    (project / "Pulumi.mine.yaml").write_text(SALT_KEY + "\n", encoding="utf-8")
+    (project / "Pulumi.mine.yaml").write_text(SALT_LINE + "\n", encoding="utf-8")
     with pytest.raises(
         stack.PulumiFailed, match=r"Pulumi\.mine\.yaml: its `encryptionsalt` belongs to another checkout"
     ):

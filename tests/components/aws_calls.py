@@ -28,7 +28,7 @@ def calls_of(records: Iterable[Record]) -> list[Call]:
     found: list[Call] = []
     for record in records:
         if record.type.startswith("aws:"):
-            found += CREATES[record.type](record, with_integers(record.inputs))
+            found += CREATION_CALLS[record.type](record, with_integers(record.inputs))
     return found
 
 
@@ -69,7 +69,7 @@ def _ec2_call(record: Record, inputs: Inputs, operation: str, kind: str, result:
 
 
 def _ec2_creation(operation: str, kind: str, result: str, *keys: str) -> Callable[[Record, Inputs], Iterator[Call]]:
-    """Return a function, for a type of EC2, whose only call has the inputs of these keys."""
+    """Return a function that yields one call to EC2, with the inputs of these keys."""
 
     def calls(record: Record, inputs: Inputs) -> Iterator[Call]:
         yield _ec2_call(record, inputs, operation, kind, result, *keys)
@@ -219,7 +219,7 @@ def _addon(_record: Record, inputs: Inputs) -> Iterator[Call]:
 
 
 def _same_inputs(service: str, operation: str) -> Callable[[Record, Inputs], Iterator[Call]]:
-    """Return a function, for a type, whose only call has the inputs as parameters."""
+    """Return a function that yields one call, with the inputs as parameters."""
 
     def calls(_record: Record, inputs: Inputs) -> Iterator[Call]:
         yield call(service, operation, **inputs)
@@ -249,7 +249,7 @@ def _encryption(_record: Record, inputs: Inputs) -> Iterator[Call]:
 
 
 def _bucket_part(operation: str, parameter: str, key: str = "") -> Callable[[Record, Inputs], Iterator[Call]]:
-    """Return a function, for a type, whose only call sets one property of a bucket."""
+    """Return a function that yields one call, which sets one property of a bucket."""
 
     def calls(_record: Record, inputs: Inputs) -> Iterator[Call]:
         value = inputs[key] if key else {name: each for name, each in inputs.items() if name != "bucket"}
@@ -276,7 +276,7 @@ def _lifecycle_policy(_record: Record, inputs: Inputs) -> Iterator[Call]:
     yield call("ecr", "put_lifecycle_policy", repositoryName=inputs["repository"], lifecyclePolicyText=inputs["policy"])
 
 
-CREATES: Mapping[str, Callable[[Record, Inputs], Iterator[Call]]] = {
+CREATION_CALLS: Mapping[str, Callable[[Record, Inputs], Iterator[Call]]] = {
     "aws:ec2/vpc:Vpc": _vpc,
     "aws:ec2/defaultSecurityGroup:DefaultSecurityGroup": _default_group,
     "aws:ec2/internetGateway:InternetGateway": _gateway,
@@ -320,7 +320,7 @@ CREATES: Mapping[str, Callable[[Record, Inputs], Iterator[Call]]] = {
     "aws:ecr/repository:Repository": _repository,
     "aws:ecr/lifecyclePolicy:LifecyclePolicy": _lifecycle_policy,
 }
-"""Type -> function that returns the calls that create a resource."""
+"""Type -> function that yields the calls that create a resource."""
 
 
 def upgrade(cluster: str, groups: Iterable[str], version: str) -> list[Call]:

@@ -15,7 +15,7 @@ import yaml
 
 from infra.aws.inventory import ACTIONS, IAM_ACTIONS, IAM_SERVICES
 from simulation.object_store import s3_server
-from tests.components.aws_calls import CREATES, Call, calls_of, upgrade
+from tests.components.aws_calls import CREATION_CALLS, Call, calls_of, upgrade
 from tests.components.cloud_program import graph
 from tests.components.test_eks import P5, eks
 from tests.recording import Record
@@ -122,11 +122,11 @@ def test_aws_calls_with_invalid_parameters_are_rejected(results: list[tuple[list
 @pytest.mark.parametrize("name", STACKS)
 def test_aws_permissions_allow_every_creating_call(name: str) -> None:
     for record in records(name):
-        for call in CREATES[record.type](record, record.inputs):
+        for call in CREATION_CALLS[record.type](record, record.inputs):
             words = S3_ACTIONS.get(call["operation"], "".join(map(str.capitalize, call["operation"].split("_"))))
             action = f"{IAM_SERVICES.get(call['service'], call['service'])}:{words}"
             assert IAM_ACTIONS.get(action, action) in ACTIONS[record.type], record.type
 
 
 def test_aws_calls_exist_for_every_type_with_permissions() -> None:
-    assert set(CREATES) == set(ACTIONS)
+    assert set(CREATION_CALLS) == set(ACTIONS)

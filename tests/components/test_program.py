@@ -42,7 +42,7 @@ def cluster(tmp_path: Path) -> dict[str, Any]:
 
 
 def program(
-    platform: Any, jobs: Any = JOBS, secrets: tuple[str, ...] = (), clear: tuple[str, ...] = (), **others: Any
+    platform: Any, jobs: Any = JOBS, secrets: tuple[str, ...] = (), plain_secrets: tuple[str, ...] = (), **others: Any
 ) -> tuple[RecordingEngine, dict[str, Any]]:
     """Return the program's registrations and outputs for a configuration. Its secrets have the value `canary`."""
     exported: dict[str, Any] = {}
@@ -50,7 +50,7 @@ def program(
     async def body() -> pulumi.Output[None]:
         values = {"platform": platform, "jobs": jobs, **others}
         settings = {f"trainyard:{key}": json.dumps(value) for key, value in values.items()}
-        stored = {f"secrets:{name}": "canary" for name in (*secrets, *clear)}
+        stored = {f"secrets:{name}": "canary" for name in (*secrets, *plain_secrets)}
         pulumi.runtime.set_all_config(settings | stored, [f"secrets:{name}" for name in secrets])
         waiting = []
         with pytest.MonkeyPatch.context() as patch:
@@ -232,9 +232,9 @@ def test_program_secret_is_only_in_secret_of_job(cluster: dict[str, Any]) -> Non
     assert "canary" not in str(exported)
 
 
-def test_program_secret_in_clear_is_rejected(cluster: dict[str, Any]) -> None:
+def test_program_secret_in_plain_text_is_rejected(cluster: dict[str, Any]) -> None:
     with pytest.raises(pulumi.RunError) as caught:
-        program(cluster, SECRET_JOB, clear=("wandb",))
+        program(cluster, SECRET_JOB, plain_secrets=("wandb",))
     assert "secrets:wandb" in str(caught.value)
     assert "canary" not in str(caught.value)
 

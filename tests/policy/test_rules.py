@@ -59,7 +59,7 @@ def security(non_root: bool | None) -> dict[str, object]:
         (None, None, True, "containers"),
     ],
 )
-def test_policy_non_root_judges_each_container(
+def test_policy_non_root_checks_each_container(
     pod_value: bool | None, value: bool | None, init_value: bool | None, place: str
 ) -> None:
     rule = next(rule for rule in RULES if rule.name == "non-root")

@@ -257,7 +257,7 @@ def test_explanation_is_the_last_line_of_the_installer(prefix: str) -> None:
     assert explanation("Error: no space left on device\n") == ""
 
 
-def test_explanation_begins_with_the_reason_of_uv() -> None:
+def test_explanation_of_a_uv_error_omits_other_output_of_uv() -> None:
     start = "requirements: uv cannot install the packages of the file into the image; uv says: "
     output = f"{start}Using Python 3.11.2 environment at: venv error: No solution found"
     assert explanation(output) == f"{start}No solution found"

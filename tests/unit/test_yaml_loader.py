@@ -79,7 +79,7 @@ def test_yaml_value_read_differently_is_rejected(tmp_path: Path, keys: str, code
 
 
 @pytest.mark.parametrize("keys", ["deadline_seconds: 3_600", "flags: {lr: 0.10}", "flags: {lr: 1e-3}", "suspend: True"])
-def test_yaml_number_read_as_written_is_accepted(tmp_path: Path, keys: str) -> None:
+def test_yaml_number_or_boolean_with_unchanged_meaning_is_accepted(tmp_path: Path, keys: str) -> None:
     assert stack(tmp_path, keys).jobs
 
 
