@@ -23,7 +23,7 @@ Apply = Callable[[dict[str, Any]], None]
 
 
 def job(name: str, script: str = "", **changes: Any) -> dict[str, Any]:
-    """Return an Indexed Job of one host, unless changed, that runs a shell script. Without a script, it only waits."""
+    """Return an Indexed Job that runs a shell script, or waits if `script` is empty. It has one host unless changed."""
     container: dict[str, Any] = {
         "name": "trainer",
         "image": changes.pop("image", PAUSE_IMAGE),

@@ -37,7 +37,7 @@ def compute_calls(source: str, resource: str, operations: str = "regionOperation
 
 
 def member_calls(source: str, api: str, resource: str) -> Calls:
-    """Return the calls for a member of a resource's policy."""
+    """Return the calls for a member of a resource's IAM policy."""
     change = (f"{resource}.getIamPolicy", f"{resource}.setIamPolicy")
     return Calls(source=source, api=api, create=change, read=change[:1], delete=change)
 
@@ -244,8 +244,9 @@ PERMISSIONS: Mapping[str, Sequence[str]] = {
     "storage.objects.delete": ("storage.objects.delete",),
     "storage.objects.list": ("storage.objects.list",),
 }
-"""Method -> permissions that it needs according to Google's reference: gcp/map.json of iann0036/iam-dataset 2073fa52a
-(2026-08).
+"""Method -> permissions that it needs.
+
+Source: Google's reference, as gcp/map.json of iann0036/iam-dataset 2073fa52a (2026-08) has it.
 
 An operation of Artifact Registry needs no permission. For reading or updating a bucket, the reference also lists
 permissions for the bucket's IAM policy.
@@ -259,8 +260,8 @@ def permissions(service: str, **verbs: str) -> tuple[str, ...]:
 
 PROJECT = permissions("resourcemanager", projects="get")
 LIST_SERVICES = (*PROJECT, *permissions("serviceusage", services="list"))
-READ = ("firewalls", "globalOperations", "networks", "regionOperations", "routers", "subnetworks")
-COMPUTE = (*LIST_SERVICES, *permissions("compute", **dict.fromkeys(READ, "get")))
+READABLE_RESOURCES = ("firewalls", "globalOperations", "networks", "regionOperations", "routers", "subnetworks")
+COMPUTE = (*LIST_SERVICES, *permissions("compute", **dict.fromkeys(READABLE_RESOURCES, "get")))
 """Permissions that all roles for Compute Engine include."""
 ROLES: Mapping[str, Sequence[str]] = {
     "roles/container.admin": (
@@ -301,4 +302,4 @@ ROLES: Mapping[str, Sequence[str]] = {
         "serviceusage", operations="get", services="disable enable list"
     ),
 }
-"""Role -> the permissions above that the role contains: gcp/roles of the same data set."""
+"""Role -> those of the permissions above that it contains. Source: gcp/roles of the same data set."""

@@ -48,10 +48,11 @@ class ScriptedPlugin(provider_pb2_grpc.ResourceProviderServicer):
         return provider_pb2.CreateResponse(properties=request.properties)
 
     def Diff(self, request: provider_pb2.DiffRequest, context: grpc.ServicerContext) -> provider_pb2.DiffResponse:
-        """Plan a replacement if an input that the file lists under `replace` changes, else an update.
+        """Plan a replacement if an input that the file lists under `replace` changes, else an update if any changes.
 
         Crash if the input that the file names as `crash_at_unknown` is unknown. Paths under `compute` change in
-        every plan, like values that only the cloud knows and the state lacks.
+        every plan, like values that only the cloud knows and the state lacks. Those under `compute_replaces` also
+        plan a replacement.
         """
         olds, news = from_wire(request.old_inputs), from_wire(request.news)
         if isinstance(news.get(self._commands.get("crash_at_unknown", "")), Unknown):

@@ -204,7 +204,7 @@ def test_make_command_for_trainyard_has_options(
 
 
 def hints() -> Iterator[tuple[str, list[str]]]:
-    """Yield the target and the variables of each call of `make_command` in the source."""
+    """Yield the target and the variables of each call of `make_command` in the source that has a literal target."""
     for folder in ("commands", "infra", "stack", "workloads"):
         for file in (PROJECT / folder).rglob("*.py"):
             for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):

@@ -260,7 +260,7 @@ def test_browser_shows_a_failed_job_whose_rank_0_has_no_pod(server: Server, tmp_
 
 
 def late_metrics() -> JobMetrics:
-    """Return the metrics of a dashboard that started late: they lack the first logs and two of the starts."""
+    """Return metrics of a dashboard that started late: the first logs are gone, and two pauses have no known cause."""
     times = times_of([event("start", 10), event("start", 90), event("start", 150)], START_TIME + 200)
     return JobMetrics(curves=Curves(CURVE_KEYS), times=times, since=START_TIME + 5)
 

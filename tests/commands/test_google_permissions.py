@@ -64,5 +64,5 @@ def test_printed_roles_of_a_stack_are_all_needed(name: str) -> None:
 @pytest.mark.parametrize("kind", sorted(CALLS))
 def test_roles_of_a_type_permit_its_calls(kind: str) -> None:
     allowed = {permission for role in ROLES_BY_TYPE[kind] for permission in ROLES[role]}
-    # Every role except those of services has the permission to read the project.
+    # Only the role for services lacks the permission to read the project.
     assert required_permissions({kind})[kind] - allowed - {"resourcemanager.projects.get"} == set()

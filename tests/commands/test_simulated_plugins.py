@@ -1,4 +1,4 @@
-"""Plans of the simulated plugins, installed in place of the official ones, equal Trainyard's own plan."""
+"""Simulated plugins in place of the official ones: they plan the same changes as Trainyard."""
 
 from __future__ import annotations
 

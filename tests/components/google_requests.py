@@ -163,7 +163,7 @@ def _methods(resource: Mapping[str, Any]) -> Iterator[str]:
 
 
 def problems(name: str, schema: str, body: Any) -> list[str]:
-    """Return the parts of a request body that the schema lacks."""
+    """Return the problems of a request body: unknown fields, wrong types and values outside of an enumeration."""
     return list(_problems(document(name), {"$ref": schema}, body, schema))
 
 

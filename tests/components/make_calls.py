@@ -1,7 +1,8 @@
 """Program that makes the calls of each stack on standard input through botocore against moto.
 
-It runs in the object stores' environment. It writes JSON for each stack: the number of accepted calls, the rejections,
-and the operations that moto does not implement. botocore checks the parameters of these operations, too.
+It runs in the virtual environment of the object stores. It writes JSON for each stack: the number of accepted calls,
+the rejections, and the operations that moto does not implement. botocore checks the parameters of these operations,
+too.
 """
 
 from __future__ import annotations

@@ -14,12 +14,12 @@ TORCH_KINDS = [kind for kind in KINDS if ALL_KINDS[kind].runs_recipes]
 
 
 def values_of(kind: JobKind) -> dict[str, Any]:
-    """Return a job with every key that a kind supports."""
+    """Return a job with most of the keys that a kind supports."""
     return EVERY_KEY if ALL_KINDS[kind].runs_recipes else SCRIPT
 
 
 def spec(values: dict[str, Any] = EVERY_KEY, /, **changes: Any) -> JobSpec:
-    """Return the spec of a job, by default with every key set."""
+    """Return the spec of a job, by default of `EVERY_KEY`, with changes."""
     return JobSpec.model_validate({**values, **changes})
 
 
@@ -32,7 +32,7 @@ def main_object(
 
 
 def job(**changes: Any) -> dict[str, Any]:
-    """Return the Job of a spec with every key set."""
+    """Return the Job of `EVERY_KEY` with changes."""
     return main_object(EVERY_KEY, ON_CLAIM, **changes)
 
 

@@ -1,4 +1,4 @@
-"""Keys of the cloud platforms: each has an effect, because another value changes the plan."""
+"""Keys of the cloud platforms: another value of a key changes the plan, unless only validation uses the key."""
 
 from __future__ import annotations
 

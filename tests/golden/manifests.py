@@ -252,7 +252,7 @@ class Dumper(yaml.SafeDumper):
 
 
 def is_short(parts: list[yaml.Node]) -> bool:
-    """Return whether the parts of a list or an object are scalars that fit on one line."""
+    """Return True if the parts of a list or an object are scalars that fit on one line."""
     return all(isinstance(each, yaml.ScalarNode) for each in parts) and (
         sum(len(each.value) + 2 for each in parts) <= LINE_LENGTH
     )

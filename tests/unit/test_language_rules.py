@@ -23,7 +23,7 @@ from workloads.validation.conflicts import conflicts
 
 
 def spec(*, hosts: int = 2, processes: int = 2, **values: Any) -> JobSpec:
-    """Return a job with recipe `language`, by default on CPUs with unlimited memory."""
+    """Return a job with recipe `language`, by default on CPUs with 500 TiB of memory."""
     flags = values.pop("flags", {})
     settings = {"name": "a", "recipe": "language", "hosts": hosts, "processes_per_host": processes, "flags": flags}
     return JobSpec.model_validate({**settings, "resources": {"cpu": 1, "memory": "500Ti"}, **values})

@@ -49,7 +49,7 @@ STACKS: dict[str, tuple[str, list[Job]]] = {
 
 @pytest.fixture(autouse=True)
 def smallest_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the settings believe that this machine is the smallest that README.md allows."""
+    """Set this machine's CPUs and memory to the smallest that README.md allows."""
     monkeypatch.setattr(validation, "this_machine", lambda: SMALLEST)
 
 

@@ -178,7 +178,7 @@ def test_invalid_default_kubeconfig_error_shows_only_its_path(tmp_path: Path, mo
 
 
 def test_unreadable_kubeconfig_is_rejected() -> None:
-    # Also root cannot read the start of this file.
+    # Even root cannot read the start of this file.
     (line,) = error_lines(cluster(kubeconfig="/proc/self/mem"))
     assert " /proc/self/mem cannot be read (Input/output error); " in line
 
