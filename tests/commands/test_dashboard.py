@@ -133,6 +133,7 @@ def test_charts_have_points_of_each_curve_and_marks_of_resumes() -> None:
     job = job_of(document(observed()))
     charts = {each["title"]: each for each in job["charts"]}
     assert [line["name"] for line in charts["Loss"]["lines"]] == ["training", "test"]
+    assert [line for each in charts.values() for line in each["lines"] if not line["points"]] == []
     steps = charts["Loss"]["lines"][0]["points"][::2]
     assert steps == sorted(set(steps))
     assert job["resumed"] == [200]

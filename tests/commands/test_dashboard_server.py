@@ -152,6 +152,7 @@ def test_message_has_no_line_break_in_its_data() -> None:
 def test_policy_allows_only_the_scripts_and_styles_of_the_page() -> None:
     policy = content_policy("<style>a</style><script>b</script>")
     assert policy.startswith("default-src 'none'; script-src 'sha256-PiPoFgA5WUoziU9lZOGxNIu9egCI1CxKy3PurtWcAJ0='; ")
+    assert "; style-src 'sha256-ypeBEsobvcr6wjGzmiPcTaeG7/gUfE5yuYB3ha/uSLs='; " in policy
     assert "unsafe" not in policy
 
 

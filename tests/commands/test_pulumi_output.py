@@ -271,7 +271,9 @@ def test_old_logs_of_a_stack_are_deleted(tmp_path: Path) -> None:
         (folder / f"20260101-0000{number:02d}-up.log").touch()
     with FoldedOutput("up", "local", tmp_path, io.StringIO()):
         pass
-    assert len(list(folder.iterdir())) == pulumi_output.MAX_LOGS
+    kept = sorted(each.name for each in folder.iterdir())
+    assert len(kept) == pulumi_output.MAX_LOGS
+    assert kept[0] == "20260101-000006-up.log", "the oldest files must be deleted"
 
 
 @pytest.mark.parametrize(("value", "expected"), [("", False), ("0", False), ("false", False), ("1", True)])

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from infra.hardware import Capacity
 from settings.problem import Problem, dotted
-from stack.config import StackConfig
+from stack import validation
+from stack.config import StackConfig, parse
 from stack.placement import local_capacity_problems
 from tests.problems import problems_of
 from tests.unit.stack_settings import job
@@ -50,7 +53,12 @@ def test_local_capacity_second_job_beyond_capacity_is_rejected() -> None:
     ]
 
 
-def test_local_capacity_uses_cpus_of_this_machine() -> None:
+def test_local_capacity_uses_cpus_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(validation, "this_machine", lambda: Capacity(millicores=8000, memory=8 * 2**30))
+    assert parse(job(resources={"cpu": 2})).jobs
+    monkeypatch.setattr(validation, "this_machine", lambda: Capacity(millicores=2000, memory=8 * 2**30))
+    assert problems_of(job(resources={"cpu": 2})) == [("capacity.local.host_too_large", "jobs.0.resources")]
+    monkeypatch.undo()
     assert problems_of(job(resources={"cpu": 100_000})) == [("capacity.local.host_too_large", "jobs.0.resources")]
 
 
