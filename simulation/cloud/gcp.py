@@ -80,12 +80,15 @@ def zones_of(inputs: Properties) -> list[str]:
 
 
 def nodes_per_zone(inputs: Properties) -> int:
-    """Return the initial number of nodes: per zone, or in total if only totalMinNodeCount is set."""
+    """Return the initial number of nodes per zone. A minimum of all zones together is divided by their number."""
     for key in ("nodeCount", "initialNodeCount"):
         if isinstance(inputs.get(key), int):
             return int(inputs[key])
     scaling = inputs.get("autoscaling") or {}
-    return int(scaling.get("minNodeCount") or scaling.get("totalMinNodeCount") or 0)
+    if scaling.get("minNodeCount"):
+        return int(scaling["minNodeCount"])
+    least, zones = int(scaling.get("totalMinNodeCount") or 0), len(zones_of(inputs))
+    return min(-(-least // zones), int(scaling.get("totalMaxNodeCount") or least) // zones)
 
 
 def most_nodes(inputs: Properties) -> int:
