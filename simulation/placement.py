@@ -23,7 +23,8 @@ from simulation.cluster.effects import GKE_POOL_LABEL, gke_nodes, scale, with_to
 from simulation.cluster.init import MAY_END_ANNOTATION
 
 REJECTED_SECONDS = 3.0
-"""Seconds without a change after which `wait_for_pods` returns, if the scheduler has rejected each pending pod."""
+"""Seconds without a change after which `wait_for_pods` returns, if all expected pods exist and the scheduler has
+rejected each pending one."""
 UNCHANGED_SECONDS = 30.0
 """Seconds without a change after which `wait_for_pods` returns in any case.
 
@@ -132,7 +133,7 @@ def wait_for_pods(
     limit: float,
     waiting: Callable[[], set[str]] = set,
 ) -> list[Pod]:
-    """Wait until all pods run or no pod changes any more, at most `limit` seconds. Return the pods.
+    """Wait until all pods run or have ended, or no pod changes any more. Wait at most `limit` seconds. Return the pods.
 
     `expected` gives the minimum number of pods of each job, except the jobs in the queue, which `waiting` returns.
     `grow` may add nodes for pending pods, and returns True if it has added any.

@@ -172,7 +172,7 @@ def addon_has_nodes(inputs: Properties, state: CloudState) -> Errors:
     """
     groups = [each for each in state.of_type(NODE_GROUP) if each.inputs["clusterName"] == inputs.get("clusterName")]
     if inputs.get("addonName") in _ADDONS_ON_NODES and not groups:
-        yield "addonName", f"{inputs['addonName']} never becomes active: the cluster has no nodes yet"
+        yield "addonName", f"{inputs['addonName']} does not become active: the cluster has no nodes"
 
 
 def machine_of(inputs: Properties, state: CloudState | None = None) -> Ec2Machine | None:

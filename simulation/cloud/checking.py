@@ -315,7 +315,7 @@ SUPPRESSIONS: Mapping[str, Callable[[Any, Any], bool]] = {
 }
 """Name of a provider's function -> function that returns True if the provider treats both values as equal.
 
-Other names are not simulated.
+Of the other names, only EmptyOrDefaultStringSuppress and MISSING_BLOCK are simulated.
 """
 MISSING_BLOCK = "SuppressMissingOptionalConfigurationBlock"
 """Name of the provider's function that ignores the removal of a block."""

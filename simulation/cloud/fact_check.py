@@ -105,7 +105,7 @@ def _count(fact: Fact, where: str, count: int) -> Iterator[SchemaError]:
     least, most = fact.get("min_items", 0), fact.get("max_items")
     if count < least or (most is not None and count > most):
         allowed = f"{least} to {most}" if most is not None else f"at least {least}"
-        yield where, f"must have {allowed} elements, not {count}", fact["line"]
+        yield where, f"must have a length of {allowed}, not {count}", fact["line"]
 
 
 def _scalar(fact: Fact, kind: str, where: str, value: Any) -> Iterator[SchemaError]:
@@ -212,7 +212,7 @@ def _excludes_value(rule: Mapping[str, Any], inputs: Properties) -> Iterator[tup
 
 
 _RULES = {"conflicts": _conflict, "excluded": _excluded, "any_of": _any_of, "excludes_value": _excludes_value}
-"""Kind of a handwritten rule -> its check. Other kinds apply only to changes, see `checking`."""
+"""Kind of a hand-written rule -> its check. Other kinds apply only to changes, see `checking`."""
 
 
 def holds(condition: Mapping[str, Any], inputs: Properties) -> bool:
@@ -355,8 +355,8 @@ CHECKS: Mapping[str, Callable[..., str]] = {
 }
 """Name of a provider's check, or a whole call -> function that returns an error, empty for a valid value.
 
-Names that begin with `gke` are Trainyard's, because the provider's functions are anonymous. These names are
-handwritten in the tables.
+Names that begin with `gke` are Trainyard's, because the provider's functions are anonymous. People
+write these names into the tables.
 """
 
 

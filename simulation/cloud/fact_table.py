@@ -37,9 +37,9 @@ class FactTable:
     inputs: Mapping[str, Mapping[str, Any]]
     """Dotted path, without indices -> its facts."""
     rules: Sequence[Mapping[str, Any]] = ()
-    """Rules across inputs, written by hand."""
+    """Hand-written rules across inputs."""
     delete_before_replace: bool = False
-    """True if the provider deletes the old resource before it creates the new one."""
+    """True if the engine must delete the old resource before it creates the new one."""
 
     @cached_property
     def children(self) -> Mapping[str, tuple[str, ...]]:

@@ -90,7 +90,7 @@ def start(folder: Path, owner: str, *, is_gke: bool) -> None:
 
 
 def delete(folder: Path) -> None:
-    """Stop the cluster when the cloud deletes its resource."""
+    """Stop and delete the cluster. The next cloud resource can then start one."""
     with edit_state(folder) as state:
         state.settings.pop("cluster_of", None)
     lifecycle.stop(settings_of(state.settings))

@@ -1,7 +1,7 @@
 """`python -m simulation.facts CHECKOUT`: print the differences between a Terraform provider's source and the tables.
 
 CHECKOUT is a checkout of hashicorp/terraform-provider-google-beta or hashicorp/terraform-provider-aws. `--write`
-rewrites the tables and keeps the rules written by hand. `--commit` names the commit of a checkout without git.
+rewrites the tables and keeps their hand-written rules. `--commit` names the commit of a checkout without git.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Provider:
     common: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """Input that the provider adds to each resource -> folder and function.
 
-    Its change replaces the resource.
+    A change of the input replaces the resource.
     """
 
 
@@ -264,7 +264,7 @@ def keep_names(old: Table, new: Table) -> None:
 
 
 def newer_inputs(old: Table, new: Table, outputs: Collection[str]) -> Table:
-    """Return inputs of the old table that Pulumi's SDK has, but an older provider's source lacks.
+    """Return the inputs of the old table that Pulumi's SDK has, but this older source of the provider lacks.
 
     The table has only the types of these inputs.
     """

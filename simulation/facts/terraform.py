@@ -16,6 +16,7 @@ from pulumi import _types
 from simulation.facts.go_source import Call, GoSource, Literal, Name
 
 Fact = dict[str, Any]
+"""Facts about an input. `words` are its allowed values."""
 _SCALARS = {
     "TypeString": "string",
     "TypeInt": "int",
@@ -31,10 +32,7 @@ _PATHS = {
     "AtLeastOneOf": "at_least_one_of",
     "RequiredWith": "required_with",
 }
-"""Schema field that lists paths of other inputs -> key of the fact.
-
-In facts, `words` are the allowed values of an input.
-"""
+"""Schema field that lists paths of other inputs -> key of the fact."""
 _REPLACED_DEFAULTS: Mapping[Any, str] = {"Managed by Terraform": "Managed by Pulumi"}
 """Defaults that Pulumi replaces: https://github.com/pulumi/pulumi-aws/blob/v7.51.1/provider/resources.go."""
 ANONYMOUS_FUNCTION = "function"

@@ -101,7 +101,7 @@ def test_check_accepts_numbers_and_booleans_in_strings() -> None:
 
 
 @pytest.mark.parametrize("file", TABLES, ids=lambda file: file.stem)
-def test_table_of_facts_is_complete(file: Any) -> None:
+def test_table_of_facts_has_commit_lines_and_known_inputs(file: Any) -> None:
     package, kind = file.parent.name, file.stem.replace(".", "/", 1)
     name = kind.rpartition("/")[2]
     table = fact_table(f"{package}:{kind}:{name[0].upper()}{name[1:]}")
@@ -122,7 +122,7 @@ def test_check_accepts_services_in_the_shared_address_space() -> None:
 
 def test_check_of_a_list_length_names_the_allowed_lengths() -> None:
     few = error_lines(EKS_CLUSTER, {"vpcConfig": {"subnetIds": []}})["vpcConfig.subnetIds"]
-    assert few.startswith("must have at least 1 elements, not 0 [")
+    assert few.startswith("must have a length of at least 1, not 0 [")
     filters = [{"filter": "a*", "filterType": "WILDCARD"}] * 6
     many = error_lines("aws:ecr/repository:Repository", {"imageTagMutabilityExclusionFilters": filters})
-    assert many["imageTagMutabilityExclusionFilters"].startswith("must have 0 to 5 elements, not 6 [")
+    assert many["imageTagMutabilityExclusionFilters"].startswith("must have a length of 0 to 5, not 6 [")

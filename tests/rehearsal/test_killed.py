@@ -32,7 +32,7 @@ class Case:
 
     @property
     def program(self) -> str:
-        """Return the program that Pulumi runs."""
+        """Program that Pulumi runs."""
         return platform_program(self.settings)
 
 

@@ -45,7 +45,7 @@ def test_report_without_prices_has_no_costs() -> None:
     assert "Costs" not in Report(stack="dev").to_text()
 
 
-def test_report_ends_with_unknowns() -> None:
+def test_report_has_unknowns_before_its_result() -> None:
     found = Report(stack="dev", unchecked={"a:b:C": ["name"]}).to_text()
     *_, unknowns, result = found.split("\n\n")
     assert unknowns.startswith("A rehearsal cannot know:\n")

@@ -1,4 +1,4 @@
-"""Different stacks, which use only what docs/config.md says: all accelerators, capacities and kinds of jobs."""
+"""Different stacks that use only documented settings: all accelerators, capacities and kinds of jobs."""
 
 from __future__ import annotations
 
