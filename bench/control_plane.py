@@ -34,11 +34,11 @@ NAMESPACE = "training"
 HANDWRITTEN_NAMESPACE = "handwritten"
 """Namespace of the hand-written program in the same cluster. Two programs cannot own the same objects."""
 STEP_SECONDS = 300.0
-"""Maximum seconds until a job's first training step."""
+"""Maximum seconds until a job's first training step, and until its pods are gone."""
 
 
 def idle_job(job: dict[str, Any]) -> dict[str, Any]:
-    """Return the job with an image without a training program. It ends at once and disturbs no other measurement."""
+    """Return the job with an image that has no training program. The job ends at once and disturbs no measurement."""
     return job | {"image": PAUSE_IMAGE, "restarts": 0}
 
 
@@ -67,7 +67,7 @@ def our_config(*jobs: dict[str, Any]) -> dict[str, Any]:
 
 
 class ControlPlane:
-    """Running platform without a job, and the stack that created it."""
+    """Running platform without a job, and the two stacks to compare."""
 
     def __init__(self, folder: Path) -> None:
         self._ours = BenchStack(STACK, PROJECT, folder / "ours")
@@ -146,7 +146,7 @@ class ControlPlane:
         return (datetime.fromisoformat(f"{stamps[0][:26]}+00:00") - started).total_seconds()
 
     def _wait_until_gone(self) -> None:
-        wait_until(lambda: not self._cluster.pods([self._job["name"]]), STEP_SECONDS, "the job's pods have not ended")
+        wait_until(lambda: not self._cluster.pods([self._job["name"]]), STEP_SECONDS, "the job's pods still exist")
 
     def _forget_run(self) -> None:
         """Empty the bucket, so that every run begins at step 0."""
@@ -186,7 +186,7 @@ def slope_config(pools: int, jobs: int) -> dict[str, Any]:
 
 
 class Previews:
-    """Stack of simulated clouds that is never deployed."""
+    """Previews of a stack on simulated clouds. The stack is never deployed."""
 
     def __init__(self, folder: Path) -> None:
         clouds = folder / "clouds"

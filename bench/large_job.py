@@ -27,7 +27,7 @@ GOAL = 1.2
 JOB = "large"
 NAMESPACE = "training"
 SETTINGS = ClusterSettings(owner=str(PROJECT), stack="bench/large", name="bench-large", nodes=0, port=16988)
-SECONDS = 600.0
+LIMIT_SECONDS = 600.0
 """Maximum seconds until all pods run or are gone."""
 POOL = {"name": "hosts", "project": "bench", "cluster": "bench", "location": "us-central1-a"}
 MACHINE = {"machineType": "n2-standard-8"}
@@ -50,7 +50,7 @@ def config(hosts: int, context: str) -> dict[str, Any]:
 
 
 class PeakMemory:
-    """Peak memory in bytes of the cluster and of this program's children while a block runs."""
+    """Peak memory in bytes of the cluster and of this program's children while a block runs, sampled every second."""
 
     def __init__(self, settings: ClusterSettings) -> None:
         self.most = 0
@@ -88,8 +88,8 @@ class PeakMemory:
 class LargeJob:
     """Cluster of simulated nodes, and the two ways to run the job on it.
 
-    Neither way creates or deletes the namespace, so that no time includes its deletion: Kubernetes waits five seconds
-    before it, and Pulumi until the last pod has saved its work and ended.
+    Neither way creates or deletes the namespace, because its deletion would add waits to the times. Kubernetes waits
+    five seconds before it deletes a namespace. Pulumi waits until the last pod has ended.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -131,7 +131,9 @@ class LargeJob:
             self._stack.up(config(hosts, SETTINGS.context))
         else:
             kubectl(SETTINGS, "apply", "--server-side", "-f", str(objects))
-        wait_until(lambda: request(SETTINGS, "GET", job)["status"].get("ready") == hosts, SECONDS, "not all pods run")
+        wait_until(
+            lambda: request(SETTINGS, "GET", job)["status"].get("ready") == hosts, LIMIT_SECONDS, "not all pods run"
+        )
         placed = time.monotonic() - started
         if side == "ours" and not objects.exists():
             self._stack.save_objects(objects)
@@ -140,7 +142,7 @@ class LargeJob:
             self._stack.destroy()
         else:
             kubectl(SETTINGS, "delete", "--wait", "-f", str(objects))
-        wait_until(lambda: not request(SETTINGS, "GET", pods)["items"], SECONDS, "not all pods are gone")
+        wait_until(lambda: not request(SETTINGS, "GET", pods)["items"], LIMIT_SECONDS, "not all pods are gone")
         return placed, time.monotonic() - ending
 
 

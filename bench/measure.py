@@ -23,11 +23,11 @@ PROJECT = Path(__file__).resolve().parents[1]
 PAIRS = 5
 """Default number of pairs of a measurement."""
 RESULT = "RESULT"
-"""First word of the answer of a process that runs blocks of steps. The seconds follow."""
+"""First word of the answer of a process that runs blocks of steps. The block's numbers follow, seconds first."""
 WITHOUT_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 """Environment that hides GPUs, so that a CPU measurement also runs on the CPU of a machine with a GPU."""
 RunBlock = Callable[[str], tuple[float, ...]]
-"""Name of a block of steps -> its seconds."""
+"""Name of a block of steps -> its numbers, seconds first."""
 
 
 class BenchError(RuntimeError):
@@ -36,7 +36,7 @@ class BenchError(RuntimeError):
 
 @dataclass(frozen=True, kw_only=True)
 class Measure:
-    """Claim that `ours` takes at most `goal` times as long as `theirs`."""
+    """Claim that `ours` is at most `goal` times `theirs`."""
 
     name: str
     ours: tuple[float, ...]

@@ -35,7 +35,7 @@ class BenchStack:
             **(stack_environment() if environment is None else environment),
             "PULUMI_BACKEND_URL": f"file://{backend}",
             "PULUMI_CONFIG_PASSPHRASE": "bench",
-            # The Kubernetes provider of a handwritten program leaves a kubeconfig in this folder.
+            # The Kubernetes provider of the hand-written program leaves a kubeconfig in this folder.
             "TMPDIR": str(temporary),
         }
         self._environment.pop("PULUMI_CONFIG_PASSPHRASE_FILE", None)
@@ -77,7 +77,7 @@ class BenchStack:
         """Save the objects as the program applied them, or only those of one name, for `kubectl apply`."""
         items = [inputs for (_, each), inputs in self.objects().items() if name in ("", each)]
         if not items:
-            raise BenchError(f"the stack has no objects called {name}")
+            raise BenchError(f"the stack has no objects called {name}" if name else "the stack has no objects")
         file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}), encoding="utf-8")
 
     def _timed(self, *words: str, config: dict[str, Any]) -> float:
@@ -121,4 +121,6 @@ def removed_afterwards(settings: ClusterSettings) -> Iterator[None]:
     finally:
         lifecycle.stop(settings)
         if left := lifecycle.find_leftovers(settings):
-            raise BenchError(f"the bench's cluster left on this machine: {', '.join(left)}; end or remove these")
+            raise BenchError(
+                f"parts of the bench's cluster are still on this machine: {', '.join(left)}; end or remove them"
+            )

@@ -55,7 +55,7 @@ PRINT_STEPS = 10
 """Steps between two printed lines, in both scripts."""
 WINDOW = 20
 """Number of values that torchvision's reference smooths over."""
-BYTES_AN_IMAGE = 100 * 2**20
+BYTES_PER_IMAGE = 100 * 2**20
 """Maximum memory of a step of ResNet-50 in 32 bits for each image of 224 pixels."""
 SHARES = 4
 """Divisor of a GPU's memory. Each of the two processes uses one part, because other processes may use the GPU too."""
@@ -68,7 +68,7 @@ Batches = Iterable[Sequence[torch.Tensor]]
 
 def gpu_config(memory: int) -> ImagenetConfig:
     """Return the configuration of all loops on a GPU with this memory in bytes: ResNet-50 and ImageNet's size."""
-    fitting = max(1, memory // SHARES // BYTES_AN_IMAGE)
+    fitting = max(1, memory // SHARES // BYTES_PER_IMAGE)
     batch_size = min(LARGEST_BATCH, 2 ** (fitting.bit_length() - 1))
     return replace(
         CONFIG,

@@ -33,7 +33,7 @@ FIRST_BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS = 10.0, 600.0
 https://github.com/kubernetes/kubernetes/blob/v1.37.2/pkg/controller/job/job_controller.go"""
 FLAGS = ("--epochs=1000000", "--log-steps=1", "--checkpoint-steps=1", "--batch-size=8")
 CHECKPOINTS = ("checkpoint ",) * 3
-"""Lines that the trainer must print before the bench kills a rank."""
+"""Prefixes of the lines that the trainer must print before the bench kills a rank."""
 
 
 def backoff_seconds(failed_pods: int) -> float:

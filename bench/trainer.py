@@ -82,7 +82,7 @@ GPU_RATES = {"NVIDIA H200": (4000.0, 5800.0)}
 """Minimum rate and goal of a GPU, in images per second of ResNet-50."""
 XLA_PYTHON = PROJECT / ".venv-xla" / "bin" / "python"
 STEADY_STEP = 3
-"""Step from which a graph of PyTorch/XLA stays the same."""
+"""Step after which PyTorch/XLA must compile no more graphs."""
 XLA_SAMPLES = 2000
 COMPILATIONS = re.compile(r"^train .*\bcompilations=(\d+)", re.MULTILINE)
 TrainerMeasure = Callable[[], Measure | Result | tuple[Measure | Result, ...]]

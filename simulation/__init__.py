@@ -2,4 +2,5 @@
 
 from setup import install
 
+# Ctrl-C ends these programs with one line instead of a traceback.
 install()

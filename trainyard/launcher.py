@@ -57,7 +57,9 @@ def launch() -> NoReturn:
     checkout = find_checkout(here)
     if checkout is None:
         installed = installed_from()
-        problem = f"its checkout {installed} no longer exists" if installed else "it was not installed from a checkout"
+        problem = (
+            f"{installed} is no longer a checkout of Trainyard" if installed else "it was not installed from a checkout"
+        )
         sys.exit(
             f"trainyard: {problem}; in a checkout of Trainyard, run `uv tool install --force .` or `pip install .`"
         )

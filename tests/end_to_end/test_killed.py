@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(900)]
 
 
 def num_resources(checkout: Checkout) -> int:
-    """Return the number of resources in the stack's state, which the engine writes during the update."""
+    """Return the number of resources in the state, which the engine writes during the update; -1 if it is unknown."""
     (file, *_) = [*checkout.folder.glob(".trainyard/pulumi/.pulumi/stacks/*/local.json"), None]
     try:
         deployment = json.loads(file.read_text(encoding="utf-8"))["checkpoint"].get("latest") if file else None

@@ -54,7 +54,7 @@ class Stack:
             (self.folder / name).mkdir(exist_ok=True)
 
     def environment(self, **edits: object) -> dict[str, str]:
-        """Environment of a command: no downloads, and the edits that the program reads."""
+        """Return the environment of a command: no downloads, and the edits that the program reads."""
         return {
             **stack_environment(),
             "PULUMI_BACKEND_URL": f"file://{self.folder / 'backend'}",
@@ -110,15 +110,15 @@ class Stack:
         return {resource["urn"].split("::")[-1]: resource for resource in resources}
 
     def core(self) -> Any:
-        """Official client, which shares no code with the provider."""
+        """Return the official client, which shares no code with the provider."""
         return client.CoreV1Api(self._client())
 
     def batch(self) -> Any:
-        """Official client for Jobs."""
+        """Return the official client for Jobs."""
         return client.BatchV1Api(self._client())
 
     def custom(self) -> Any:
-        """Official client for custom resources."""
+        """Return the official client for custom resources."""
         return client.CustomObjectsApi(self._client())
 
     def _client(self) -> Any:

@@ -17,7 +17,7 @@ k8s.core.v1.Service("service", opts=on, metadata=meta("digits", labels={"stage":
 """
 
 
-def other_manager(stack: Stack, **labels: str) -> None:
+def apply_labels_as_other_manager(stack: Stack, **labels: str) -> None:
     """Apply labels as another field manager that takes over all conflicting fields."""
     body = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "digits", "labels": labels}}
     api = stack.core()
@@ -57,7 +57,7 @@ def test_drift_by_kubectl_is_a_conflict_in_the_preview_and_ends_with_the_update(
 def test_field_of_another_manager_is_a_conflict_until_it_is_taken_over(new_stack: NewStack) -> None:
     stack = new_stack(SETTINGS)
     stack.up()
-    other_manager(stack, stage="theirs")
+    apply_labels_as_other_manager(stack, stage="theirs")
     output = stack.up(fails=True, stage="ours")
     assert "Server-Side Apply field conflict detected" in output
     assert 'conflict with "other": .metadata.labels.stage' in output
@@ -72,7 +72,7 @@ def test_provider_of_the_local_cluster_takes_fields_over(new_stack: NewStack) ->
         + SETTINGS.replace("opts=on", "opts=pulumi.ResourceOptions(provider=taking)")
     )
     stack.up()
-    other_manager(stack, stage="theirs")
+    apply_labels_as_other_manager(stack, stage="theirs")
     stack.up(stage="ours")
     assert stack.core().read_namespaced_service("digits", stack.namespace).metadata.labels == {"stage": "ours"}
 

@@ -84,7 +84,7 @@ def interrupt(stack: SimulatedStack, command: str, after: float, times: int) -> 
     return output + rest
 
 
-def test_up_interrupted_at_random_moments_converges(new_stack: Callable[[str], SimulatedStack]) -> None:
+def test_up_and_destroy_interrupted_at_random_moments_converge(new_stack: Callable[[str], SimulatedStack]) -> None:
     seed = int(os.environ.get("TRAINYARD_SEED") or random.randrange(1 << 32))
     print(f"TRAINYARD_SEED={seed}")
     moments = random.Random(seed)

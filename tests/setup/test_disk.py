@@ -64,7 +64,7 @@ def test_folder_of_two_steps_counts_once_and_never_reduces_the_need_of_another()
     ("reference", "expected"),
     [(f"{TRAINER_REPOSITORY}:of-earlier-sources", GO_BUILDS.peak_bytes), ("trainyard.local/pause:1", 40 * GB)],
 )
-def test_disk_need_with_a_stored_trainer_image_is_that_of_go_builds(reference: str, expected: int) -> None:
+def test_only_a_stored_trainer_image_reduces_the_need_to_go_builds(reference: str, expected: int) -> None:
     file = cache_folder() / "images" / "references.json"
     file.parent.mkdir(parents=True)
     file.write_text(json.dumps([reference]), encoding="utf-8")
