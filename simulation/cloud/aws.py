@@ -84,12 +84,12 @@ def zones_stay(inputs: Properties, state: CloudState) -> Errors:
     if cluster is None:
         return
     for key, noun in (("availabilityZone", "zones"), ("vpcId", "VPC")):
-        old, new = (_of_subnets(each, key, state) for each in (cluster.inputs, inputs))
+        old, new = (_subnet_values(each, key, state) for each in (cluster.inputs, inputs))
         if old and new and old != new:
             yield "vpcConfig.subnetIds", f"the cluster's {noun} cannot change from {sorted(old)} to {sorted(new)}"
 
 
-def _of_subnets(inputs: Properties, key: str, state: CloudState) -> set[str]:
+def _subnet_values(inputs: Properties, key: str, state: CloudState) -> set[str]:
     subnets = (state.find(str(each), SUBNET) for each in value_at(inputs, "vpcConfig.subnetIds") or [])
     return {str(each.inputs.get(key)) for each in subnets if each is not None}
 
@@ -142,25 +142,26 @@ def placement_group_in_one_zone(inputs: Properties, state: CloudState) -> Errors
 @rule("https://docs.aws.amazon.com/eks/latest/userguide/create-node-role.html")
 def node_role(inputs: Properties, state: CloudState) -> Errors:
     """Require a node role that EC2 may assume."""
-    yield from _trusted(inputs.get("nodeRoleArn"), "nodeRoleArn", "ec2.amazonaws.com", state)
+    yield from _trust_errors(inputs.get("nodeRoleArn"), "nodeRoleArn", "ec2.amazonaws.com", state)
 
 
 @rule("https://docs.aws.amazon.com/eks/latest/userguide/cluster-iam-role.html")
 def cluster_role(inputs: Properties, state: CloudState) -> Errors:
     """Require a cluster role that EKS may assume."""
-    yield from _trusted(inputs.get("roleArn"), "roleArn", "eks.amazonaws.com", state)
+    yield from _trust_errors(inputs.get("roleArn"), "roleArn", "eks.amazonaws.com", state)
 
 
 @rule("https://docs.aws.amazon.com/eks/latest/userguide/pod-id-role.html")
 def pod_role(inputs: Properties, state: CloudState) -> Errors:
     """Require a pod role that EKS Pod Identity may assume."""
-    yield from _trusted(inputs.get("roleArn"), "roleArn", "pods.eks.amazonaws.com", state)
+    yield from _trust_errors(inputs.get("roleArn"), "roleArn", "pods.eks.amazonaws.com", state)
 
 
-def _trusted(arn: object, where: str, service: str, state: CloudState) -> Errors:
+def _trust_errors(arn: object, where: str, service: str, state: CloudState) -> Errors:
     role = state.find(str(arn), ROLE)
     policy = role.inputs.get("assumeRolePolicy") if role else None
-    if isinstance(policy, str) and service not in policy:
+    # The quotation mark distinguishes eks.amazonaws.com from pods.eks.amazonaws.com.
+    if isinstance(policy, str) and f'"{service}' not in policy:
         yield where, f"{service} may not assume {arn}"
 
 

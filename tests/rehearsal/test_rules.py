@@ -70,9 +70,9 @@ def cluster(version: str) -> Record:
     return record(EKS, "train", **{**GOOD[EKS], "name": "train", "version": version})
 
 
-def role_of_instances(name: str) -> Record:
-    """Return a role that only EC2 instances can assume."""
-    policy = POLICY.replace("eks.amazonaws.com", "ec2.amazonaws.com")
+def role_of(service: str, name: str) -> Record:
+    """Return a role that only this service of AWS can assume."""
+    policy = POLICY.replace("eks.amazonaws.com", service)
     return record("aws:iam/role:Role", name, arn=f"arn:aws:iam::123456789012:role/{name}", assumeRolePolicy=policy)
 
 
@@ -110,7 +110,8 @@ BROKEN_RULES: list[tuple[str, str, str, dict[str, Any], list[Record]]] = [
         GOOD[EKS],
         [record("aws:ec2/subnet:Subnet", "subnet-1", availabilityZone="us-west-2a")],
     ),
-    ("cluster_role", "roleArn", EKS, GOOD[EKS], [role_of_instances("eks")]),
+    ("cluster_role", "roleArn", EKS, GOOD[EKS], [role_of("ec2.amazonaws.com", "eks")]),
+    ("cluster_role", "roleArn", EKS, GOOD[EKS], [role_of("pods.eks.amazonaws.com", "eks")]),
     (
         "placement_group_in_one_zone",
         "subnetIds",
@@ -154,7 +155,7 @@ BROKEN_RULES: list[tuple[str, str, str, dict[str, Any], list[Record]]] = [
     ),
     ("node_role", "nodeRoleArn", NODES, GROUP, [record("aws:iam/role:Role", "nodes", assumeRolePolicy=POLICY)]),
     ("addon_has_nodes", "addonName", "aws:eks/addon:Addon", GOOD["aws:eks/addon:Addon"], []),
-    ("pod_role", "roleArn", IDENTITY, GOOD[IDENTITY], [role_of_instances("pods")]),
+    ("pod_role", "roleArn", IDENTITY, GOOD[IDENTITY], [role_of("ec2.amazonaws.com", "pods")]),
 ]
 """Name of a rule, the input that the rule reports, a resource type, its inputs, and the resources that exist."""
 
