@@ -31,7 +31,7 @@ def run_bench(
     options = parser.parse_args()
     conditions = machine()
     wanted = set(options.only or set(names) - set(optional))
-    records = list(_take(program, groups, wanted))
+    records = list(_records(program, groups, wanted))
     for goal, reason in (unmeasured or {}).items():
         print(f"NOT MEASURED  {goal}: {reason}")
     found = {"machine": conditions, "measures": records, "not_measured": unmeasured or {}}
@@ -41,13 +41,13 @@ def run_bench(
     return 2 if None in are_met else 0 if all(are_met) else 1
 
 
-def _take(program: str, groups: Groups, names: set[str]) -> Iterator[dict[str, Any]]:
+def _records(program: str, groups: Groups, names: set[str]) -> Iterator[dict[str, Any]]:
     """Print each measurement and yield its record. Report a group that fails and continue with the others."""
-    for group, take in groups.items():
+    for group, run_group in groups.items():
         if not (wanted := sorted(names & set(group))):
             continue
         try:
-            for measure in take(names):
+            for measure in run_group(names):
                 print(measure.line(), flush=True)
                 yield measure.record()
         except BenchError as error:

@@ -65,8 +65,8 @@ class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
         olds, news = from_wire(request.olds), from_wire(request.news)
         changed = [key for key in sorted({*olds, *news}) if olds.get(key) != news.get(key)]
         replaces = [key for key in changed if key in checking.SCOPE_KEYS]
-        some = provider_pb2.DiffResponse.DIFF_SOME if changed else provider_pb2.DiffResponse.DIFF_NONE
-        return provider_pb2.DiffResponse(changes=some, diffs=changed, replaces=replaces)
+        summary = provider_pb2.DiffResponse.DIFF_SOME if changed else provider_pb2.DiffResponse.DIFF_NONE
+        return provider_pb2.DiffResponse(changes=summary, diffs=changed, replaces=replaces)
 
     def Configure(
         self, request: provider_pb2.ConfigureRequest, context: grpc.ServicerContext
@@ -96,9 +96,9 @@ class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
         found = checking.changes(request.type, olds, news)
         if found.crash:
             context.abort(grpc.StatusCode.UNAVAILABLE, found.crash)
-        some = provider_pb2.DiffResponse.DIFF_SOME if found.changed else provider_pb2.DiffResponse.DIFF_NONE
+        summary = provider_pb2.DiffResponse.DIFF_SOME if found.changed else provider_pb2.DiffResponse.DIFF_NONE
         return provider_pb2.DiffResponse(
-            changes=some,
+            changes=summary,
             diffs=found.changed,
             replaces=found.replaced,
             deleteBeforeReplace=found.deletes_first,
@@ -131,8 +131,8 @@ class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
         inputs = from_wire(request.news)
         if request.preview:
             old = from_wire(request.olds)
-            again = checking.new_outputs(request.type, from_wire(request.old_inputs), inputs)
-            found = {**old, **without_internal(inputs), **dict.fromkeys(again, UNKNOWN)}
+            recomputed = checking.new_outputs(request.type, from_wire(request.old_inputs), inputs)
+            found = {**old, **without_internal(inputs), **dict.fromkeys(recomputed, UNKNOWN)}
             return provider_pb2.UpdateResponse(properties=to_wire(found))
         with _errors_as_status(context):
             record = self._cloud.update(request.urn, request.type, request.id, inputs)

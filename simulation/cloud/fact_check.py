@@ -116,10 +116,10 @@ def _scalar(fact: Fact, kind: str, where: str, value: Any) -> Iterator[SchemaErr
         return
     if given == "" and fact.get("or_empty"):
         return
-    yield from ((where, why, fact["line"]) for why in _broken(fact, given))
+    yield from ((where, why, fact["line"]) for why in _value_errors(fact, given))
 
 
-def _broken(fact: Fact, value: Any) -> Iterator[str]:
+def _value_errors(fact: Fact, value: Any) -> Iterator[str]:
     if words := fact.get("words"):
         same = value in words or (fact.get("ignore_case") and str(value).lower() in (each.lower() for each in words))
         if not same:

@@ -293,7 +293,7 @@ _CONTAINER = (
 )
 
 
-def _members(type_: str, of: str, target: Reference | None) -> Kind:
+def _iam_member_kind(type_: str, of: str, target: Reference | None) -> Kind:
     return Kind(
         type=type_,
         id=f"{of}/{{role}}/{{member}}",
@@ -319,12 +319,12 @@ _IDENTITY = (
         api="iam",
         seconds=12,
     ),
-    _members(
+    _iam_member_kind(
         "gcp:serviceaccount/iAMMember:IAMMember",
         "{serviceAccountId}",
         Reference("serviceAccountId", ACCOUNT),
     ),
-    _members("gcp:projects/iAMMember:IAMMember", "{project}", None),
+    _iam_member_kind("gcp:projects/iAMMember:IAMMember", "{project}", None),
     Kind(
         type="gcp:projects/service:Service",
         id="{project}/{service}",
@@ -341,7 +341,7 @@ _STORAGE = (
         outputs={"url": "gs://{name}", "selfLink": "https://www.googleapis.com/storage/v1/b/{name}"},
         seconds=2,
     ),
-    _members("gcp:storage/bucketIAMMember:BucketIAMMember", "b/{bucket}", Reference("bucket", BUCKET)),
+    _iam_member_kind("gcp:storage/bucketIAMMember:BucketIAMMember", "b/{bucket}", Reference("bucket", BUCKET)),
     Kind(
         type=REPOSITORY,
         id="projects/{project}/locations/{location}/repositories/{repositoryId}",
@@ -350,7 +350,7 @@ _STORAGE = (
         seconds=12,
         delete_seconds=10,
     ),
-    _members(
+    _iam_member_kind(
         "gcp:artifactregistry/repositoryIamMember:RepositoryIamMember",
         "projects/{project}/locations/{location}/repositories/{repository}",
         Reference("repository", REPOSITORY),

@@ -1,4 +1,4 @@
-"""Effects of faults on a job of each kind on the local cluster, compared with the table in docs/kinds.md."""
+"""Effects of faults on a job of each kind except `ray-job`, compared with the table in docs/kinds.md."""
 
 from __future__ import annotations
 

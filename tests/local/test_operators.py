@@ -1,4 +1,4 @@
-"""Operators on the local cluster, installed by the real Pulumi: each runs a job of its kind and leaves nothing."""
+"""Operators on the local cluster, installed by the real Pulumi: they run jobs of their kinds, and leave nothing."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ WEBHOOK_ERRORS = {
 
 @pytest.fixture(scope="module")
 def stack(settings: ClusterSettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """Yield a stack with every operator and one job of each kind, before its first update."""
+    """Yield a stack with every operator and the jobs of operator_jobs.py, before its first update."""
     run_steps(operator_steps.steps(RELEASES, cluster=True))
     lifecycle.start(settings, print)
     trainer = trainer_image_reference()
@@ -202,7 +202,7 @@ def test_queue_runs_every_queueable_kind(stack: Stack) -> None:
 
 
 def test_operator_logs_have_no_forbidden_request(stack: Stack) -> None:
-    # The tests above have run a job of each kind, with and without a queue.
+    # The tests above have run a job of each kind except RayJob: all without a queue, all but MXJob with a queue.
     for name in RELEASES:
         log = kubectl(stack, "-n", OPERATORS_NAMESPACE, "logs", f"deployment/{name}", "--tail=-1").stdout
         assert log, name

@@ -98,7 +98,7 @@ class SimulatedStack:
             state.fault, state.calls = fault, 0
 
     def destroy(self, *, fault: str = "", fails: bool = False) -> str:
-        """Destroy everything, with or without a fault."""
+        """Destroy the stack, with or without a fault."""
         self._set(fault)
         return self.run("destroy", "--yes", "--skip-preview", fails=fails)
 
