@@ -123,7 +123,7 @@ test-long: ## run the tests that take minutes each: examples, faults of each kin
 coverage: ## measure the line and branch coverage of each lane of tests
 	@$(DEV)/python -m commands.test --coverage $(LANE)
 
-mutants: ## change pure modules one line at a time and count the changes that the fast tests find
+mutants: ## make one change at a time in pure modules and list the changes that no fast test finds
 	@$(DEV)/python -m tests.mutants $(FILES)
 
 check: ## run ruff, mypy --strict, import contracts, shellcheck, actionlint, zizmor, hadolint, detect-secrets, pip-audit

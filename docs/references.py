@@ -219,6 +219,7 @@ def _type(field: dict[str, Any]) -> str:
     if field.get("type") == "array":
         return f"list of {_type(field['items'])}" if field["items"] else "list"
     bounds = [text.format(field[name]) for name, text in CONSTRAINTS.items() if name in field]
+    bounds = ["not empty" if bound == "at least 1 characters" else bound for bound in bounds]
     return ", ".join([str(field["type"]), *bounds])
 
 

@@ -15,7 +15,7 @@ PROJECT = Path(__file__).resolve().parents[1]
 INTRODUCTION = """\
 # Versions
 
-Each part that Trainyard pins, generated from the pins by `python -m docs.references`. The dates of support are
+The main parts that Trainyard pins, generated from the pins by `python -m docs.references`. The dates of support are
 in `docs/versions_reference.py`, or for EKS in `infra/hardware/versions.py`, each with its source. A test fails at
 least 30 days before such a date. The lock file of each pin (`requirements*.txt`, `go.sum`) lists all other Python
 packages and Go modules.
