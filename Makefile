@@ -156,7 +156,7 @@ init: ## write the first Pulumi.NAME.yaml of STACK=NAME
 doctor: ## check this machine, and show how to fix what is missing
 	$(call run,doctor)
 
-bundle: ## pack settings, outputs, state, events, recent logs and versions into one archive for a bug report, without secrets
+bundle: ## pack settings, outputs, state, events, recent logs and versions into one archive for a bug report, with secrets masked
 	@setup/root bundle $(STACK)
 	$(call run,bundle)
 

@@ -437,7 +437,7 @@ def doctor(project: Path | None, as_json: bool) -> int:
 @cli.command(cls=ClusterCommand)
 @output_option("The archive.")
 def bundle(output: Path | None) -> int:
-    """Pack an archive for a bug report, without secrets.
+    """Pack an archive for a bug report, with secrets masked.
 
     It contains settings, outputs, state, events, recent logs and versions.
 
