@@ -38,7 +38,7 @@ from bench.trainer_rank import BUCKET, GPU_VARIANTS, LANGUAGE_STEPS, variant_con
 from infra.local.trainer_image import digits_folder
 from setup.datasets import has_digits
 from simulation.object_store import SETTINGS_KEY, AmazonStore, running
-from trainer.language.decoder import CAPABILITY
+from trainer.language.decoder import FLOAT8_CAPABILITY
 from trainer.step_log import peak_flops
 
 CORES = 2
@@ -230,7 +230,9 @@ def gpu_measures() -> tuple[Measure | Result, ...]:
 def language_variants() -> tuple[Measure | Result, ...]:
     """Measure a language model of 1B parameters on a GPU against torchtitan's: eager, compiled, and with float8."""
     gpu = torch.cuda.get_device_name(0)
-    variants = [each for each in GPU_VARIANTS if each != "float8" or torch.cuda.get_device_capability(0) >= CAPABILITY]
+    variants = [
+        each for each in GPU_VARIANTS if each != "float8" or torch.cuda.get_device_capability(0) >= FLOAT8_CAPABILITY
+    ]
     peak = peak_flops(torch.device("cuda"), sixteen_bits=True)
     found: list[Measure | Result] = []
     for variant in variants:

@@ -21,15 +21,15 @@ LAUNCHER_POLL_SECONDS = 1.0
 PREEMPTION_GRACE_SECONDS = 3.0
 """Seconds that a preempted rank with nothing to save may take to clean up."""
 LAUNCHER_GRACE_SECONDS = 2.0
-"""Maximum seconds from the loss of a peer to this rank's exit, so that the launcher sees the peer's exit first."""
+"""Maximum seconds that a rank waits after it reports a lost peer, so that the launcher sees the peer's exit first."""
 
 
 class PreemptionSignal:
     """Record of SIGTERM and Ctrl-C, which the loop polls between two steps.
 
     The loop then finishes the current step and saves. Before the first poll, there is nothing to save and loading can
-    take long. A signal at that time ends this rank at once. If the main thread is outside Python, where no signal
-    handler runs, another thread ends the rank.
+    take long. A signal at that time ends this rank at once. If the main thread runs C code, where no signal
+    handler runs, another thread ends the rank after PREEMPTION_GRACE_SECONDS.
     """
 
     def __init__(self) -> None:
@@ -127,7 +127,7 @@ def exit_process(code: int) -> None:
 
     Connections to lost or hanging ranks would delay the shutdown. A thread of the bucket client can also abort the
     process with SIGABRT during the shutdown: this happened in 3 of 60 runs with a bucket. A forked rank that succeeds
-    returns, because the launcher then ends the process.
+    returns, so that the launcher gets its result. multiprocessing then ends the process in the same way.
     """
     sys.stdout.flush()
     sys.stderr.flush()

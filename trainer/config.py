@@ -43,7 +43,7 @@ class TrainConfig:
     log_steps: rules.Count = 20
     """Steps between two printed lines. The first step of a run and the last step of an epoch are always printed."""
     amp: bool = False
-    """Compute in 16 bits where that is fast on the device and safe for torch.autocast. Weights keep 32 bits."""
+    """Compute in 16 bits where torch.autocast does, if that is fast on the device. Weights keep 32 bits."""
     accumulate: rules.Count = 1
     """Number of parts to split a rank's batch into, to use less memory.
 
@@ -73,10 +73,10 @@ class TrainConfig:
     keep_checkpoints: rules.Count = 3
     """Number of newest checkpoints to keep, regardless of age."""
     keep_hours: rules.Amount = 0.0
-    """Hours to keep older checkpoints too."""
+    """Hours for which to keep older checkpoints too."""
     wandb: Literal["off", "auto", "offline", "online"] = "off"
-    """Weights & Biases. auto is online if $WANDB_API_KEY is set, else offline: writes a folder for `wandb sync`.
-    Without a bucket, auto is off."""
+    """Weights & Biases. auto is online if $WANDB_API_KEY is set, else offline, which writes a folder for `wandb
+    sync`. Without a bucket, auto is off."""
     profile_steps: rules.StepRange = ""
     """Optimizer steps A-B to profile, such as 10-15, into a folder per rank in the bucket. Empty profiles nothing."""
     profile_port: Annotated[int, rules.Range(0, rules.MAX_PORT)] = 0
@@ -141,7 +141,7 @@ class ImagenetConfig(ImageConfig):
     """Generate images and labels once on the device instead of reading a data set."""
     data_dir: rules.DataFolder = field(default_factory=lambda: os.environ.get("TRAINYARD_DATA", ""))
     """Folder with train/ and val/ as in ImageNet or Tiny-ImageNet, or with WebDataset's train-*.tar and val-*.tar.
-    It is on a disk, or at gs://... or s3://..., by default $TRAINYARD_DATA. Used only with --no-fake-data."""
+    The folder is on a disk, or at gs://... or s3://..., by default $TRAINYARD_DATA. Used only with --no-fake-data."""
     stream: bool = False
     """Read each image when a step needs it, instead of decoding all images once into the cache."""
     cache_dir: str = ""
@@ -179,8 +179,9 @@ class LanguageConfig(TrainConfig):
     """A decoder-only language model like Llama, trained on a folder of texts."""
 
     data_dir: rules.DataFolder = field(default_factory=lambda: os.environ.get("TRAINYARD_DATA", "/opt/trainyard/sotu"))
-    """Folder with train/ and test/, of *.txt (a document each), *.jsonl and *.parquet (a document per row, in `text`)
-    and *.npy (a row of tokens). It is on a disk, or at gs://... or s3://..., by default $TRAINYARD_DATA."""
+    """Folder with train/ and test/. They hold *.txt (a document each), *.jsonl and *.parquet (a document per row, in
+    `text`) and *.npy (a row of tokens). The folder is on a disk, or at gs://... or s3://..., by default
+    $TRAINYARD_DATA."""
     preset: PresetName = "1m"
     """Sizes of the model, named by its approximate number of parameters."""
     layers: rules.NaturalNumber = 0
@@ -273,7 +274,7 @@ RECIPES: dict[str, type[RecipeConfig]] = dict(digits=DigitsConfig, imagenet=Imag
 def parse(arguments: Sequence[str]) -> RecipeConfig:
     """Return the settings of a command line. Prints and exits for --help.
 
-    Raises ConfigurationError with the flag, its value and the allowed values.
+    Raises ConfigurationError for an unknown flag or an invalid value.
     """
     if arguments and not arguments[0].startswith("-") and arguments[0] not in RECIPES:
         raise invalid_setting(

@@ -31,7 +31,7 @@ def launcher_number(name: str, default: str, *, least: int = 0, below: int | Non
 def init_process_group(backend: str, timeout: timedelta) -> Store:
     """Wait for the other ranks, start the process group and return its store.
 
-    Raises ConfigurationError if the address of rank 0 is not set.
+    Raises ConfigurationError if the address of rank 0 is not set, or its port is invalid.
     """
     if not os.environ.get("MASTER_ADDR"):
         raise invalid_setting("$MASTER_ADDR", "", "the address of rank 0", REMEDY)

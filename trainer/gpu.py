@@ -21,7 +21,7 @@ def has_gpu() -> bool:
     return DRIVER_FILE.exists() and os.environ.get("CUDA_VISIBLE_DEVICES") not in HIDING_VALUES
 
 
-def use_gpu() -> bool:
+def should_use_gpu() -> bool:
     """Return True if training should use this host's GPUs.
 
     Raises ConfigurationError if torch does not support the driver or the GPUs. Otherwise training would fail at the
@@ -48,7 +48,7 @@ def use_gpu() -> bool:
             )
         raise ConfigurationError(
             f"this host has a GPU that torch {torch.__version__} cannot use (torch says: {_reason()}); "
-            f"it needs {needed}; to train on CPUs, set CUDA_VISIBLE_DEVICES to an empty value"
+            f"the run needs {needed}; to train on CPUs, set CUDA_VISIBLE_DEVICES to an empty value"
         )
     return False
 

@@ -1,7 +1,7 @@
 """`python -m trainer.launch ...` is torchrun, but exits with the code of the process that failed first.
 
-torchrun itself always exits with 1, so that a preempted run looks like a diverged one. This launcher takes torchrun's
-own flags and environment variables.
+torchrun itself exits with 1 after any failure, so a preempted run would look like a diverged one. This
+launcher takes torchrun's own flags and environment variables.
 
 Without a GPU, this launcher forks the processes of a module (`-m`) from a process that has already loaded torch. A rank
 then restarts in a fraction of a second, and the ranks of a host load their libraries once.

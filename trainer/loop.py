@@ -156,7 +156,8 @@ class Training:
         with self.runtime.autocast():
             output = self.model(inputs)
             objective, loss = self.task.loss(output, labels)
-        # Other ranks may finish a step with these gradients. After this call, a signal cannot end the rank unsaved.
+        # Other ranks may finish the step with this rank's gradients. After this poll, a signal cannot end the rank
+        # before it saves.
         self.preempted()
         self.state.scaler.scale(objective * scale).backward()  # type: ignore[no-untyped-call]  # torch has no type for it
         self.log.meter.add(loss, output, labels)
@@ -260,14 +261,14 @@ def build_components(config: RecipeConfig, runtime: Runtime, report: Reporter) -
         scaler=torch.amp.GradScaler(runtime.device.type, enabled=runtime.precision == torch.float16),
     )
     if config.compile:
-        # Compile the bare model: torch does not compile the wrapper of a model whose code is part of torch.
+        # Compile the bare model. If a model's code is part of torch, torch does not compile the wrapper around it.
         # The compiler still splits the kernels where DistributedDataParallel splits the gradients.
         model.compile()
     return task, state, runtime.wrap(model)
 
 
 def check_same_data(data: Data, runtime: Runtime) -> None:
-    """Raise DataError if the ranks have different data, because their shares would not belong together."""
+    """Raise DataError if ranks have other numbers of samples or classes than rank 0."""
     own = {"training samples": data.num_samples, "test samples": data.num_tests, "classes": data.classes}
     first, *others = runtime.gather(own)
     for rank, other in enumerate(others, start=1):

@@ -92,7 +92,10 @@ class Reporter:
             writer.check()
 
     def sync(self) -> None:
-        """Wait until the thread that writes JSON has handled all events so far. A bucket may get them later."""
+        """Wait until the writer of JSON has handled all events so far, for up to PREEMPTED_CLOSE_SECONDS.
+
+        A bucket may get them later.
+        """
         for writer in self._writers[:1]:
             writer.sync()
 
@@ -404,8 +407,8 @@ class WeightsAndBiases(Sink):
             except (wandb.errors.CommError, wandb.errors.UsageError) as error:
                 # A missing or wrong key raises one of these errors.
                 warn(
-                    f"W&B did not accept the run of this rank: {error}; it is kept in {self._folder.url}; upload it "
-                    "with `wandb sync`"
+                    f"W&B did not accept the run of this rank: {error}; the run is kept in {self._folder.url}; upload "
+                    "it with `wandb sync`"
                 )
                 self._run = wandb.init(mode="offline", **options | {"id": uuid.uuid4().hex[:8]})
         return self._run
@@ -417,7 +420,7 @@ def _images(record: Record) -> dict[str, Any]:
         return {}
     import wandb
 
-    samples = [wandb.Image(one.pixels, caption=f"{one.label} taken for {one.predicted}") for one in gallery.samples]
+    samples = [wandb.Image(one.pixels, caption=f"{one.label}, predicted {one.predicted}") for one in gallery.samples]
     found: dict[str, Any] = {f"{record.name}/samples": samples}
     if (counts := gallery.confusion) is not None:
         rows = [[str(row), str(column), int(count)] for (row, column), count in np.ndenumerate(counts)]

@@ -1,4 +1,4 @@
-"""A folder on a disk or in a bucket, by fsspec URL, and the layout of a bucket. Each file is complete or absent."""
+"""A folder on a disk or in a bucket, by fsspec URL, and the layout of a bucket."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ UNFINISHED_SUFFIX = ".unfinished"
 BUCKETS = ("gs", "s3")
 """Kinds of buckets. obstore is their client, because it supports both and retries failed requests."""
 ATTEMPTS = 3
-"""Number of attempts before a bucket's failure counts. Its client retries within each attempt."""
+"""Maximum number of attempts at a request to a bucket. Its client retries within each attempt."""
 RETRY_LIMIT_SECONDS = 60.0
 """Seconds after which a request is not repeated. A silent bucket blocks its client for three minutes."""
 RETRY_PAUSE_SECONDS = 0.5
@@ -64,7 +64,7 @@ def _local_facts(path: str) -> FileFacts:
 
 
 class Folder:
-    """A folder on a disk or in a bucket. Every failure raises a StorageError with the file's name."""
+    """A folder on a disk or in a bucket. Its methods raise StorageError with the file's name if the storage fails."""
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
@@ -137,7 +137,7 @@ class Folder:
             return self._retry(lambda: cast("bytes", self._filesystem.cat_file(path, start=start, end=start + size)))
 
     def files(self, below: str) -> dict[str, FileFacts]:
-        """Return all files below a folder of this folder, by their relative names. Follows links on a disk."""
+        """Return all files below a subfolder, by their names relative to this folder. Follows links on a disk."""
         start, cut = f"{self.path}/{below}", len(f"{self.path}/")
         with self._translate_errors("cannot be listed", below):
             if self.is_local:
@@ -219,7 +219,7 @@ class Folder:
                 self._retry(partial(self._filesystem.rm, f"{self.path}/{each}", recursive=True))
 
     def _retry(self, request: Callable[[], Answer]) -> Answer:
-        """Repeat a request to a bucket if its failure may be temporary. A disk's failure counts at once."""
+        """Send a request. For a bucket, repeat it if the failure may be temporary."""
         began = time.monotonic()
         for attempt in range(0 if self.is_local else ATTEMPTS - 1):
             try:
@@ -263,7 +263,7 @@ def write_all(file: IO[bytes], content: memoryview) -> None:
 
 
 def _raise_not_listed(error: OSError) -> None:
-    """Raise StorageError for a folder that os.walk would skip, because training would lack its images."""
+    """Raise StorageError for a folder that os.walk would skip, because training would lack its files."""
     raise StorageError(f"{error.filename} cannot be listed: {error.strerror}")
 
 

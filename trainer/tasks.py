@@ -22,7 +22,7 @@ from trainer.step_log import Meter, flops_per_sample
 if TYPE_CHECKING:
     from trainer.reporter import Reporter
 
-SAMPLES = 8
+GALLERY_SAMPLES = 8
 """Number of images per rank in a gallery."""
 WHITE = 255
 TOP_K = 5
@@ -65,7 +65,7 @@ class Collector:
         predicted = logits.argmax(dim=1)
         places = torch.where(labels >= 0, labels * self._classes + predicted, self._classes**2)
         self._counts += torch.bincount(places, minlength=len(self._counts))
-        for place in range(min(SAMPLES - len(self._samples), len(labels))):
+        for place in range(min(GALLERY_SAMPLES - len(self._samples), len(labels))):
             pixels = _to_pixels(images[place])
             self._samples.append(Sample(pixels=pixels, label=int(labels[place]), predicted=int(predicted[place])))
 
@@ -195,7 +195,7 @@ class Task(Protocol):
         """Return the model on its device, with its initial weights, and its optimizer."""
 
     def describe(self) -> dict[str, Any]:
-        """Return what an export needs to know about the model, as JSON."""
+        """Return the facts about the model that an export needs, as values for JSON."""
         return {}
 
     def meter(self) -> Meter:

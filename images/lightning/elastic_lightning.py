@@ -31,7 +31,7 @@ from trainer.data.datasets import Digits
 from trainer.data.sampler import EpochSampler
 from trainer.distributed import init_process_group, launcher_number
 from trainer.exit_codes import BAD_CONFIGURATION, DONE, TrainerError
-from trainer.gpu import use_gpu
+from trainer.gpu import should_use_gpu
 from trainer.models import digits_network
 from trainer.reporter import Reporter, node_name
 from trainer.rules import BucketUrl, Count, FolderName, LearningRate, check_settings, invalid_setting
@@ -255,7 +255,7 @@ def train(settings: Settings, ranks: Ranks) -> None:
     bucket = Folder(settings.bucket)
     folder = bucket.child(settings.job)
     report = Reporter(ranks.rank, ranks.world, folder, job=settings.job)
-    gpu = use_gpu()
+    gpu = should_use_gpu()
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if gpu else torch.device("cpu")
     report.event(
         "start", node=node_name(), device=device.type, attempt=os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")

@@ -20,7 +20,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from trainer.exit_codes import DONE, SLOW_LINK, ConfigurationError
-from trainer.gpu import use_gpu
+from trainer.gpu import should_use_gpu
 
 BITS = 8
 GIGA = 1e9
@@ -113,7 +113,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def check(options: argparse.Namespace) -> bool:
     """Run the check in a separate process group. Return True if every link has the minimum bandwidth."""
-    gpu = use_gpu()
+    gpu = should_use_gpu()
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if gpu else torch.device("cpu")
     if gpu:
         torch.cuda.set_device(device)

@@ -79,7 +79,7 @@ def _server() -> socket.socket:
     with theirs:
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.trainer.fork_server", str(theirs.fileno())],
-            # torch reads it when it is imported.
+            # torch reads this variable at its import.
             env={**os.environ, "OMP_NUM_THREADS": "1"},
             pass_fds=[theirs.fileno()],
         )

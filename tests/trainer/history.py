@@ -25,8 +25,8 @@ from trainer.runtime import Runtime, start_runtime
 from trainer.storage import Folder
 
 FLAGS = ["digits", "--device=cpu", "--process-group-timeout=60"]
-WRITING = -1
-"""Crash while the tensors are written. A number from 0 on crashes at that check of the lease instead."""
+CRASH_WHILE_WRITING = -1
+"""Value of `crash` for a crash while the tensors are written. A number from 0 on is a check of the lease."""
 
 
 class CrashError(TrainerError):
@@ -79,7 +79,7 @@ class InProcess:
     def check_tensor(self) -> None:
         self._is_writing.set()
         self._gate.wait()
-        if self._crash == WRITING:
+        if self._crash == CRASH_WHILE_WRITING:
             raise CrashError("crash while writing")
 
     def resume(self) -> Resumed | None:
@@ -246,7 +246,7 @@ class Store:
         (value,) = values
         return value
 
-    def whole(self) -> dict[int, float]:
+    def complete(self) -> dict[int, float]:
         """Return the value of each complete checkpoint by step."""
         values = {step: self.value(step) for step in self.steps()}
         return {step: value for step, value in values.items() if value is not None}

@@ -27,7 +27,7 @@ XLA_PYTHON = PROJECT / ".venv-xla" / "bin" / "python"
 needs_xla = pytest.mark.skipif(not XLA_PYTHON.exists(), reason="NOT RUN: no .venv-xla; `make xla` creates it (6 GB)")
 """Mark of tests with PyTorch/XLA, whose torch has another version."""
 SECONDS = 300
-"""Longest wait for a line, and for the end of a host whose output has ended."""
+"""Maximum seconds to wait for a line, or for the end of a host whose output has ended."""
 Process = ForkedProcess | subprocess.Popen[str]
 IMPORT_VARIABLES = {"CXX"}
 """Variables that torch reads when it is imported, which the fork server has done already."""

@@ -16,8 +16,8 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 ANY_SIGNATURE = "AWS4-HMAC-SHA256 Credential=any/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"
 """Signature for the store, which requires one and does not check it. Google's client sends a token instead."""
-SLOW = 1.0
-"""Seconds of a slow answer."""
+SLOW_SECONDS = 1.0
+"""Delay of a slow answer in seconds."""
 HOP_BY_HOP = frozenset({"connection", "transfer-encoding", "content-length", "host", "authorization", "date", "server"})
 
 
@@ -104,7 +104,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(fault.value, {"Content-Type": "text/plain"}, b"not now")
             return
         if fault is Fault.SLOW:
-            time.sleep(SLOW)
+            time.sleep(SLOW_SECONDS)
         if self.path.startswith("/batch/"):
             self._delete_each(body)
             return

@@ -68,11 +68,13 @@ def newest(checkpoints: Checkpoints) -> tuple[SavedState, list[tuple[str, str]]]
 def newest_or_none(checkpoints: Checkpoints) -> tuple[SavedState | None, list[tuple[str, str]]]:
     """Return the newest usable checkpoint or None, and the skipped ones with the reasons."""
     skipped: list[tuple[str, str]] = []
-    found = checkpoints.load_newest(check_compatible=_fits, skipped=lambda name, reason: skipped.append((name, reason)))
+    found = checkpoints.load_newest(
+        check_compatible=_check_signature, skipped=lambda name, reason: skipped.append((name, reason))
+    )
     return found, skipped
 
 
-def _fits(found: SavedState) -> None:
+def _check_signature(found: SavedState) -> None:
     if found.facts["signature"] != "cnn/adamw":
         raise ValueError(f"it belongs to {found.facts['signature']}, not cnn/adamw")
 

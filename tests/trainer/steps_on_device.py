@@ -21,8 +21,8 @@ def main() -> None:
     config = parse(sys.argv[1:])
     runtime = start_runtime(config)
     report = Reporter(0, 1, None)
-    watch = Watchdog(runtime, on_slow=lambda _rank, _times: None)
-    training = Training(config, runtime, report, None, watch, lambda: False)
+    watchdog = Watchdog(runtime, on_slow=lambda _rank, _ratio: None)
+    training = Training(config, runtime, report, None, watchdog, lambda: False)
     sums: list[torch.Tensor] = []
     training.model.train()
     for number in range(WARM_UP_STEPS + CHECKED_STEPS):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from tests.conftest import SOAK
-from tests.trainer.history import WRITING, CrashError, InProcess, Run, Store, TwoRanks, two_ranks
+from tests.trainer.history import CRASH_WHILE_WRITING, CrashError, InProcess, Run, Store, TwoRanks, two_ranks
 from trainer.checkpoints.tensor_files import MANIFEST
 from trainer.exit_codes import ConfigurationError, DataError, StorageError
 from trainer.runtime import Runtime
@@ -81,8 +81,8 @@ class Histories(RuleBasedStateMachine):
     def damage_newest(self, kinds: list[str], world: int, keep: int, saves: int, *, resumes: bool) -> None:
         """Damage one or two of the newest checkpoints, resume if requested, and save."""
         for kind in kinds:
-            if whole := self._store.whole():
-                self.damage_step(max(whole), kind)
+            if complete := self._store.complete():
+                self.damage_step(max(complete), kind)
         if resumes or not self._run:
             self.resume(world, keep)
         for _ in range(saves):
@@ -93,29 +93,29 @@ class Histories(RuleBasedStateMachine):
         """Start another run of the job. A previous run that has not ended loses the lease."""
         if self._run:
             self._former.append(self._run)
-        whole, contents = self._store.whole(), self._store.contents()
+        complete, contents = self._store.complete(), self._store.contents()
         self._world, self._keep = world, keep
         self._run = self._start(world, self._url, keep)
         try:
             found = self._run.resume()
         except DataError:
-            assert not whole
+            assert not complete
             # Delete the checkpoints, as a user would after this error.
             self._store.remove(self._store.path)
             found = None
         else:
             assert self._store.contents() == contents, "a resume must not change any file"
         if found:
-            assert (found.step, found.value) == (max(whole), whole[found.step])
+            assert (found.step, found.value) == (max(complete), complete[found.step])
             later = [step for step in self._store.steps() if step > found.step]
             assert sorted(found.skipped) == [f"step-{step:09d}" for step in later]
         else:
-            assert not whole
+            assert not complete
         self._step = found.step if found else 0
         self._flipped = {step for step in self._flipped if step < self._step}
 
     @precondition(lambda self: self._run)
-    @rule(steps=st.integers(0, 2), crash=st.none() | st.integers(WRITING, 4))
+    @rule(steps=st.integers(0, 2), crash=st.none() | st.integers(CRASH_WHILE_WRITING, 4))
     def save_or_crash(self, steps: int, crash: int | None) -> None:
         """Save, and crash in the middle of the save if requested."""
         self.save(steps, crash)
@@ -151,17 +151,17 @@ class Histories(RuleBasedStateMachine):
 
     def _begin_save(self, run: Run, steps: int, **more: Any) -> Saving:
         self._step, self._value = max(1, self._step + steps), self._value + 1
-        saving = Saving(self._step, float(self._value), self._store.whole(), set(self._flipped))
+        saving = Saving(self._step, float(self._value), self._store.complete(), set(self._flipped))
         run.save(saving.step, saving.value, **more)
         return saving
 
     def _check(self, saving: Saving, end: Callable[[], bool | None]) -> None:
         """Wait for a save, and check that it deletes only broken or old checkpoints."""
         is_done = end() is not False
-        step, after = saving.step, self._store.whole()
+        step, after = saving.step, self._store.complete()
         is_complete = after.get(step) == saving.value
         assert is_complete or not is_done
-        others = {each: value for each, value in saving.whole.items() if each != step}
+        others = {each: value for each, value in saving.complete.items() if each != step}
         if is_complete:
             self._flipped.discard(step)
             usable = sorted(each for each in {*others, *saving.flipped} if each < step)
@@ -169,8 +169,8 @@ class Histories(RuleBasedStateMachine):
             lost = {each for each in others if each < step and each not in newest}
         else:
             lost = set()
-            if step in saving.whole:
-                assert after[step] == saving.whole[step], "a step must stay complete until it is replaced"
+            if step in saving.complete:
+                assert after[step] == saving.complete[step], "a step must stay complete until it is replaced"
         for each in others.keys() - lost:
             assert after.get(each) == others[each], f"step {each} is lost"
         if is_done:
@@ -192,11 +192,11 @@ class Histories(RuleBasedStateMachine):
         self.resume(1 if self._world == 2 else 2, keep)
         if same:
             self.save(max(0, saving.step - self._step))
-        whole = self._store.whole()
+        complete = self._store.complete()
         former.release()
         with pytest.raises((ConfigurationError, StorageError)):
             former.wait()
-        assert self._store.whole() == whole
+        assert self._store.complete() == complete
 
     @precondition(lambda self: self._former)
     @rule(data=st.data(), steps=st.integers(0, 2))
@@ -209,15 +209,15 @@ class Histories(RuleBasedStateMachine):
             former.wait()
         assert self._store.contents() == contents
 
-    @precondition(lambda self: self._store.whole())
+    @precondition(lambda self: self._store.complete())
     @rule(data=st.data(), kind=st.sampled_from(sorted(DAMAGE)))
     def damage(self, data: st.DataObject, kind: str) -> None:
         """Damage a complete checkpoint. A failing example shrinks towards the newest one."""
-        self.damage_step(data.draw(st.sampled_from(sorted(self._store.whole(), reverse=True))), kind)
+        self.damage_step(data.draw(st.sampled_from(sorted(self._store.complete(), reverse=True))), kind)
 
     def damage_step(self, step: int, kind: str) -> None:
         DAMAGE[kind](self._store, step)
-        assert step not in self._store.whole()
+        assert step not in self._store.complete()
         if kind == "flipped byte":
             self._flipped.add(step)
         if kind == "copy of another step":
@@ -229,7 +229,7 @@ class Saving(NamedTuple):
 
     step: int
     value: float
-    whole: dict[int, float]
+    complete: dict[int, float]
     flipped: set[int]
 
 

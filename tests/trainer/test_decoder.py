@@ -59,7 +59,7 @@ def test_document_mask_separates_documents() -> None:
 
 
 class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has no type for it
-    """Count the operations of a computation by name."""
+    """Counter of the operations of a computation by name."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # as above

@@ -17,9 +17,9 @@ from trainer.checkpoints.tensor_files import MANIFEST, decode_manifest, encode_m
 from trainer.config import LanguageConfig
 from trainer.exit_codes import BAD_CONFIGURATION, DATA_ERROR, DONE, STORAGE_ERROR, ConfigurationError, DataError
 from trainer.language import hugging_face
-from trainer.language.coder import Coder, FileCoder
 from trainer.language.decoder import Decoder, adapt, initialize, is_adapter
 from trainer.language.hugging_face import PublishedModel, describe, published_weights, write_model
+from trainer.language.tokenizer import ByteTokenizer, FileTokenizer
 from trainer.storage import Folder
 
 TEXT = b"the people of these states shall have peace"
@@ -200,14 +200,18 @@ def test_exported_tokenizer_is_that_of_the_run(exported: Path, data: Path, tmp_p
     from transformers import AutoTokenizer
 
     found = AutoTokenizer.from_pretrained(exported)
-    (expected,) = Coder().encode([TEXT])
+    (expected,) = ByteTokenizer().encode([TEXT])
     assert found(TEXT.decode()).input_ids == expected.tolist()
-    assert found.bos_token_id == Coder.separator == json.loads((exported / "config.json").read_text())["bos_token_id"]
+    assert (
+        found.bos_token_id
+        == ByteTokenizer.separator
+        == json.loads((exported / "config.json").read_text())["bos_token_id"]
+    )
     kept = Path("checkpoints", "training", "tokenizer.json")
     for kind, tokenizer in (("bpe", "bpe"), ("file", f"{tmp_path / 'bpe' / kept}")):
         train(data, tmp_path / kind, f"--tokenizer={tokenizer}", "--vocabulary=300")
         export(tmp_path / kind, tmp_path / kind / "model")
-        (expected,) = FileCoder((tmp_path / "bpe" / kept).read_text(), "", lambda: None).encode([TEXT])
+        (expected,) = FileTokenizer((tmp_path / "bpe" / kept).read_text(), "", lambda: None).encode([TEXT])
         found = AutoTokenizer.from_pretrained(tmp_path / kind / "model")
         assert found(TEXT.decode()).input_ids == expected.tolist()
         assert found.decode(expected.tolist()) == TEXT.decode()

@@ -72,7 +72,7 @@ def test_ranks_killed_inside_saves_end_with_the_same_result(tmp_path: Path, reci
 def run_with_fault(recipe: Recipe, fault: str) -> str:
     """Train two ranks, with a fault of tests/trainer/faulty.py in rank 1. Return their output.
 
-    Require exit code 1, an unexpected error, not that of a bad configuration (78) or of a preemption (75).
+    Require exit code 1 (an unexpected error), not 78 (bad configuration) or 75 (preemption).
     """
     program = f"tests.trainer.faulty {fault} 1"
     return recipe.run("--epochs=1000", "--batch-size=8", processes=2, program=program, code=1).output

@@ -17,10 +17,10 @@ from tests.trainer.language import FLAGS, evaluations, losses, train, write_text
 from tests.trainer.processes import run
 from trainer.config import LanguageConfig
 from trainer.exit_codes import BAD_CONFIGURATION, ConfigurationError
-from trainer.language.decoder import CAPABILITY, Decoder, initialize, use_float8
+from trainer.language.decoder import FLOAT8_CAPABILITY, Decoder, initialize, use_float8
 from trainer.language.sizes import Sizes
 
-EMULATED = "tests.trainer.emulated_float8"
+EMULATED_PROGRAM = "tests.trainer.emulated_float8"
 TOLERANCE = 1e-2
 """Largest relative difference between a step's loss with float8 and without it, for the small models here."""
 SIZES = Sizes(layers=2, width=64, heads=4, kv_heads=2, hidden=96)
@@ -86,7 +86,7 @@ def plain(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the bucket of a run of two epochs with float8."""
     bucket = tmp_path_factory.mktemp("whole")
-    train(data, bucket, "--amp", "--float8=tensorwise", "--epochs=2", program=EMULATED)
+    train(data, bucket, "--amp", "--float8=tensorwise", "--epochs=2", program=EMULATED_PROGRAM)
     return bucket
 
 
@@ -104,7 +104,7 @@ def test_losses_are_close_to_those_without_float8(
     recipe: str, text: str, ranks: int, shares: int, data: Path, plain: Path, tmp_path: Path
 ) -> None:
     flags = ("--amp", f"--float8={recipe}", f"--parallelism={text}")
-    train(data, tmp_path, *flags, ranks=ranks, shares=shares, program=EMULATED)
+    train(data, tmp_path, *flags, ranks=ranks, shares=shares, program=EMULATED_PROGRAM)
     found, expected = losses(tmp_path, ranks), losses(plain, 1)
     assert found == pytest.approx(expected, rel=TOLERANCE)
     assert found != pytest.approx(expected, rel=1e-6), "nothing was rounded"
@@ -151,7 +151,7 @@ def test_device_without_float8_is_rejected(data: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _device: (8, 0))
     with pytest.raises(ConfigurationError, match="compute capability"):
         use_float8(decoder(), "rowwise", torch.device("cuda"), tensor=1)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _device: CAPABILITY)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _device: FLOAT8_CAPABILITY)
     use_float8(decoder(), "rowwise", torch.device("cuda"), tensor=1)
 
 

@@ -14,7 +14,7 @@ from wandb.proto import wandb_internal_pb2
 from images.trainer.made_images import tiny_imagenet
 from tests.trainer.processes import run
 from trainer.runtime import Runtime
-from trainer.tasks import SAMPLES, Collector
+from trainer.tasks import GALLERY_SAMPLES, Collector
 
 BLOCK, HEAD, WHOLE, LAST = 32768, 7, 1, 4
 """Sizes of a block and of a header, and types of a whole record and of its last part, in W&B's log format:
@@ -66,7 +66,7 @@ def test_every_rank_has_a_wandb_run_in_the_group_of_the_job(tmp_path: Path) -> N
     assert {each.display_name for each in heads} == {"pictures-0", "pictures-1"}
     assert {each.run_group for each in heads} == {"pictures"}
     for path in runs:
-        assert len(list(path.parent.rglob("media/images/**/*.png"))) == min(SAMPLES, 4 * 6 // 2)
+        assert len(list(path.parent.rglob("media/images/**/*.png"))) == min(GALLERY_SAMPLES, 4 * 6 // 2)
     (table,) = [each for path in runs for each in path.parent.rglob("media/table/**/*.json")]
     rows = json.loads(table.read_text(encoding="utf-8"))["data"]
     assert len(rows) == 4 * 4

@@ -10,7 +10,7 @@ import torch
 from infra.hardware.gpus import GPUS
 from trainer import gpu
 from trainer.exit_codes import ConfigurationError
-from trainer.language.decoder import CAPABILITY
+from trainer.language.decoder import FLOAT8_CAPABILITY
 from trainer.step_log import PEAK_TERAFLOPS
 
 CUDA_13 = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")
@@ -49,7 +49,7 @@ def test_trainer_and_hardware_table_have_the_same_peak_flops() -> None:
 
 @pytest.mark.parametrize("name", GPUS)
 def test_gpu_has_float8_if_its_compute_capability_is_high_enough(name: str) -> None:
-    assert GPUS[name].has_float8 is (CAPABILITIES[name] >= CAPABILITY)
+    assert GPUS[name].has_float8 is (CAPABILITIES[name] >= FLOAT8_CAPABILITY)
 
 
 @pytest.mark.skipif(torch.version.cuda is None, reason="torch is built without CUDA here")
@@ -78,22 +78,24 @@ def test_trainer_torch_has_kernels_for_every_gpu_that_runs_it() -> None:
     ],
     ids=lambda value: " ".join(map(str, value)) if isinstance(value, tuple) else None,
 )
-def test_gpu_runs_compatible_targets(built_for: tuple[str, ...], capability: tuple[int, int], runs: bool) -> None:
+def test_has_kernels_accepts_only_compatible_targets(
+    built_for: tuple[str, ...], capability: tuple[int, int], runs: bool
+) -> None:
     assert gpu.has_kernels(built_for, *capability) is runs
 
 
-def test_use_gpu_without_driver_for_this_torch_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_should_use_gpu_without_driver_for_this_torch_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "nvidiactl").touch()
     monkeypatch.setattr(gpu, "DRIVER_FILE", tmp_path / "nvidiactl")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert not gpu.has_gpu(), "the tests hide GPUs"
-    assert not gpu.use_gpu()
+    assert not gpu.should_use_gpu()
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    with pytest.raises(ConfigurationError, match=r"has a GPU that torch .* cannot use .*it needs a driver for CUDA 1"):
-        gpu.use_gpu()
+    with pytest.raises(ConfigurationError, match=r"has a GPU that torch .* cannot use .*run needs a driver for CUDA 1"):
+        gpu.should_use_gpu()
     monkeypatch.setattr(torch.version, "cuda", None)
-    with pytest.raises(ConfigurationError, match=r"it needs an image with a torch that is built with CUDA; to train"):
-        gpu.use_gpu()
+    with pytest.raises(ConfigurationError, match=r"run needs an image with a torch that is built with CUDA; to train"):
+        gpu.should_use_gpu()
 
 
 def test_gpu_that_is_too_old_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,6 +107,6 @@ def test_gpu_that_is_too_old_is_rejected(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(
         ConfigurationError, match=r"V100-SXM2-16GB, of compute capability 7\.0; torch .* only GPUs of sm_75, "
     ):
-        gpu.use_gpu()
+        gpu.should_use_gpu()
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _number: (8, 6))
-    assert gpu.use_gpu()
+    assert gpu.should_use_gpu()

@@ -205,7 +205,7 @@ def test_missing_split_error_names_the_layouts(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_truncated_shard_is_rejected(tmp_path: Path, damage: Callable[[bytes, int], bytes]) -> None:
+def test_truncated_or_damaged_shard_is_rejected(tmp_path: Path, damage: Callable[[bytes, int], bytes]) -> None:
     path = tmp_path / "train-0.tar"
     shard(path, [b"0", b"1", b"0"])
     with tarfile.open(path) as archive:

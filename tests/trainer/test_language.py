@@ -104,7 +104,7 @@ def test_folder_without_text_is_data_error(tmp_path: Path) -> None:
         ("stable", 1.0, 0.1),
     ],
 )
-def test_learning_rate_of_schedules(schedule: str, progress: float, share: float) -> None:
+def test_learning_rate_follows_the_schedule(schedule: str, progress: float, share: float) -> None:
     config = LanguageConfig(learning_rate=2.0, warmup=0.1, decay=0.2, final_rate=0.1)
     object.__setattr__(config, "schedule", schedule)
     assert learning_rate(config, progress) == pytest.approx(2 * share)

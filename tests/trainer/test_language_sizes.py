@@ -28,7 +28,7 @@ def weights(preset: str, vocabulary: int) -> int:
 
 
 @pytest.mark.parametrize("preset", LLAMA)
-def test_presets_of_llama_have_its_weights(preset: str) -> None:
+def test_llama_presets_have_the_published_numbers_of_weights(preset: str) -> None:
     assert weights(preset, LLAMA_VOCABULARY) == LLAMA[preset]
 
 
@@ -45,7 +45,7 @@ def test_matrix_weights_equal_those_of_the_model(preset: str) -> None:
     assert sizes.matrix_weights(320) + others == weights(preset, 320)
 
 
-def test_flops_per_token_of_llama_8b() -> None:
+def test_flops_per_token_of_llama_8b_equal_published_measurement() -> None:
     # 744 TFLOP/s at 14,451 tokens a second: https://github.com/NVIDIA-NeMo/Megatron-Bridge, performance summary 25.11.
     counted = PRESETS["8b"].flops_per_token(context=8192, vocabulary=LLAMA_VOCABULARY)
     assert counted == pytest.approx(744e12 / 14_451, rel=0.01)
@@ -71,7 +71,7 @@ def test_flops_per_token_of_frozen_weights_exclude_their_gradients() -> None:
     ],
     ids=lambda value: "x".join(map(str, value)) if isinstance(value, tuple) else None,
 )
-def test_divide_ranks(text: str, world: int, expected: tuple[int, int, int]) -> None:
+def test_divide_ranks_returns_the_sizes_of_the_groups(text: str, world: int, expected: tuple[int, int, int]) -> None:
     data, shard, tensor = expected
     assert divide_ranks(text, world) == Parallelism(data=data, shard=shard, tensor=tensor)
 

@@ -65,7 +65,7 @@ class Hosts:
         return State(round=state[0], restarts=state[1])
 
     def until_superseded(self, *hosts: int) -> None:
-        """Wait until these hosts know of a newer round, or of the loss of host 0."""
+        """Wait until the current round is over for these hosts."""
         self.until(lambda: all(self.all[host].is_superseded for host in hosts))
 
     def has_joined(self, host: int) -> bool:

@@ -71,7 +71,7 @@ class Job:
         return {int(rank): int(process) for _, rank, _, process in found}
 
     def until_started(self, start: int) -> dict[int, int]:
-        """Wait until the ranks run that this start of the script has. Return the PID of each rank."""
+        """Wait until all ranks of this start of the script run. Return the PID of each rank."""
         deadline = time.monotonic() + SECONDS
         while len(found := self.starts(start)) < self.num_hosts:
             assert time.monotonic() < deadline, self.output()
@@ -132,7 +132,7 @@ def test_killed_rank_restarts_with_the_torch_of_the_xla_image(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("python", PYTHONS)
-def test_preempted_ranks_have_more_time_than_those_of_a_lost_rank(tmp_path: Path, python: str) -> None:
+def test_preempted_ranks_have_more_time_than_ranks_that_lost_another(tmp_path: Path, python: str) -> None:
     with job(tmp_path, 1, restarts=1, python=python, script=SLOW_END_SCRIPT) as found:
         found.until_started(0)
         found.hosts[0].terminate()

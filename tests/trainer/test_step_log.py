@@ -15,7 +15,7 @@ from trainer.models import build_model
 from trainer.step_log import CPU_BATCHES, Meter, StepClock, flops_per_sample
 
 GIGA = 10**9
-PUBLISHED = {
+PUBLISHED_GMACS = {
     "regnet_y_400mf": 0.402,
     "regnet_x_800mf": 0.8,
     "resnet50": 4.089,
@@ -24,7 +24,7 @@ PUBLISHED = {
     "vit_b_16": 17.564,
 }
 """10^9 multiplications of a forward pass, from the `meta` of torchvision's weights."""
-WAIT, WORK = 0.02, 0.05
+WAIT_SECONDS, WORK_SECONDS = 0.02, 0.05
 
 
 def batches(count: int) -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
@@ -82,13 +82,13 @@ def test_meter_ignores_samples_without_label() -> None:
     assert meter.take(meter.sums())[1] == len(labels) - 1
 
 
-@pytest.mark.parametrize("arch", PUBLISHED)
+@pytest.mark.parametrize("arch", PUBLISHED_GMACS)
 def test_flops_of_a_step_are_three_forward_passes(arch: str) -> None:
     model = build_model(ImagenetConfig(arch=arch), classes=1000, channels=3)
     counted = flops_per_sample(model, (3, 224, 224))
     assert counted is not None
     # The first layer computes no gradient of the images.
-    assert 0.94 < counted / (6 * GIGA * PUBLISHED[arch]) < 1.001
+    assert 0.94 < counted / (6 * GIGA * PUBLISHED_GMACS[arch]) < 1.001
 
 
 @pytest.mark.parametrize("layer", [nn.Conv2d, nn.ConvTranspose2d])
@@ -125,9 +125,9 @@ def test_flops_of_value_dependent_model_are_none() -> None:
 
 def run_step(clock: StepClock) -> None:
     clock.begin()
-    time.sleep(WAIT)
+    time.sleep(WAIT_SECONDS)
     clock.data_ready()
-    time.sleep(WORK)
+    time.sleep(WORK_SECONDS)
     clock.gradients_ready()
     clock.end()
 
@@ -138,7 +138,7 @@ def test_step_time_is_split_into_data_wait_and_useful_time() -> None:
         run_step(clock)
     times = clock.take()
     assert times.steps == 2
-    assert 2 * WAIT <= times.data < times.total - 2 * WORK + 0.001
+    assert 2 * WAIT_SECONDS <= times.data < times.total - 2 * WORK_SECONDS + 0.001
     assert times.all_reduce == 0
     assert clock.take().steps == 0
 
@@ -176,12 +176,12 @@ def test_device_with_work_left_does_not_wait_for_data(monkeypatch: pytest.Monkey
     clock = StepClock(nn.Linear(1, 1), torch.device("cuda"), world=1)
     for _ in range(10):
         clock.begin()
-        queue.host += WAIT
+        queue.host += WAIT_SECONDS
         clock.data_ready()
-        queue.work(WORK)
+        queue.work(WORK_SECONDS)
         clock.gradients_ready()
         clock.end()
     times = clock.take()
-    assert times.data == pytest.approx(WAIT), "the device must wait for data at the first step only"
-    assert times.total == pytest.approx(WAIT + 10 * WORK)
+    assert times.data == pytest.approx(WAIT_SECONDS), "the device must wait for data at the first step only"
+    assert times.total == pytest.approx(WAIT_SECONDS + 10 * WORK_SECONDS)
     assert queue.host == pytest.approx(times.total), "the host must read the numbers only after the device is done"

@@ -22,8 +22,8 @@ from trainer.data.datasets import NO_LABEL
 from trainer.data.sampler import EpochSampler
 from trainer.data.texts import Texts, TokenRow, Tokens, read_parts
 from trainer.exit_codes import ConfigurationError, DataError
-from trainer.language.coder import Coder, FileCoder, learn
 from trainer.language.sizes import SEPARATOR
+from trainer.language.tokenizer import ByteTokenizer, FileTokenizer, learn_byte_pairs
 from trainer.storage import Folder
 
 DOCUMENTS = st.lists(st.binary(min_size=1, max_size=40), min_size=1, max_size=6)
@@ -43,7 +43,7 @@ def row_file(documents: list[bytes]) -> TokenRow:
 @given(DOCUMENTS, st.integers(1, 50), st.integers(1, 63))
 def test_samples_predict_every_token_once(documents: list[bytes], context: int, in_rows: int) -> None:
     parts = [row_file([text]) if in_rows >> place & 1 else text for place, text in enumerate(documents)]
-    tokens, row = Tokens(parts, context, Coder()), row_of(documents)
+    tokens, row = Tokens(parts, context, ByteTokenizer()), row_of(documents)
     assert tokens.num_bytes == sum(map(len, documents))
     everything = np.arange(tokens.num_samples)
     inputs, labels = tokens.batch(everything, tokens.num_samples + 1)
@@ -55,10 +55,10 @@ def test_samples_predict_every_token_once(documents: list[bytes], context: int, 
     assert sum(tokens.targets(everything[[number]]) for number in everything) == len(row) - 1
 
 
-TOKENIZED = [b"Read from a row.", b"The row has two.", b"A row at the end."]
+ROW_DOCUMENTS = [b"Read from a row.", b"The row has two.", b"A row at the end."]
 TABLE = ["A table's document.", "größer"]
 LINES = [b"First.", "Größe".encode(), b"The second document, of one file."]
-EVERYTHING = [*LINES, *TOKENIZED[:2], *(text.encode() for text in TABLE), TOKENIZED[2]]
+EVERYTHING = [*LINES, *ROW_DOCUMENTS[:2], *(text.encode() for text in TABLE), ROW_DOCUMENTS[2]]
 """The documents of the folder in order."""
 
 
@@ -73,8 +73,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("texts")
     for split in ("train", "test"):
         (folder / split).mkdir()
-        np.save(folder / split / "c.npy", row_file(TOKENIZED[:2]).tokens)
-        np.save(folder / split / "e.npy", row_file(TOKENIZED[2:]).tokens.astype(np.uint32))
+        np.save(folder / split / "c.npy", row_file(ROW_DOCUMENTS[:2]).tokens)
+        np.save(folder / split / "e.npy", row_file(ROW_DOCUMENTS[2:]).tokens.astype(np.uint32))
         parquet.write_table(pyarrow.table({"id": [1, 2], "text": TABLE}), folder / split / "d.parquet")
         (folder / split / "b.txt").write_text("The second document, of one file.", encoding="utf-8")
         lines = [json.dumps({"text": text}) for text in ("First.", "", "Größe")]
@@ -87,7 +87,7 @@ def test_documents_and_rows_are_read_in_order(folder: Path) -> None:
         part if isinstance(part, bytes) else part.tokens.tolist()
         for part in read_parts(Folder(str(folder)), "train", ReaderRank())
     ]
-    rows = [row_file(documents).tokens.tolist() for documents in (TOKENIZED[:2], TOKENIZED[2:])]
+    rows = [row_file(documents).tokens.tolist() for documents in (ROW_DOCUMENTS[:2], ROW_DOCUMENTS[2:])]
     assert found == [*LINES, rows[0], *(text.encode() for text in TABLE), rows[1]]
 
 
@@ -179,17 +179,17 @@ def test_training_texts_shorter_than_the_context_are_reported_once(
 
 def test_bits_per_byte_do_not_depend_on_the_format(tmp_path: Path) -> None:
     documents = ["Größe und Maß. " * 9, "  Two spaces,\n a line.\t<|separator", "日本語"]
-    text = learn([document.encode() for document in documents], 290).to_str()
+    text = learn_byte_pairs([document.encode() for document in documents], 290)
     (tmp_path / "tokenizer.json").write_text(text, encoding="utf-8")
-    coder = FileCoder(text, "tokenizer.json", lambda: None)
+    tokenizer = FileTokenizer(text, "tokenizer.json", lambda: None)
     for split in ("train", "test"):
         for kind in ("plain", "rows"):
             (tmp_path / kind / split).mkdir(parents=True)
         rows = []
         for number, document in enumerate(documents):
             (tmp_path / "plain" / split / f"{number}.txt").write_bytes(document.encode())
-            (tokens,) = coder.encode([document.encode()])
-            rows += [coder.separator, *tokens]
+            (tokens,) = tokenizer.encode([document.encode()])
+            rows += [tokenizer.separator, *tokens]
         np.save(tmp_path / "rows" / split / "0.npy", np.array(rows, dtype=np.uint16))
     one, other = (texts(tmp_path / kind, tokenizer=f"{tmp_path}/tokenizer.json") for kind in ("plain", "rows"))
     assert one.test_bytes == other.test_bytes == sum(len(document.encode()) for document in documents)
@@ -204,7 +204,7 @@ def test_bits_per_byte_do_not_depend_on_the_format(tmp_path: Path) -> None:
 def test_bytes_of_many_tokens_are_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trainer.data.texts.COUNTED_TOKENS", 500)
     rows = [row_file([b"nine byte" for _ in range(count)]) for count in (100, 300)]
-    assert Tokens(rows, 8, Coder()).num_bytes == pytest.approx(400 * 9, rel=0.01)
+    assert Tokens(rows, 8, ByteTokenizer()).num_bytes == pytest.approx(400 * 9, rel=0.01)
 
 
 def test_learnt_tokens_with_rows_are_rejected(folder: Path) -> None:
@@ -250,7 +250,7 @@ BROKEN: dict[str, tuple[str, Change, str]] = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_file_that_is_not_texts_is_rejected(name: str, tmp_path: Path) -> None:
+def test_file_that_does_not_hold_texts_is_rejected(name: str, tmp_path: Path) -> None:
     file, write, message = BROKEN[name]
     for split in ("test", "train"):
         (tmp_path / split).mkdir()
@@ -264,7 +264,7 @@ def test_file_that_is_not_texts_is_rejected(name: str, tmp_path: Path) -> None:
 
 def test_unknown_token_beyond_the_counted_ones_is_rejected_by_its_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trainer.data.texts.COUNTED_TOKENS", 50)
-    tokens = Tokens([TokenRow(np.arange(1000, dtype=np.uint16), "row.npy")], 8, Coder())
+    tokens = Tokens([TokenRow(np.arange(1000, dtype=np.uint16), "row.npy")], 8, ByteTokenizer())
     tokens.batch(np.arange(20), 20)
     with pytest.raises(DataError, match=r"row\.npy has token 999; allowed are 0 to 256"):
         tokens.batch(np.arange(120, 125), 5)
@@ -291,4 +291,4 @@ def test_token_lengths_are_their_bytes_of_text() -> None:
     tokenizer.decoder = decoders.Metaspace()
     tokenizer.add_special_tokens([AddedToken("<s>", special=True)])
     tokenizer.add_tokens([AddedToken("  ", special=False)])
-    assert FileCoder(tokenizer.to_str(), "tokenizer.json", lambda: None).lengths().tolist() == [8, 1, 1, 0, 2]
+    assert FileTokenizer(tokenizer.to_str(), "tokenizer.json", lambda: None).lengths().tolist() == [8, 1, 1, 0, 2]

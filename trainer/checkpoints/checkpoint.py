@@ -74,7 +74,7 @@ class SavedState:
     tensors: Tensors
     """Every tensor by name. Only one rank writes a tensor that all ranks share."""
     facts: Facts
-    """All values that are not tensors, such as step and signature; the same on all ranks."""
+    """All values that are not tensors, such as step and signature. A save writes those of rank 0."""
 
 
 class SaveHooks:
@@ -151,8 +151,8 @@ class Checkpoints(SaveHooks):
     def wait(self) -> None:
         """Wait until the last save is complete.
 
-        If the save failed, raises the error of the first failed rank on all ranks: StorageError, or an error that
-        `check_tensor` or `verify_lease` raised.
+        If the save failed, raises the error of the lowest failed rank on all ranks, such as StorageError or an error
+        that `check_tensor` or `verify_lease` raised.
         """
         from torch.distributed.checkpoint.api import CheckpointException
 
@@ -196,7 +196,7 @@ class Checkpoints(SaveHooks):
             try:
                 return self._load(folder, check_compatible, sharded_like)
             except (ValueError, MissingFileError) as error:
-                if not isinstance(error, _NotSealedError):
+                if not isinstance(error, _IncompleteError):
                     self._rejected.add(name)
                 skipped(name, str(error))
             except StorageError as error:
@@ -245,7 +245,7 @@ class Checkpoints(SaveHooks):
             try:
                 found = read_manifest(folder)
             except MissingFileError:
-                found = _NotSealedError("it was not finished")
+                found = _IncompleteError("it was not finished")
             except (ValueError, StorageError) as error:
                 found = error
         found = self._runtime.broadcast(found)
@@ -284,12 +284,12 @@ def checkpoint_name(step: int) -> str:
     return f"step-{step:09d}"
 
 
-class _NotSealedError(ValueError):
+class _IncompleteError(ValueError):
     """A checkpoint whose save never finished, for example because the run was killed."""
 
 
 def root_cause(error: CheckpointException) -> BaseException:
-    """Return the error of the first failed rank, or the whole exception if that error is of an unknown type."""
+    """Return the error of the lowest failed rank, or the whole exception if that error is of an unknown type."""
     failures = error.failures
     cause = failures[min(failures)][0]
     return cause if isinstance(cause, TrainerError | ValueError | RuntimeError | MemoryError) else error

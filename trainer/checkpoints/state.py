@@ -54,7 +54,7 @@ class RunState:
     """Seconds of the steps that led to this state, without waits for data, over all restarts."""
 
     def capture(self, runtime: Runtime) -> SavedState:
-        """Return the state to save. All ranks must call this: they return different random numbers and shards.
+        """Return the state to save. All ranks must call this: each returns its own random state and shards.
 
         Does not copy tensors that only the optimizer changes: the caller copies them before the next update.
         """

@@ -29,7 +29,7 @@ DIGITS = 10
 DIGIT_SIDE = 28
 """Height and width of a digit, in pixels."""
 TEST_EVERY = 5
-"""Every fifth digit of each class belongs to the test set."""
+"""Every fifth digit, in the order of the classes, belongs to the test set."""
 TEST_BATCH = 250
 """Samples in a batch of the digits' evaluation."""
 UNSIGNED_BYTES = 8
@@ -39,8 +39,8 @@ GZIP = b"\x1f\x8b"
 MAX_DEGREES = 10.0
 MAX_PIXELS = 2.0
 MAX_SCALE = 0.1
-SEEDS = 2**64
-"""Number of seeds that torch has."""
+NUM_SEEDS = 2**64
+"""Number of seeds that torch accepts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +91,7 @@ def to_device(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 
 class Digits(Data):
-    """Handwritten digits, all in the device's memory. A fixed fifth of each class is the test set."""
+    """Handwritten digits, all in the device's memory. A fixed fifth of each class, rounded, is the test set."""
 
     sample_shape = (1, DIGIT_SIDE, DIGIT_SIDE)
 
@@ -201,7 +201,7 @@ def distort(images: torch.Tensor, share: Share, *, seed: int) -> torch.Tensor:
     same after a restart, and for any number of ranks with the same global batch.
     """
     place = (seed * 1_000_003 + share.epoch) * 1_000_003 + share.position
-    generator = torch.Generator().manual_seed(place % SEEDS)
+    generator = torch.Generator().manual_seed(place % NUM_SEEDS)
     amounts = torch.rand(share.total, 4, generator=generator)[share.offset : share.offset + len(images)] * 2 - 1
     angle = amounts[:, 0] * math.radians(MAX_DEGREES)
     scale = 1 + amounts[:, 1] * MAX_SCALE

@@ -36,8 +36,9 @@ LOCK = "lock"
 """Lock file in a folder of caches. The process that builds a cache locks this file."""
 DRAFT_SUFFIX = ".draft"
 """Suffix of the folder name of an unfinished cache."""
-DRAFTS = "[0-9a-f]" * 16 + DRAFT_SUFFIX
-"""Pattern of these folder names. In the user's folder, the trainer removes only these and incomplete caches."""
+DRAFT_PATTERN = "[0-9a-f]" * 16 + DRAFT_SUFFIX
+"""Pattern of the folder names of unfinished caches. In the user's folder, the trainer removes only these and
+incomplete caches."""
 POLL_SECONDS = 0.1
 """Seconds between two checks of a lock or of a cache that another process builds."""
 PIXELS = "pixels"
@@ -48,7 +49,7 @@ GREY_LEVELS_RATIO = 257
 """Ratio of 16-bit grey to 8-bit grey: white is 65535 = 255 x 257."""
 SPARE_DISK_SHARE = 0.1
 """Share of the disk that a cache leaves free. Below that share the kubelet starts to evict pods."""
-FULL_DISK_SHARE = 0.01
+FREE_SPACE_SHARE = 0.01
 """Share of the free space that a cache may always take, because it is negligible."""
 HEARTBEAT_IMAGES = 256
 """Images decoded between two heartbeats."""
@@ -163,11 +164,11 @@ def _index(place: Path, side: int) -> Index | None:
 def _build(source: Folder, images: list[ImageFile], side: int, place: Path, heartbeat: Callable[[], None]) -> None:
     """Decode all images into a new folder, then rename it to the cache's path."""
     # Full disks and cleaners of temporary folders leave incomplete caches, and killed processes leave drafts.
-    for leftover in (place, *place.parent.glob(DRAFTS)):
+    for leftover in (place, *place.parent.glob(DRAFT_PATTERN)):
         shutil.rmtree(leftover, ignore_errors=True)
     needed = len(images) * side * side * 3
     disk = shutil.disk_usage(place.parent)
-    if needed > max(disk.free - SPARE_DISK_SHARE * disk.total, FULL_DISK_SHARE * disk.free):
+    if needed > max(disk.free - SPARE_DISK_SHARE * disk.total, FREE_SPACE_SHARE * disk.free):
         raise StorageError(
             f"{place.parent} has {disk.free / 2**30:.1f} GiB free, and a tenth of the disk must stay free; allowed is "
             f"a disk for {needed / 2**30:.1f} GiB of decoded images: set --cache-dir, or lower --image-size"

@@ -20,7 +20,7 @@ IMAGE_SUFFIXES = (
     *(".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"),
 )
 """Lower-case suffixes of image files."""
-NOTES_ENDING = ".txt"
+NOTES_SUFFIX = ".txt"
 """Suffix of text files next to images, such as Tiny-ImageNet's boxes. They need no warning."""
 ANNOTATIONS = "val/val_annotations.txt"
 """Tiny-ImageNet's list of validation images, which the trainer uses as test images.
@@ -100,7 +100,7 @@ def _in_folders(folder: Folder, split: str, numbers: dict[str, int], runtime: Ru
     images = {
         name: facts for name, facts in files.items() if name.lower().endswith(IMAGE_SUFFIXES) and not _is_hidden(name)
     }
-    others = [name for name in files if name not in images and not name.lower().endswith(NOTES_ENDING)]
+    others = [name for name in files if name not in images and not name.lower().endswith(NOTES_SUFFIX)]
     if others and runtime.rank == 0:
         warn(
             f"{folder.url}/{split} has {len(others)} files that are hidden or have no image suffix; they are "

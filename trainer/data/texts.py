@@ -17,8 +17,8 @@ from trainer.config import LanguageConfig
 from trainer.data.datasets import NO_LABEL, Batch, Data, to_device
 from trainer.data.sampler import Share
 from trainer.exit_codes import DataError
-from trainer.language.coder import Coder, Row, load_coder
 from trainer.language.sizes import BPE
+from trainer.language.tokenizer import ByteTokenizer, Row, load_tokenizer
 from trainer.reporter import warn
 from trainer.rules import TEXT_SUFFIXES, invalid_setting
 from trainer.runtime.base import Runtime
@@ -39,12 +39,12 @@ class TokenRow(NamedTuple):
     file: str
     """URL of the file, in messages."""
 
-    def check(self, tokens: Row, coder: Coder) -> Row:
+    def check(self, tokens: Row, tokenizer: ByteTokenizer) -> Row:
         """Return `tokens`, a part of this row. Raises DataError if the tokenizer lacks one of them."""
-        if len(tokens) and (highest := int(tokens.max())) >= coder.size:
+        if len(tokens) and (highest := int(tokens.max())) >= tokenizer.size:
             raise DataError(
-                f"{self.file} has token {highest}; allowed are 0 to {coder.size - 1}, the tokens of the tokenizer: set "
-                "--tokenizer to the one that the file was made with, or create the file again"
+                f"{self.file} has token {highest}; allowed are 0 to {tokenizer.size - 1}, the tokens of the tokenizer: "
+                "set --tokenizer to the one that the file was made with, or create the file again"
             )
         return tokens
 
@@ -52,16 +52,16 @@ class TokenRow(NamedTuple):
 class Tokens:
     """A split as rows of tokens, cut into samples of `context` tokens. The samples predict each token once."""
 
-    def __init__(self, parts: Sequence[bytes | TokenRow], context: int, coder: Coder) -> None:
-        self._context, self._coder = context, coder
+    def __init__(self, parts: Sequence[bytes | TokenRow], context: int, tokenizer: ByteTokenizer) -> None:
+        self._context, self._tokenizer = context, tokenizer
         own = [part for part in parts if isinstance(part, TokenRow)]
-        self.num_bytes = sum(len(part) for part in parts if isinstance(part, bytes)) + _count_bytes(own, coder)
+        self.num_bytes = sum(len(part) for part in parts if isinstance(part, bytes)) + _count_bytes(own, tokenizer)
         """Bytes of the text. An estimate if files hold many tokens."""
         rows: list[TokenRow] = []
         for is_row, group in groupby(parts, lambda part: isinstance(part, TokenRow)):
             found = list(group)
-            rows += found if is_row else [_joined(found, coder)]  # type: ignore[arg-type]  # is_row gives the type
-        self._rows = [*rows, _joined([], coder)]
+            rows += found if is_row else [_joined(found, tokenizer)]  # type: ignore[arg-type]  # is_row gives the type
+        self._rows = [*rows, _joined([], tokenizer)]
         self._ends = np.cumsum([len(row.tokens) for row in self._rows])
         self.num_targets = int(self._ends[-1]) - 1
         self.num_samples = -(-self.num_targets // context)
@@ -77,7 +77,7 @@ class Tokens:
         Rows beyond the samples have no labels.
         """
         places = samples[:, None] * self._context + np.arange(self._context + 1)
-        found = torch.full((rows, self._context + 1), self._coder.separator, dtype=torch.int64)
+        found = torch.full((rows, self._context + 1), self._tokenizer.separator, dtype=torch.int64)
         found[: len(samples)] = torch.from_numpy(self._gather(places.clip(max=self.num_targets)))
         labels = found[:, 1:].clone()
         labels[len(samples) :] = NO_LABEL
@@ -90,14 +90,14 @@ class Tokens:
         for number in np.unique(numbers):
             row, is_in = self._rows[number], numbers == number
             start = self._ends[number] - len(row.tokens)
-            found[is_in] = row.check(row.tokens[places[is_in] - start], self._coder)
+            found[is_in] = row.check(row.tokens[places[is_in] - start], self._tokenizer)
         return found
 
 
-def _joined(documents: Sequence[bytes], coder: Coder) -> TokenRow:
+def _joined(documents: Sequence[bytes], tokenizer: ByteTokenizer) -> TokenRow:
     """Return the tokens of documents with a separator before each. Without documents, return only a separator."""
-    parts = list(coder.encode(documents)) or [np.empty(0)]
-    row = np.full(sum(map(len, parts)) + len(parts), coder.separator, dtype=np.min_scalar_type(coder.size))
+    parts = list(tokenizer.encode(documents)) or [np.empty(0)]
+    row = np.full(sum(map(len, parts)) + len(parts), tokenizer.separator, dtype=np.min_scalar_type(tokenizer.size))
     start = 1
     for part in parts:
         row[start : start + len(part)] = part
@@ -105,15 +105,15 @@ def _joined(documents: Sequence[bytes], coder: Coder) -> TokenRow:
     return TokenRow(row, "")
 
 
-def _count_bytes(rows: Sequence[TokenRow], coder: Coder) -> int:
+def _count_bytes(rows: Sequence[TokenRow], tokenizer: ByteTokenizer) -> int:
     """Return the bytes of the text of rows. If they have more than COUNTED_TOKENS, estimate it from a part of each."""
-    lengths, total = coder.lengths(), sum(len(row.tokens) for row in rows)
+    lengths, total = tokenizer.lengths(), sum(len(row.tokens) for row in rows)
     size = counted = 0
     for row in rows:
         end = math.ceil(len(row.tokens) * min(1, COUNTED_TOKENS / total)) if total else 0
         for start in range(0, end, COUNTED_AT_ONCE):
-            part = row.check(row.tokens[start : min(end, start + COUNTED_AT_ONCE)], coder)
-            size += int(np.bincount(part, minlength=coder.size) @ lengths)
+            part = row.check(row.tokens[start : min(end, start + COUNTED_AT_ONCE)], tokenizer)
+            size += int(np.bincount(part, minlength=tokenizer.size) @ lengths)
         counted += end
     return round(size * total / max(1, counted))
 
@@ -127,8 +127,8 @@ class Texts(Data):
         if config.tokenizer == BPE and any(isinstance(part, TokenRow) for part in (*train, *test)):
             allowed = f"bytes or a tokenizer.json, because {folder.url}/*/*{TOKENS_SUFFIX} hold tokens"
             raise invalid_setting("tokenizer", BPE, allowed, "set --tokenizer to the one that the files were made with")
-        self.coder = load_coder(config, runtime, [part for part in train if isinstance(part, bytes)])
-        self._train, self._test = (Tokens(parts, config.context, self.coder) for parts in (train, test))
+        self.tokenizer = load_tokenizer(config, runtime, [part for part in train if isinstance(part, bytes)])
+        self._train, self._test = (Tokens(parts, config.context, self.tokenizer) for parts in (train, test))
         if (tokens := self._train.num_targets) < config.context and runtime.rank == 0:
             warn(
                 f"{folder.url}/train has {tokens} tokens, fewer than the context of {config.context}: the only sample "

@@ -31,7 +31,7 @@ _NAMES = ("mm", *(f"_scaled_dot_product_{name}" for name in _ATTENTIONS))
 PRODUCTS = [getattr(torch.ops.aten, name).default for name in _NAMES]
 """Operations whose results selective activation checkpointing keeps, because they take most of the time."""
 
-CAPABILITY = (8, 9)
+FLOAT8_CAPABILITY = (8, 9)
 """Lowest compute capability with float8: https://nvidia.github.io/TransformerEngine/support_matrix.html."""
 
 Rotation = tuple[torch.Tensor, torch.Tensor]
@@ -263,7 +263,7 @@ def use_float8(model: Decoder, recipe: str, device: torch.device, *, tensor: int
     The weights keep their types and names. `emulate` rounds to float8 and multiplies in more bits, on any device.
     Raises ConfigurationError if the device has no float8, or if torchao is missing.
     """
-    if not emulate and (device.type != "cuda" or torch.cuda.get_device_capability(device) < CAPABILITY):
+    if not emulate and (device.type != "cuda" or torch.cuda.get_device_capability(device) < FLOAT8_CAPABILITY):
         allowed = "'none' without a GPU of compute capability 8.9 or higher, such as L4 or H100"
         raise invalid_setting("float8", recipe, allowed, "leave --float8 out, or use another GPU")
     try:

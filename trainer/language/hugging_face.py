@@ -17,9 +17,9 @@ from trainer.checkpoints.state import MODEL
 from trainer.config import LanguageConfig, parse_settings
 from trainer.distributed import local_part, own_part
 from trainer.exit_codes import ConfigurationError, DataError
-from trainer.language.coder import TOKENIZER_FILE, byte_tokenizer
 from trainer.language.decoder import DOWN, EPSILON, UP, Decoder, is_adapter, join_qkv, split_qkv
 from trainer.language.sizes import BYTES, NUMBERS, ROPE_RANGE, ROPE_TOKENS, Sizes
+from trainer.language.tokenizer import TOKENIZER_FILE, byte_tokenizer_json
 from trainer.rules import invalid_setting
 from trainer.storage import Folder, MissingFileError
 
@@ -31,26 +31,26 @@ MAX_FILE_BYTES = 4 * 10**9
 """Maximum bytes of weights in a file, unless a single weight is larger."""
 DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 """Types of weights by their name in a file."""
-NAMES = {"embedding": "model.embed_tokens", "norm": "model.norm", "head": "lm_head"}
-BLOCK_NAMES = {
+LAYER_NAMES = {"embedding": "model.embed_tokens", "norm": "model.norm", "head": "lm_head"}
+BLOCK_LAYER_NAMES = {
     **{"attention_norm": "input_layernorm", "feed_forward_norm": "post_attention_layernorm"},
     "attention.out": "self_attn.o_proj",
     **{f"feed_forward.{name}": f"mlp.{name}_proj" for name in ("gate", "up", "down")},
 }
-FIXED = ("model_type", "head_dim", "hidden_act", "rms_norm_eps", "attention_bias", "mlp_bias")
+FIXED_KEYS = ("model_type", "head_dim", "hidden_act", "rms_norm_eps", "attention_bias", "mlp_bias")
 """Keys of config.json that the model's output depends on and that no flag changes."""
-COMPARED = {
+COMPARED_KEYS = {
     **{"num_hidden_layers": "layers", "hidden_size": "width", "intermediate_size": "hidden"},
     **{"num_attention_heads": "heads", "num_key_value_heads": "kv_heads", "vocab_size": "vocabulary"},
     **{"tie_word_embeddings": "output (tied)", "rope_parameters": "rope_base and rope_factor"},
-    **{key: key for key in FIXED},
+    **{key: key for key in FIXED_KEYS},
 }
 """Key of config.json that the model's output depends on -> its flag, or the key if it has no flag."""
 LLAMA_DEFAULTS = {
     **{"hidden_act": "silu", "attention_bias": False, "mlp_bias": False, "rms_norm_eps": 1e-6},
     **{"tie_word_embeddings": False, "rope_theta": 10_000.0, "rope_scaling": {}, "rope_parameters": {}},
 }
-"""Default values of a configuration:
+"""Default values of config.json:
 https://huggingface.co/docs/transformers/model_doc/llama#transformers.LlamaConfig"""
 
 
@@ -60,11 +60,11 @@ def published_weights(name: str, weight: torch.Tensor, sizes: Sizes) -> dict[str
     The name of a LoRA adapter begins with the name of its layer.
     """
     layer, _, kind = name.rpartition(".")
-    if layer in NAMES:
-        return {f"{NAMES[layer]}.{kind}": weight}
+    if layer in LAYER_NAMES:
+        return {f"{LAYER_NAMES[layer]}.{kind}": weight}
     _, number, layer = layer.split(".", 2)
     if layer != "attention.qkv":
-        return {f"model.layers.{number}.{BLOCK_NAMES[layer]}.{kind}": weight}
+        return {f"model.layers.{number}.{BLOCK_LAYER_NAMES[layer]}.{kind}": weight}
     parts = [weight] * 3 if kind == DOWN else split_qkv(weight, sizes)
     return {
         f"model.layers.{number}.self_attn.{each}_proj.{kind}": part for each, part in zip("qkv", parts, strict=True)
@@ -101,7 +101,7 @@ def comparable(config: dict[str, Any]) -> dict[str, Any]:
     )
     heads = found.get("num_attention_heads", 1)
     implied = {"num_key_value_heads": heads, "head_dim": found.get("hidden_size", 0) // heads}
-    return {key: (implied | found | {"rope_parameters": rope}).get(key) for key in COMPARED}
+    return {key: (implied | found | {"rope_parameters": rope}).get(key) for key in COMPARED_KEYS}
 
 
 class Place(NamedTuple):
@@ -151,10 +151,12 @@ class PublishedModel:
         if "hidden_size" in wrong or "num_attention_heads" in wrong:
             wrong = [key for key in wrong if key != "head_dim"]  # it follows from them
         place = f"{self.folder.url}/{CONFIG_FILE}"
-        if fixed := [f"{key} = {found[key]}, and the trainer supports {own[key]}" for key in wrong if key in FIXED]:
+        if fixed := [
+            f"{key} = {found[key]}, and the trainer supports {own[key]}" for key in wrong if key in FIXED_KEYS
+        ]:
             raise ConfigurationError(f"{place} has {'; '.join(fixed)}; set --init-from to another model")
         if wrong:
-            texts = [f"{COMPARED[key]} = {own[key]}: must be {found[key]}" for key in wrong]
+            texts = [f"{COMPARED_KEYS[key]} = {own[key]}: must be {found[key]}" for key in wrong]
             raise ConfigurationError(
                 f"{'; '.join(texts)}, as in {place}; change these settings, or set --init-from to another model"
             )
@@ -257,7 +259,7 @@ def export(arguments: Sequence[str]) -> None:
     if not facts:
         raise DataError(f"checkpoint {folder.url} was not saved by recipe `language`; give --checkpoint another one")
     if facts["tokenizer"] == BYTES:
-        tokenizer = str(byte_tokenizer().to_str()).encode()
+        tokenizer = byte_tokenizer_json().encode()
     else:
         tokenizer = Folder(folder.url.rpartition("/")[0]).read(TOKENIZER_FILE)
     shapes, read = saved_weights(folder, manifest)
@@ -283,9 +285,7 @@ def find_checkpoint(url: str) -> Folder:
     for name in sorted(filter(CHECKPOINT_NAME.fullmatch, names), reverse=True):
         if is_complete(folder.child(name)):
             return folder.child(name)
-    raise DataError(
-        f"checkpoint {url} has no complete checkpoint; give --checkpoint the folder checkpoints/JOB of a bucket"
-    )
+    raise DataError(f"{url} has no complete checkpoint; give --checkpoint the folder checkpoints/JOB of a bucket")
 
 
 def saved_weights(folder: Folder, manifest: dict[str, Any]) -> tuple[Shapes, Read]:
@@ -298,7 +298,7 @@ def saved_weights(folder: Folder, manifest: dict[str, Any]) -> tuple[Shapes, Rea
 
     reader = TensorFilesReader(folder, manifest)
     described = manifest["facts"]["model"]["config"]
-    sizes = Sizes(**{own: described[key] for key, own in COMPARED.items() if own in NUMBERS})
+    sizes = Sizes(**{own: described[key] for key, own in COMPARED_KEYS.items() if own in NUMBERS})
     whole, owners, shapes = destination(manifest, device="meta"), {}, {}
     for name in filter(lambda name: name.startswith(MODEL), whole):
         try:

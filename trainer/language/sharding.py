@@ -72,7 +72,7 @@ def _shard_matrices(model: Decoder, mesh: DeviceMesh) -> None:
     for name in frozen:  # SequenceParallel replaces frozen weights with trainable ones.
         model.get_parameter(name).requires_grad_(False)
     # Clone the embedding's output to a plain tensor. It is an AsyncCollectiveTensor until the other ranks have sent
-    # their parts, and torch 2.15 loses the gradient of such an input of a compiled block.
+    # their parts. torch 2.15 loses the gradient if such a tensor is the input of a compiled block.
     model.embedding.register_forward_hook(lambda _module, _tokens, hidden: hidden.clone())
     model.tie()
 

@@ -131,7 +131,7 @@ class LanguageTask(Task):
                 vocabulary=config.vocabulary,
                 rope_base=config.rope_base,
                 rope_factor=config.rope_factor,
-                separator=self._texts.coder.separator,
+                separator=self._texts.tokenizer.separator,
                 checkpointing=config.activation_checkpointing,
             )
             if config.lora_rank:
@@ -158,7 +158,7 @@ class LanguageTask(Task):
     def describe(self) -> dict[str, Any]:
         """Return the model in Hugging Face's form, its tokenizer, and the location of the weights that LoRA freezes."""
         config, base = self._config, self._config.init_from if self._config.lora_rank else ""
-        described = describe(config, separator=self._texts.coder.separator)
+        described = describe(config, separator=self._texts.tokenizer.separator)
         facts = {"config": described, "tokenizer": config.tokenizer}
         return facts | {"lora_base": base, "lora_scale": config.lora_scale}
 
@@ -213,8 +213,8 @@ class LanguageTask(Task):
         """
         config, runtime = self._config, self._runtime
         generator = torch.Generator().manual_seed(config.seed)
-        coder = self._texts.coder
-        tokens = [coder.separator, *map(int, next(coder.encode([config.prompt.encode()])))]
+        tokenizer = self._texts.tokenizer
+        tokens = [tokenizer.separator, *map(int, next(tokenizer.encode([config.prompt.encode()])))]
         # XLA compiles a graph for each length.
         unit = config.context if runtime.device.type == "xla" else PADDING * runtime.tensor_size
         for _ in range(config.sample_tokens):
@@ -226,11 +226,11 @@ class LanguageTask(Task):
             with runtime.autocast():
                 # On XLA a number would be part of the graph.
                 last = torch.tensor([len(seen) - 1], device=runtime.device)
-                scores = model(padded)[0].index_select(0, last)[0, : coder.size].float().cpu()
-            scores[coder.separator] = -math.inf
+                scores = model(padded)[0].index_select(0, last)[0, : tokenizer.size].float().cpu()
+            scores[tokenizer.separator] = -math.inf
             if config.temperature:
                 chances = (scores / config.temperature).softmax(dim=-1)
                 tokens.append(int(torch.multinomial(chances, 1, generator=generator)))
             else:
                 tokens.append(int(scores.argmax()))
-        return coder.decode(tokens[1:])
+        return tokenizer.decode(tokens[1:])

@@ -33,7 +33,7 @@ STOP_SECONDS = 5
 """Seconds that ranks have to exit after another rank is lost. Without that rank they cannot save anything."""
 SHUTDOWN_SECONDS = 30
 """Seconds that ranks of a preempted host have to exit, if torchrun has no --shutdown-timeout."""
-EXIT_CODES = 256
+NUM_EXIT_CODES = 256
 """Number of exit codes: Kubernetes sees a process that ends with -9 as 247."""
 
 
@@ -116,7 +116,7 @@ class InPlaceAgent(LocalElasticAgent):
         """
         if (code := self._failed_with) is None or code == PREEMPTED:
             return RESTARTS_USED if is_mine else PREEMPTED
-        return code % EXIT_CODES
+        return code % NUM_EXIT_CODES
 
     def _invoke_run(self, role: str = DEFAULT_ROLE) -> RunResult:
         del role

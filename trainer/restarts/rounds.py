@@ -1,7 +1,7 @@
 """Agree with the other hosts of a job on the start, restart and end of its ranks.
 
-A round is one start of all ranks. Before a round, the launchers of all hosts meet in a store on host 0. During the
-round they poll the job's state in that store. The state counts the restarts of the whole job. Every launcher remembers
+A round is one start of all ranks. The launchers of all hosts join a round in a store on host 0. During the round
+they poll the job's state in that store. The state counts the restarts of the whole job. Every launcher remembers
 the count, and gives it to a new host 0 with an empty store.
 """
 
@@ -40,7 +40,7 @@ address."""
 FIRST_FAILURE_GRACE_SECONDS = 3.0
 """Seconds that a host waits for another host to report the first failure."""
 STORE_GRACE_SECONDS = 3.0
-"""Seconds that an ended or preempted host 0 keeps its store, so that every host can read the reason."""
+"""Maximum seconds that an ended or preempted host 0 keeps its store, so that every host can read the reason."""
 PREEMPTION_NOTICE_SECONDS = 2.0
 """Longest time in seconds that a preempted host takes to notify the other hosts."""
 FINISH_SECONDS = 300.0
@@ -177,7 +177,7 @@ class Rounds(StaticTCPRendezvous):
     # Interface of torchrun's agent.
 
     def shutdown(self) -> bool:
-        """Disconnect. A preempted host 0 first waits until every other host knows of the preemption."""
+        """Disconnect. A preempted host 0 first waits until the others know that, for up to STORE_GRACE_SECONDS."""
         if self._is_preempted and self.host == 0:
             number = self.joined.round
             with suppress(StoreLost):
@@ -259,7 +259,7 @@ class Rounds(StaticTCPRendezvous):
         return True
 
     def end(self) -> None:
-        """Stop polling. Host 0 keeps its store until every host has stopped polling."""
+        """Stop polling. Host 0 keeps its store until every host has stopped polling, for up to STORE_GRACE_SECONDS."""
         keys = [f"over/{host}" for host in range(self.hosts)]
         if self._connection:
             self._connection.close()

@@ -6,7 +6,7 @@ import os
 
 from trainer.config import TrainConfig
 from trainer.exit_codes import ConfigurationError
-from trainer.gpu import use_gpu
+from trainer.gpu import should_use_gpu
 from trainer.runtime.base import CpuRuntime, CudaRuntime, Runtime
 
 __all__ = ["Runtime", "start_runtime"]
@@ -25,7 +25,7 @@ def start_runtime(config: TrainConfig) -> Runtime:
         return start_xla(config)
     if config.device == "cpu":
         return CpuRuntime(config)
-    if use_gpu():
+    if should_use_gpu():
         return CudaRuntime(config)
     if config.device == "cuda":
         raise ConfigurationError("device = 'cuda': must be 'cpu' or 'auto', because this machine has no CUDA device")

@@ -32,7 +32,7 @@ SETUP_SECONDS = 300.0
 """Minimum time-out in seconds until the first step is done, because loading libraries takes long."""
 TIMEOUT_SLACK_SECONDS = 20.0
 """Seconds by which torch's time-out exceeds the watchdog's longest, so that the watchdog reports a hang first."""
-PREEMPTED_KEY = "leaving"
+PREEMPTED_KEY = "preempted"
 """Key that a preempted rank sets in the store while the ranks exchange no decisions, as during an evaluation."""
 Shared = TypeVar("Shared")
 HOST_MEMORY_TEXT = re.compile(r"DefaultCPUAllocator: can't allocate memory|std::bad_alloc")
@@ -308,8 +308,8 @@ class Runtime:
     def saving_group(self) -> dist.ProcessGroup | None:
         """Return the process group that saves in the background, or None for one rank.
 
-        The watchdog does not see a rank that stops during a save, because the other ranks record heartbeats while they
-        wait for the save. Then this group's time-out ends the job.
+        The watchdog does not see a rank that stops during a save: the other ranks record heartbeats while they wait for
+        the save. Then this group's time-out ends the job.
 
         All ranks must call this at the same step.
         """
@@ -403,7 +403,10 @@ class CpuRuntime(Runtime):
     backend = "gloo"
 
     def init_device(self, config: TrainConfig) -> None:
-        """Use as many threads as this rank has cores. More threads would wait for each other at every operation."""
+        """Use as many threads as this rank has cores, unless the user sets another number.
+
+        More threads would wait for each other at every operation.
+        """
         self.device = torch.device("cpu")
         keep_freed_memory()
         torch.set_num_threads(config.threads or self._threads())

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import accumulate, takewhile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +18,6 @@ from trainer.language.sizes import BPE, BYTES, SEPARATOR
 from trainer.rules import invalid_setting
 from trainer.runtime.base import Runtime
 from trainer.storage import Folder, MissingFileError, checkpoints_folder
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
 
 TOKENIZER_FILE = "tokenizer.json"
 """File of a run's tokenizer, next to its checkpoints and in exported models."""
@@ -35,7 +32,7 @@ BATCH = 256
 Row = npt.NDArray[Any]
 
 
-class Coder:
+class ByteTokenizer:
     """Tokenizer whose tokens are bytes, and base class of other tokenizers."""
 
     size, separator = SEPARATOR + 1, SEPARATOR
@@ -55,7 +52,7 @@ class Coder:
         return np.array([1] * SEPARATOR + [0])
 
 
-class FileCoder(Coder):
+class FileTokenizer(ByteTokenizer):
     """Tokenizer from a tokenizer.json. Its first special token separates documents."""
 
     def __init__(self, text: str, where: str, heartbeat: Callable[[], None]) -> None:
@@ -98,19 +95,19 @@ class FileCoder(Coder):
         return found
 
 
-def load_coder(config: LanguageConfig, runtime: Runtime, documents: Sequence[bytes]) -> Coder:
+def load_tokenizer(config: LanguageConfig, runtime: Runtime, documents: Sequence[bytes]) -> ByteTokenizer:
     """Return the tokenizer in the settings. All ranks must call this function.
 
     Rank 0 learns byte pairs once and saves the tokenizer next to the checkpoints, for resumed runs and exports.
     """
     if config.tokenizer == BYTES:
-        return Coder()
+        return ByteTokenizer()
     folder = checkpoints_folder(Folder(config.bucket), config.job) if config.bucket else None
     saved = ""
     with suppress(MissingFileError):
         saved = folder.read(TOKENIZER_FILE).decode("utf-8", errors="replace") if folder else ""
     if config.tokenizer == BPE:
-        text = saved if saved or runtime.rank else str(learn(documents, config.vocabulary).to_str())
+        text = saved if saved or runtime.rank else learn_byte_pairs(documents, config.vocabulary)
         text, where = runtime.broadcast(text), "the learnt tokenizer"
     else:
         place, _, name = config.tokenizer.rpartition("/")
@@ -118,13 +115,13 @@ def load_coder(config: LanguageConfig, runtime: Runtime, documents: Sequence[byt
         if folder and saved not in ("", text):
             allowed = f"the tokenizer of this job's earlier run, {folder.url}/{TOKENIZER_FILE}"
             raise invalid_setting("tokenizer", where, allowed, "give --tokenizer that file, or --job another name")
-    coder = FileCoder(text, where, runtime.heartbeat)
-    if coder.size > config.vocabulary:
-        allowed = f"at least {coder.size}, the number of tokens of {where}"
+    found = FileTokenizer(text, where, runtime.heartbeat)
+    if found.size > config.vocabulary:
+        allowed = f"at least {found.size}, the number of tokens of {where}"
         raise invalid_setting("vocabulary", config.vocabulary, allowed, "raise --vocabulary")
     if folder and not saved and runtime.rank == 0:
         folder.write(TOKENIZER_FILE, text.encode())
-    return coder
+    return found
 
 
 def _read(folder: Folder, name: str) -> str:
@@ -138,8 +135,8 @@ def _read(folder: Folder, name: str) -> str:
         ) from None
 
 
-def learn(documents: Sequence[bytes], size: int) -> Tokenizer:
-    """Return a tokenizer of at most `size` tokens: bytes, the separator, and the most frequent pairs."""
+def learn_byte_pairs(documents: Sequence[bytes], size: int) -> str:
+    """Return a tokenizer.json of at most `size` tokens: bytes, the separator, and the most frequent pairs."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
@@ -152,11 +149,11 @@ def learn(documents: Sequence[bytes], size: int) -> Tokenizer:
     earlier_bytes = accumulate(map(len, documents), initial=0)
     learnt = takewhile(lambda pair: pair[1] < LEARNT_BYTES, zip(documents, earlier_bytes, strict=False))
     tokenizer.train_from_iterator((document.decode("utf-8", errors="replace") for document, _ in learnt), trainer)
-    return tokenizer
+    return str(tokenizer.to_str())
 
 
-def byte_tokenizer() -> Tokenizer:
-    """Return a tokenizer whose tokens are bytes."""
+def byte_tokenizer_json() -> str:
+    """Return a tokenizer.json with the tokens of ByteTokenizer."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
     # Byte-level tokenizers write each byte as a character, and printable bytes as themselves.
@@ -167,4 +164,4 @@ def byte_tokenizer() -> Tokenizer:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([AddedToken(SEPARATOR_TEXT, special=True)])
-    return tokenizer
+    return str(tokenizer.to_str())

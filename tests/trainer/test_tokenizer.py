@@ -15,31 +15,38 @@ from tests.trainer.language import STEADY, WORDS, evaluations, train, write_text
 from tests.trainer.processes import metrics
 from trainer.config import LanguageConfig
 from trainer.exit_codes import ConfigurationError, DataError
-from trainer.language.coder import SEPARATOR_TEXT, Coder, FileCoder, byte_tokenizer, learn, load_coder
 from trainer.language.sizes import SEPARATOR
+from trainer.language.tokenizer import (
+    SEPARATOR_TEXT,
+    ByteTokenizer,
+    FileTokenizer,
+    byte_tokenizer_json,
+    learn_byte_pairs,
+    load_tokenizer,
+)
 
 TEXT = " ".join(WORDS * 50).encode()
 # A tokenizer.json encodes the text of its separator as one token.
 texts = st.text(max_size=30).filter(lambda text: SEPARATOR_TEXT not in text)
 
 
-def coder(text: str) -> FileCoder:
-    return FileCoder(text, "tokenizer.json", lambda: None)
+def file_tokenizer(text: str) -> FileTokenizer:
+    return FileTokenizer(text, "tokenizer.json", lambda: None)
 
 
 @pytest.fixture(scope="module")
-def learnt() -> FileCoder:
-    """Return a coder of byte pairs learnt from words."""
-    return coder(learn([TEXT], 300).to_str())
+def learnt() -> FileTokenizer:
+    """Return a tokenizer of byte pairs learnt from words."""
+    return file_tokenizer(learn_byte_pairs([TEXT], 300))
 
 
 @given(texts)
-def test_decode_of_learnt_tokens_returns_the_text(learnt: FileCoder, text: str) -> None:
+def test_decode_of_learnt_tokens_returns_the_text(learnt: FileTokenizer, text: str) -> None:
     (tokens,) = learnt.encode([text.encode()])
     assert learnt.decode(tokens.tolist()) == text
 
 
-def test_learnt_tokens_are_fewer_than_bytes(learnt: FileCoder) -> None:
+def test_learnt_tokens_are_fewer_than_bytes(learnt: FileTokenizer) -> None:
     (tokens,) = learnt.encode([TEXT])
     assert len(tokens) < len(TEXT) / 2
     assert learnt.size <= 300
@@ -47,37 +54,37 @@ def test_learnt_tokens_are_fewer_than_bytes(learnt: FileCoder) -> None:
 
 
 @given(texts)
-def test_byte_tokenizer_file_gives_the_tokens_of_the_byte_coder(text: str) -> None:
-    written = coder(byte_tokenizer().to_str())
-    assert (written.size, written.separator) == (Coder.size, SEPARATOR)
-    (tokens,), (expected,) = written.encode([text.encode()]), Coder().encode([text.encode()])
+def test_byte_tokenizer_file_gives_the_tokens_of_byte_tokenizer(text: str) -> None:
+    written = file_tokenizer(byte_tokenizer_json())
+    assert (written.size, written.separator) == (ByteTokenizer.size, SEPARATOR)
+    (tokens,), (expected,) = written.encode([text.encode()]), ByteTokenizer().encode([text.encode()])
     assert tokens.tolist() == expected.tolist()
     assert written.decode(tokens.tolist()) == text
 
 
-def test_tokenizer_file_encodes_the_text_of_its_separator_as_the_separator(learnt: FileCoder) -> None:
+def test_tokenizer_file_encodes_the_text_of_its_separator_as_the_separator(learnt: FileTokenizer) -> None:
     (tokens,) = learnt.encode([SEPARATOR_TEXT.encode()])
     assert tokens.tolist() == [learnt.separator]
 
 
 def test_tokens_beyond_the_vocabulary_are_rejected(tmp_path: Path) -> None:
-    (tmp_path / "tokenizer.json").write_text(learn([TEXT], 300).to_str())
+    (tmp_path / "tokenizer.json").write_text(learn_byte_pairs([TEXT], 300))
     config = LanguageConfig(tokenizer=f"{tmp_path}/tokenizer.json", vocabulary=280)
     with pytest.raises(ConfigurationError, match=r"vocabulary = 280: must be at least \d+"):
-        load_coder(config, ReaderRank(), [])
+        load_tokenizer(config, ReaderRank(), [])
 
 
 def test_run_keeps_the_tokenizer_of_its_file(tmp_path: Path) -> None:
     given = tmp_path / "tokenizer.json"
-    given.write_text(learn([TEXT], 300).to_str())
+    given.write_text(learn_byte_pairs([TEXT], 300))
     config = LanguageConfig(tokenizer=str(given), bucket=f"file://{tmp_path}")
-    load_coder(config, ReaderRank(), [])
+    load_tokenizer(config, ReaderRank(), [])
     kept = tmp_path / "checkpoints" / "training" / "tokenizer.json"
     assert kept.read_text() == given.read_text()
-    load_coder(config, ReaderRank(), [])
-    given.write_text(learn([TEXT], 280).to_str())
+    load_tokenizer(config, ReaderRank(), [])
+    given.write_text(learn_byte_pairs([TEXT], 280))
     with pytest.raises(ConfigurationError) as caught:
-        load_coder(config, ReaderRank(), [])
+        load_tokenizer(config, ReaderRank(), [])
     assert str(kept) in str(caught.value)
 
 
@@ -85,27 +92,27 @@ def test_broken_tokenizer_is_not_kept(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{}")
     config = LanguageConfig(tokenizer=f"{tmp_path}/tokenizer.json", bucket=f"file://{tmp_path}")
     with pytest.raises(DataError):
-        load_coder(config, ReaderRank(), [])
+        load_tokenizer(config, ReaderRank(), [])
     assert not (tmp_path / "checkpoints").exists()
 
 
 def test_size_of_tokenizer_with_gaps_in_its_ids_is_the_highest_plus_one() -> None:
-    content = json.loads(learn([TEXT], 300).to_str())
+    content = json.loads(learn_byte_pairs([TEXT], 300))
     content["model"]["vocab"]["peace"] = 1000
-    assert coder(json.dumps(content)).size == 1001
+    assert file_tokenizer(json.dumps(content)).size == 1001
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"added_tokens": []}', '{"added_tokens": [{"id": 0, "special": true}]}'])
 def test_broken_tokenizer_is_data_error(text: str, tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text(text)
     with pytest.raises(DataError, match=f"{tmp_path}/tokenizer.json cannot be used"):
-        load_coder(LanguageConfig(tokenizer=f"{tmp_path}/tokenizer.json"), ReaderRank(), [])
+        load_tokenizer(LanguageConfig(tokenizer=f"{tmp_path}/tokenizer.json"), ReaderRank(), [])
 
 
 @pytest.mark.parametrize("place", ["tokenizer.json", "absent/tokenizer.json"])
 def test_absent_tokenizer_is_data_error_with_remedy(place: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=f"{tmp_path}/{place} cannot be read: No such file.*: set --tokenizer to one"):
-        load_coder(LanguageConfig(tokenizer=f"{tmp_path}/{place}"), ReaderRank(), [])
+        load_tokenizer(LanguageConfig(tokenizer=f"{tmp_path}/{place}"), ReaderRank(), [])
 
 
 def test_resumed_run_keeps_the_learnt_tokens(tmp_path: Path) -> None:
@@ -129,7 +136,7 @@ def test_bits_per_byte_count_bytes_of_the_text(tmp_path: Path) -> None:
     train(data, tmp_path, "--tokenizer=bpe", "--vocabulary=300")
     (event,) = metrics(tmp_path, "test")
     documents = [path.read_bytes() for path in sorted((data / "test").iterdir())]
-    saved = coder((tmp_path / "checkpoints" / "training" / "tokenizer.json").read_text())
+    saved = file_tokenizer((tmp_path / "checkpoints" / "training" / "tokenizer.json").read_text())
     tokens = sum(len(found) + 1 for found in saved.encode(documents))
     assert tokens < 0.8 * sum(map(len, documents))
     bits = event["loss"] / math.log(2) * tokens / sum(map(len, documents))
