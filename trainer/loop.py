@@ -95,7 +95,7 @@ class Training:
         self.model.train()
         steps = self.sampler.epoch_steps
         while self.sampler.steps_left:
-            is_first = self.log.clock.samples == 0
+            is_first = self.log.clock.units == 0
             with self.observe_step():
                 share = self.sampler.next()
                 batch = self.data.batch(share, world=self.runtime.data_world)

@@ -70,8 +70,8 @@ class StepLog:
         The step is the epoch's `number`-th of `steps` steps. A line is due at the first step of a run, every
         `log_steps` steps, and at the last step of an epoch.
         """
-        is_first = self.clock.samples == 0
-        self.clock.samples += units
+        is_first = self.clock.units == 0
+        self.clock.units += units
         if is_first or number % self._log_steps == 0 or number == steps:
             self.record(number, steps)
 
@@ -198,10 +198,10 @@ class Meter:
 
 
 class RateClock:
-    """Clock for the seconds since the last lap, and for all ranks' samples a second since the start."""
+    """Clock for the seconds since the last lap, and for all ranks' samples or tokens a second since the start."""
 
     def __init__(self) -> None:
-        self.samples = 0
+        self.units = 0
         self.start()
 
     def start(self) -> None:
@@ -214,10 +214,10 @@ class RateClock:
         return time.monotonic() - self._started
 
     def lap(self) -> tuple[float, float]:
-        """Return the seconds since the last call, and all ranks' samples a second since the start."""
+        """Return the seconds since the last call, and all ranks' samples or tokens a second since the start."""
         now = time.monotonic()
         since, self._last_lap = now - self._last_lap, now
-        return max(since, 1e-9), self.samples / max(now - self._started, 1e-9)
+        return max(since, 1e-9), self.units / max(now - self._started, 1e-9)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -89,8 +89,8 @@ def test_float8_has_losses_close_to_16_bits_or_is_rejected(words: str, tmp_path:
     data = write_texts(tmp_path, steps=20)
     flags = (*MODEL, "--amp", "--sample-tokens=8", "--log-steps=1", f"--device={DEVICE}", *words.split())
     plain = run(*flags, recipe="language", data=data)
-    for recipe in ("tensorwise", "rowwise"):
-        ended = run(*flags, f"--float8={recipe}", recipe="language", data=data, code=None)
+    for scaling in ("tensorwise", "rowwise"):
+        ended = run(*flags, f"--float8={scaling}", recipe="language", data=data, code=None)
         if ended.codes == [BAD_CONFIGURATION]:
             assert "compute capability 8.9 or higher" in ended.output
         else:

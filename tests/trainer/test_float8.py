@@ -53,13 +53,13 @@ def test_float8_converts_block_layers_with_divisible_sizes(hidden: int, tensor: 
     assert not list(model.buffers())
 
 
-@pytest.mark.parametrize("recipe", ["tensorwise", "rowwise"])
-def test_gradients_do_not_depend_on_checkpointing(recipe: str) -> None:
+@pytest.mark.parametrize("scaling", ["tensorwise", "rowwise"])
+def test_gradients_do_not_depend_on_checkpointing(scaling: str) -> None:
     tokens = torch.randint(256, (2, 32), generator=torch.Generator().manual_seed(0))
     found: dict[str, list[torch.Tensor]] = {}
     for kind in ("none", "selective", "full"):
         model = decoder(checkpointing=kind)
-        use_float8(model, recipe, CPU, tensor=1, emulate=True)
+        use_float8(model, scaling, CPU, tensor=1, emulate=True)
         model.to_empty(device="cpu")
         model.tie()
         initialize(model, seed=0)
@@ -91,7 +91,7 @@ def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("recipe", "text", "ranks", "shares"),
+    ("scaling", "text", "ranks", "shares"),
     [
         ("rowwise", "", 1, 1),
         ("tensorwise", "", 2, 2),
@@ -101,9 +101,9 @@ def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_losses_are_close_to_those_without_float8(
-    recipe: str, text: str, ranks: int, shares: int, data: Path, plain: Path, tmp_path: Path
+    scaling: str, text: str, ranks: int, shares: int, data: Path, plain: Path, tmp_path: Path
 ) -> None:
-    flags = ("--amp", f"--float8={recipe}", f"--parallelism={text}")
+    flags = ("--amp", f"--float8={scaling}", f"--parallelism={text}")
     train(data, tmp_path, *flags, ranks=ranks, shares=shares, program=EMULATED_PROGRAM)
     found, expected = losses(tmp_path, ranks), losses(plain, 1)
     assert found == pytest.approx(expected, rel=TOLERANCE)
