@@ -260,7 +260,7 @@ def exec_(job: str | None, rank: str, command: tuple[str, ...]) -> int:
 
 @cli.command(cls=StackCommand)
 @json_option
-@option("--base", metavar="COMMIT", help="Compare with this branch or commit.")
+@option("--base", metavar="COMMIT", help="Compare with the last common commit of HEAD and this branch or commit.")
 @option("--engine", is_flag=True, help="Compare with the deployed stack. A cloud stack needs credentials.")
 @option("--credentials", is_flag=True, help="Query the running jobs and the remaining quota.")
 @option("--no-plugins", is_flag=True, help="Leave out the checks by the clouds' official plugins.")
@@ -344,9 +344,9 @@ def tensorboard(job: str | None, port: int) -> int:
 def dashboard(only: bool, port: int, opens: bool | None) -> int:
     """Show jobs, ranks, curves, nodes and cost in the browser.
 
-    Serves one page on this machine, with the project's stacks that are up, and those of other projects with a cluster
-    on this machine. With a Pulumi backend that is not a folder, it has only the stack of --stack. The page loads
-    nothing from the internet, and the command changes nothing. The address has a secret token.
+    Serves one page on this machine. It shows the project's stacks that are up, and stacks of other projects with a
+    cluster on this machine. With a Pulumi backend that is not a folder, it shows only the stack of --stack. The page
+    loads nothing from the internet, and the command changes nothing. The address has a secret token.
 
     \b
     Examples:
@@ -378,7 +378,7 @@ def verify_empty() -> int:
 @cli.command(cls=ClusterCommand)
 @job_argument
 @json_option
-@output_option("The page. Default: report.html next to the run record, or in this folder for a cloud's bucket.")
+@output_option("The page. Default: report.html next to a run record on this machine, else ./JOB-report.html.")
 def report(job: str | None, as_json: bool, output: Path | None) -> int:
     """Write a page about JOB: curves, restarts, settings, price.
 
@@ -457,7 +457,7 @@ def bundle(output: Path | None) -> int:
 def config(as_json: bool, action: str, words: tuple[str, ...]) -> int:
     """Show the settings with their defaults, or change one.
 
-    `set`, `get` and `rm` take the arguments of `pulumi config`. A secret is stored encrypted.
+    `set`, `get` and `rm` take the arguments of `pulumi config`. `set --secret` encrypts the value.
 
     \b
     Examples:

@@ -1,9 +1,9 @@
 """`make preview`: report the effects, price, quota and broken rules of a change of a stack.
 
-The preview compares the stack's file with the same file in an earlier commit, which --base names. The default is the
-commit where this branch left `main`, `origin/main` or `origin/HEAD`. Without such a commit the stack counts as new. The
-deployed stack may differ from that commit. --engine compares with the deployed stack: it runs Pulumi's engine, which
-needs a cloud's credentials.
+The preview compares the stack's file with the same file in an earlier commit: the last common commit of HEAD and
+--base. The default of --base is `main`, `origin/main` or `origin/HEAD`. Without such a commit the stack counts as new.
+The deployed stack may differ from that commit. --engine compares with the deployed stack: it runs Pulumi's engine,
+which needs a cloud's credentials.
 Without --engine, the preview compares two recordings of the program: the resources that it declares before and after
 the change. The clouds' official plugins then check and plan the same resources, without credentials, if Pulumi can
 install them.
@@ -42,7 +42,7 @@ from policy.rules import findings
 from stack.config import StackConfig, load_file
 
 BASES = ("main", "origin/main", "origin/HEAD")
-"""Default bases. The preview compares with the first that exists."""
+"""Default bases. The preview uses the first that has a common commit with HEAD."""
 NO_ANCESTOR = 1
 """Exit status of `git merge-base` if the commits have no common ancestor."""
 FILE_WIDTH = 100
@@ -135,7 +135,7 @@ def _quota_left(config: StackConfig) -> QuotaLeft:
 
 
 def _base(requested: str | None) -> str | None:
-    """Return the commit to compare with; None if there is none. Raises ValueError for an unknown commit."""
+    """Return the commit to compare with; None for none. Raises ValueError for an unknown or unrelated commit."""
     for each in BASES if requested is None else (requested,):
         words = ["git", "merge-base", each, "HEAD"]
         done = subprocess.run(words, cwd=PROJECT, capture_output=True, text=True, check=False)
