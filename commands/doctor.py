@@ -55,7 +55,7 @@ class Finding:
 
     name: str
     state: State
-    """`ok`; `error` if the settings of a stack are invalid; `optional` for another finding with a remedy."""
+    """`ok`; `error` if the settings of a stack are invalid; `optional` for any other problem."""
     found: str
     """Description of what this machine has."""
     remedy: str = ""
@@ -87,7 +87,7 @@ def _optional(name: str, found: str, remedy: str) -> Finding:
 
 
 def _machine(missing: list[Step]) -> Iterator[Finding]:
-    """Check the hardware, including the needs of the missing set-up steps."""
+    """Check the hardware, and the disk space that the missing set-up steps need."""
     capacity, cache = this_machine(), cache_folder()
     needed = max(needed_bytes(missing), lifecycle.RUN_BYTES)
     free = shutil.disk_usage(next(each for each in (cache, *cache.parents) if each.exists())).free
@@ -109,7 +109,7 @@ def set_up_steps() -> tuple[list[Step], int]:
 
 
 def _tools(number: int, missing: list[Step]) -> Iterator[Finding]:
-    """Check the `number` steps of set-up, and the installation of `trainyard`."""
+    """Report the missing ones of the `number` steps of set-up, and the installations of `trainyard` and Python."""
     left = [step.name for step in missing]
     remedy = f"not done: {', '.join(left)}; run {make_command('setup', STACK='')}" if left else ""
     yield _optional("set-up", f"{number - len(left)} of {number} steps done", remedy)
@@ -256,9 +256,9 @@ def without_secrets(value: Any) -> Any:
     """Return nested values with masked texts, and without the values of SECRET_KEYS."""
     if isinstance(value, Mapping):
         if isinstance(value.get("name"), str) and "value" in value:  # a variable of a container
-            value = {**value, "value": _named(value["name"], value["value"])}
+            value = {**value, "value": _mask_by_name(value["name"], value["value"])}
         return {
-            key: MASK if key in SECRET_KEYS and each else without_secrets(_named(str(key), each))
+            key: MASK if key in SECRET_KEYS and each else without_secrets(_mask_by_name(str(key), each))
             for key, each in value.items()
         }
     if isinstance(value, list | tuple):
@@ -266,7 +266,7 @@ def without_secrets(value: Any) -> Any:
     return mask(value) if isinstance(value, str) else value
 
 
-def _named(name: str, value: Any) -> Any:
+def _mask_by_name(name: str, value: Any) -> Any:
     """Return the value of a key, masked if the key's name suggests a secret."""
     return MASK if isinstance(value, str) and any(secrets_in_variables({name: value})) else value
 
@@ -276,7 +276,7 @@ def parts(stack: str) -> Parts:
     yield "versions.json", _json(_versions())
     yield "doctor.json", _part(lambda: _json(without_secrets([asdict(each) for each in findings(PROJECT)])))
     yield f"Pulumi.{stack}.yaml", _part(lambda: _settings(stack))
-    yield "plan.json", _part(lambda: _json(without_secrets(outputs(stack))))
+    yield "outputs.json", _part(lambda: _json(without_secrets(outputs(stack))))
     yield "state.json", _part(lambda: _json(without_secrets(_deployment(stack))))
     yield "history.json", _part(lambda: _json(_history(stack)))
     for file in pulumi_output.logs(stack)[-PULUMI_LOGS:]:

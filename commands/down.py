@@ -58,8 +58,8 @@ def destroy(stack: str) -> bool:
     adopt_pending(stack)
     before = outputs(stack)
     with settings_options(stack) as options:
-        if should_stop_jobs(resources):
-            stop_jobs(lambda *words: pulumi(*words, "--stack", stack, *options))
+        if should_delete_jobs_first(resources):
+            delete_jobs(lambda *words: pulumi(*words, "--stack", stack, *options))
         pulumi("destroy", "--yes", "--skip-preview", "--stack", stack, *options)
     # The settings may have changed since the last `up`, so use the state. Only a bucket can have `retainOnDelete`.
     if before.get("bucket_url") and any(each.get("retainOnDelete") for each in resources):
@@ -99,14 +99,14 @@ def settings_options(stack: str) -> Iterator[tuple[str, ...]]:
         yield "--config-file", substitute.name
 
 
-def should_stop_jobs(resources: Sequence[Mapping[str, Any]]) -> bool:
+def should_delete_jobs_first(resources: Sequence[Mapping[str, Any]]) -> bool:
     """Return True if the stack has jobs and no local cluster. The jobs of a local cluster end with it."""
     urns = [str(each["urn"]) for each in resources]
     has_jobs = any(JOB_TYPE in urn for urn in urns)
     return has_jobs and not any(urn.endswith(CLUSTER_RESOURCE) for urn in urns)
 
 
-def stop_jobs(run: Callable[..., object]) -> None:
+def delete_jobs(run: Callable[..., object]) -> None:
     """Delete the jobs before the rest of the stack, so that they save a checkpoint. Print the error if that fails."""
     try:
         run("destroy", "--yes", "--skip-preview", "--target", JOBS_TARGET, "--target-dependents")

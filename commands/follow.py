@@ -81,7 +81,7 @@ QUIET_SECONDS = 120.0
 QUIET_FACTOR = 3
 """Factor of a host's longest pause so far. The screen reports only longer pauses."""
 NO_PODS_SECONDS = 10.0
-"""Seconds that a job may be without the pods that it had before the screen reports it."""
+"""Seconds without pods, after a job has had some, before the screen reports that they are gone."""
 TAIL_LINES = 80
 """Lines kept of each host. torchrun's failure report takes about 40."""
 MANY_HOSTS = 8
@@ -511,7 +511,7 @@ def still_running_notice(names: Sequence[str], stopped: Sequence[str] = ()) -> s
     return f"{which}; {make_command('logs')} follows {it} again, {make_command('down')} ends {it} and removes the stack"
 
 
-_DELETED = "Kubernetes deleted the pod of this rank when the job failed, and its output with it"
+_DELETED_NOTICE = "Kubernetes deleted the pod of this rank when the job failed, and its output with it"
 
 
 def print_logs(cluster: Cluster, names: Sequence[str], screen: Screen) -> None:
@@ -537,7 +537,7 @@ def print_logs(cluster: Cluster, names: Sequence[str], screen: Screen) -> None:
         print(f"no container has started, so no logs: {describe_many(name, own)}", file=sys.stderr)
     for job in jobs.values():
         for deleted in deleted_ranks(job, pods):
-            screen.note(f"{job.name}/{deleted}: {_DELETED}")
+            screen.note(f"{job.name}/{deleted}: {_DELETED_NOTICE}")
 
 
 def deleted_ranks(job: JobState, pods: Sequence[PodState]) -> list[int]:
@@ -558,7 +558,7 @@ def check_rank(rank: int, pods: Sequence[PodState], jobs: Mapping[str, JobState]
     problem = option_text("RANK", str(rank))
     deleted = {each for job in jobs.values() for each in deleted_ranks(job, pods)}
     if rank in deleted:
-        raise StackNotFound(f"{problem}: {_DELETED}")
+        raise StackNotFound(f"{problem}: {_DELETED_NOTICE}")
     ranks |= deleted
     raise StackNotFound(f"{problem}: no host has this rank; the ranks are {min(ranks)} to {max(ranks)}")
 

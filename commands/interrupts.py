@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP: pass each to the child program once, wait for its end, print a closing sentence.
+"""Ctrl-C, SIGTERM and SIGHUP: interrupt the child program, wait for its end, print a closing sentence.
 
 This file also defines the error that ends a command and the exit statuses of all commands.
 
@@ -45,7 +45,7 @@ REPORT_SECONDS = 5.0
 """Seconds between two progress lines of a stopping command."""
 DRAIN_SECONDS = 5.0
 """Seconds that output may take to arrive after a child has ended. A leftover process may hold the pipe open."""
-OUTPUT = 1
+STDOUT = 1
 """File descriptor of standard output."""
 PR_SET_PDEATHSIG = 1
 FULL_BYTES = 1 << 20
@@ -129,7 +129,7 @@ class Child:
     is_stopped: bool
     """True if this process received a signal while the child ran, even if the child ended without receiving it."""
     is_abandoned: bool = False
-    """True if a second signal ended the child before it had finished its operations."""
+    """True if a second signal told the child to end without finishing its operations."""
 
 
 def describe_file_error(error: OSError) -> str:
@@ -153,7 +153,7 @@ def _on_full_disk(error: OSError) -> str:
 def discard_output() -> None:
     """Send further output nowhere, so that Python does not report it again when it ends."""
     with suppress(OSError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), OUTPUT)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), STDOUT)
 
 
 def set_closing(text: str) -> None:
@@ -348,7 +348,7 @@ class _SignalForwarder:
 
     @property
     def is_abandoned(self) -> bool:
-        """True if a second signal asked the child to end without finishing."""
+        """True if a second signal told the child to end without finishing its operations."""
         return self._sent > 1
 
     @property

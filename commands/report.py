@@ -94,7 +94,7 @@ class JobReport:
                 found.append((place, float(value)))
         return found
 
-    def life(self, *names: str) -> list[Event]:
+    def events_named(self, *names: str) -> list[Event]:
         """Return the events with these names, oldest first."""
         return [event for event in self.events if event["event"] in names]
 
@@ -116,12 +116,14 @@ class JobReport:
     @property
     def earlier_attempts(self) -> int:
         """Number of known attempts before the job's last start."""
-        return sum(self.started is not None and float(each["time"]) < self.started for each in self.life("start"))
+        return sum(
+            self.started is not None and float(each["time"]) < self.started for each in self.events_named("start")
+        )
 
     @property
     def attempts(self) -> int:
         """Number of known attempts. The cluster knows of a restart before the rank prints its new `start`."""
-        return max(len(self.life("start")), self.earlier_attempts + self.restarts + 1)
+        return max(len(self.events_named("start")), self.earlier_attempts + self.restarts + 1)
 
     @property
     def is_partial(self) -> bool:
@@ -130,7 +132,7 @@ class JobReport:
 
     def as_json(self) -> dict[str, Any]:
         """Return the numbers of the report."""
-        done = self.life("done")
+        done = self.events_named("done")
         train = [event for event in self.events if event["event"] == "train"]
         return {
             "stack": self.stack,
@@ -143,7 +145,7 @@ class JobReport:
             "restart_reasons": [text for _, text in self.troubles],
             "end": list(self.end),
             "newest_checkpoint": self.newest_checkpoint,
-            "checkpoints_saved": len(self.life("checkpoint")),
+            "checkpoints_saved": len(self.events_named("checkpoint")),
             "last": train[-1] if train else None,
             "result": done[-1] if done else None,
         }
@@ -278,7 +280,7 @@ def known_troubles(pods: Sequence[PodState], events: Iterable[Event]) -> list[tu
 
 
 def failed_end(cluster: Cluster, state: JobState, pods: Sequence[PodState]) -> list[str]:
-    """Return the lines that `make logs` prints about the end of a failed job; empty if its pods are gone."""
+    """Return the lines that `make logs` prints about the end of a failed job; empty for other jobs or without pods."""
     if state.state != "failed" or not pods:
         return []
     failed = sorted(

@@ -149,7 +149,7 @@ def _tiles(report: JobReport) -> Iterable[str]:
     """Yield the numbers at the top of the page."""
     css = STATE_CLASSES.get(report.state.state, "")
     yield f'<div class="tile"><b class="{css}">{escape(report.state.state)}</b><span>state</span></div>'
-    done = (report.life("done") or [{}])[-1]
+    done = (report.events_named("done") or [{}])[-1]
     results = {
         "test_accuracy": ("test accuracy", " %"),
         "best_accuracy": ("best accuracy", " %"),
@@ -164,7 +164,7 @@ def _tiles(report: JobReport) -> Iterable[str]:
         yield _tile(number(sorted(rate for _, rate in rates)[len(rates) // 2]), "samples or tokens a second (median)")
     if hours := report.record.get("hours"):
         yield _tile(clock(hours * 3600), f"from {'last ' if report.state.is_resumed else ''}start to end")
-    if report.life("start") or report.restarts:
+    if report.events_named("start") or report.restarts:
         restarts = report.attempts - 1
         one, several = "restart or resume", "restarts or resumes"
         if report.is_partial:
@@ -182,7 +182,7 @@ def _charts(report: JobReport) -> Iterable[str]:
     """Yield the charts that have points, with a line at each resume."""
     marks = [
         (float(step), f"resumed from step {step}")
-        for event in report.life("resume")
+        for event in report.events_named("resume")
         if (step := saved_step(event)) is not None
     ]
     for title, unit, lines in CHARTS:
@@ -193,7 +193,7 @@ def _charts(report: JobReport) -> Iterable[str]:
 
 def _time_line(report: JobReport) -> str:
     """Return the time line: an attempt from each start to the next one, and a dot for each checkpoint."""
-    starts = report.life("start")
+    starts = report.events_named("start")
     attempts = []
     for place, start in enumerate(starts):
         is_last = place == len(starts) - 1
@@ -209,7 +209,8 @@ def _time_line(report: JobReport) -> str:
         colour = "var(--a)" if is_last else "var(--d)"
         attempts.append(Bar(begun=float(start["time"]), ended=ended, colour=colour, text=text))
     dots = [
-        (float(event["time"]), f"{saved_text(event)}, {_moment(event['time'])}") for event in report.life("checkpoint")
+        (float(event["time"]), f"{saved_text(event)}, {_moment(event['time'])}")
+        for event in report.events_named("checkpoint")
     ]
     spans = without_short(report.times.spans(report.until), BARS) if attempts else []
     bars = [
@@ -286,7 +287,7 @@ def _moment(seconds: Any) -> str:
 
 
 def _environment(report: JobReport) -> str:
-    start = (report.life("start") or [{}])[-1]
+    start = (report.events_named("start") or [{}])[-1]
     rows = {name: report.record.get(key) for key, name in RECORD_ROWS.items()}
     rows["newest checkpoint"] = report.newest_checkpoint
     rows |= {"chips": report.record.get("chips") or None, **{key: start.get(key) for key in START_KEYS}}

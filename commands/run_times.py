@@ -58,9 +58,9 @@ class _Mark:
 class RunTimes:
     """Time of a job's runs by cause. Add the events of rank 0 in their order."""
 
-    def __init__(self, submitted: float | None = None) -> None:
+    def __init__(self, job_started: float | None = None) -> None:
         """Begin with the time at which Kubernetes started the newest run of the job; None if unknown."""
-        self.submitted = submitted
+        self.job_started = job_started
         self.created: float | None = None
         """Creation time of the job. The first wait begins then if the time of the job's first start is unknown."""
         self.uncertain_gaps = 0
@@ -82,7 +82,7 @@ class RunTimes:
         """Add an event."""
         name, time = str(event["event"]), float(event["time"])
         if self._last is None:
-            known = (each for each in (self.submitted, self.created) if each is not None and each < time)
+            known = (each for each in (self.job_started, self.created) if each is not None and each < time)
             if (begun := next(known, None)) is not None:
                 self._push(begun, time, "waiting")
             self._last = time
@@ -124,9 +124,9 @@ class RunTimes:
 
     def _open_spans(self, until: float | None) -> list[Span]:
         if self._last is None:
-            if until is None or self.submitted is None or until <= self.submitted:
+            if until is None or self.job_started is None or until <= self.job_started:
                 return []
-            return [Span(self.submitted, until, "waiting")]
+            return [Span(self.job_started, until, "waiting")]
         begun = self._train[0] if self._train else self.starts[-1]
         end = self._last if until is None or self._is_done else max(until, self._last)
         if self._has_restarted:
@@ -146,13 +146,13 @@ class RunTimes:
             self._step = -1.0
             self._base = (time, self.totals["training"])
             return
-        if self._has_restarted or (self.submitted is not None and self.submitted <= ended):
+        if self._has_restarted or (self.job_started is not None and self.job_started <= ended):
             self._push(ended, time, "lost", joins=False)
             self._gap = None
             return
-        if self.submitted is not None and ended < self.submitted < time:
-            self._push(ended, self.submitted, "stopped")
-            ended = self.submitted
+        if self.job_started is not None and ended < self.job_started < time:
+            self._push(ended, self.job_started, "stopped")
+            ended = self.job_started
         else:
             self.uncertain_gaps += 1
         self._gap = self._push(ended, time, "waiting", joins=False)
@@ -262,9 +262,9 @@ def without_short(spans: Iterable[Span], count: int) -> list[Span]:
     return found
 
 
-def times_of(events: Iterable[Event], submitted: float | None = None, created: float | None = None) -> RunTimes:
+def times_of(events: Iterable[Event], job_started: float | None = None, created: float | None = None) -> RunTimes:
     """Return the times of all events."""
-    found = RunTimes(submitted)
+    found = RunTimes(job_started)
     found.created = created
     for event in events:
         found.add(event)

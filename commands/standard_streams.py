@@ -7,7 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from commands.interrupts import OUTPUT, CommandError, discard_output
+from commands.interrupts import STDOUT, CommandError, discard_output
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -55,10 +55,10 @@ def prepare() -> None:
     # A test replaces standard output with another file.
     if not isinstance(old, io.TextIOWrapper) or not isinstance(getattr(old.buffer, "raw", old.buffer), io.FileIO):
         return
-    if old.fileno() != OUTPUT or isinstance(getattr(old.buffer, "raw", old.buffer), _Output):
+    if old.fileno() != STDOUT or isinstance(getattr(old.buffer, "raw", old.buffer), _Output):
         return
     old.flush()
-    raw = _Output(OUTPUT, "w", closefd=False)
+    raw = _Output(STDOUT, "w", closefd=False)
     sys.stdout = io.TextIOWrapper(
         raw if isinstance(old.buffer, io.FileIO) else io.BufferedWriter(raw),
         encoding=old.encoding,

@@ -186,7 +186,7 @@ class JobFeed:
                 elif job.is_resumed and not job.queue:
                     self._since = self._submitted
         is_late = self.since is not None and not self._times.starts
-        self._times.submitted = self.since if is_late else self._submitted
+        self._times.job_started = self.since if is_late else self._submitted
         self._times.created = None if is_late else self._created
 
     def take(self, events: Sequence[Mapping[str, Any]]) -> None:

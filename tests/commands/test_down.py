@@ -87,10 +87,10 @@ def test_down_ends_jobs_first_and_prints_kept_bucket(
         ([STACK_URN], False),  # An interrupted `down` has deleted the jobs. The outputs still name them.
     ],
 )
-def test_should_stop_jobs_only_if_the_state_has_jobs_outside_of_a_local_cluster(
+def test_should_delete_jobs_first_only_if_the_state_has_jobs_outside_of_a_local_cluster(
     urns: list[str], expected: bool
 ) -> None:
-    assert down.should_stop_jobs([{"urn": urn} for urn in urns]) is expected
+    assert down.should_delete_jobs_first([{"urn": urn} for urn in urns]) is expected
 
 
 @pytest.mark.parametrize(

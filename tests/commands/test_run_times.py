@@ -21,7 +21,7 @@ def steps(first: int, last: int, time: float, seconds: float = 1.0) -> list[dict
 
 
 def test_run_without_interruption_waits_sets_up_and_trains() -> None:
-    found = times_of([event("start", 130), *steps(1, 11, 140), event("done", 150)], submitted=100)
+    found = times_of([event("start", 130), *steps(1, 11, 140), event("done", 150)], job_started=100)
     assert found.seconds_by_cause() == {"waiting": 30, "set-up": 10, "training": 10}
     assert goodput(found.seconds_by_cause()) == 20
 
@@ -59,7 +59,7 @@ def test_stop_after_a_checkpoint_of_the_last_step_loses_nothing() -> None:
 
 def test_time_from_a_restart_of_the_ranks_to_the_next_start_is_lost() -> None:
     first = [event("start", 0), *steps(1, 21, 10), event("restart", 35, number=1), event("restart", 36, number=2)]
-    found = times_of(first, submitted=0)
+    found = times_of(first, job_started=0)
     assert found.seconds_by_cause(until=40) == {"set-up": 10, "training": 20, "lost": 10}
     found.add(event("start", 45))
     assert found.seconds_by_cause(until=50) == {"set-up": 15, "training": 20, "lost": 15}
@@ -76,9 +76,9 @@ def test_restart_of_a_script_without_a_start_line_is_lost_until_its_next_line() 
 
 def test_second_start_since_the_job_was_started_is_a_restart_and_its_gap_is_lost() -> None:
     first = [event("start", 10), *steps(1, 21, 20)]
-    found = times_of([*first, event("start", 60), *steps(22, 32, 65)], submitted=0)
+    found = times_of([*first, event("start", 60), *steps(22, 32, 65)], job_started=0)
     assert found.seconds_by_cause() == {"waiting": 10, "set-up": 15, "training": 30, "lost": 20}
-    stopped = times_of([*first, event("start", 60), *steps(22, 32, 65)], submitted=50)
+    stopped = times_of([*first, event("start", 60), *steps(22, 32, 65)], job_started=50)
     assert stopped.seconds_by_cause() == {"waiting": 10, "set-up": 15, "training": 30, "stopped": 10}
 
 
@@ -103,7 +103,7 @@ def test_time_between_two_runs_is_stopped_and_excluded_from_goodput() -> None:
 
 
 def test_recreated_job_waits_only_since_its_creation() -> None:
-    found = times_of([event("start", 0), *steps(1, 11, 10), event("start", 500), *steps(12, 22, 510)], submitted=480)
+    found = times_of([event("start", 0), *steps(1, 11, 10), event("start", 500), *steps(12, 22, 510)], job_started=480)
     assert found.seconds_by_cause() == {"waiting": 20, "set-up": 20, "training": 20, "stopped": 460}
 
 
