@@ -1,6 +1,6 @@
-"""Files of a stack's bucket: list, delete and copy them, and `fetch` a job's results. Clouds need `gcloud` or `aws`.
+"""Files of a stack's bucket: list, move, delete and copy them. `fetch` copies a job's results.
 
-Not yet tested: buckets in a cloud.
+Clouds need `gcloud` or `aws`. Not yet tested: buckets in a cloud.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ MANIFEST = "checkpoint.json"
 """File of a checkpoint that the trainer writes last (trainer/checkpoints/tensor_files.py)."""
 
 EARLIER_FOLDER = "earlier"
-"""Subfolder of a job's folder with the curves of its runs before each `rerun --fresh`, by the time of the rerun."""
+"""Subfolder of a job's folder. It has a folder for each `rerun --fresh`, with the curves of the runs before it."""
 EARLIER_TIME = "%Y%m%dT%H%M%SZ"
+"""Format of the names of these folders: the time of the rerun."""
 CURVE_FOLDERS = ("metrics", "tensorboard")
 """Subfolders of a job's folder that a later run of the job continues."""
 
@@ -154,7 +155,7 @@ class Bucket:
             raise BucketError(f"{self.location(folder)}: cannot be moved to {self.location(to)}: {error}") from error
 
     def put_curves_aside(self, folder: str) -> str:
-        """Move the curves of a job to the folder of its earlier runs. Return that folder; empty if it has no curves."""
+        """Move a job's curves to a new folder in EARLIER_FOLDER. Return that folder; empty if the job has no curves."""
         found = [name for name in self.names(folder) if name in CURVE_FOLDERS]
         to = f"{folder}/{EARLIER_FOLDER}/{time.strftime(EARLIER_TIME, time.gmtime())}"
         for name in found:
@@ -201,7 +202,7 @@ def _run(*words: str) -> str:
     except FileNotFoundError as error:
         raise BucketError(f"`{words[0]}` is not installed; install it to reach the bucket") from error
     if done.returncode != 0:
-        # `aws s3 ls` fails without a message.
+        # `aws s3 ls` fails without a message if the folder does not exist.
         if "matched no objects" in done.stderr or (words[:3] == LIST["s3"] and not done.stderr.strip()):
             return ""
         problem = done.stderr.strip() or f"exit status {done.returncode}"
@@ -209,9 +210,9 @@ def _run(*words: str) -> str:
     return done.stdout
 
 
-def fresh_start(earlier: Sequence[str]) -> str:
-    """Return the time of the newest `rerun --fresh`, from the names of the earlier runs; empty for none."""
-    for name in sorted(earlier, reverse=True):
+def fresh_start(names: Sequence[str]) -> str:
+    """Return the time of the newest `rerun --fresh` that moved curves, from the names in EARLIER_FOLDER; else empty."""
+    for name in sorted(names, reverse=True):
         with suppress(ValueError):
             return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.strptime(name, EARLIER_TIME))
     return ""

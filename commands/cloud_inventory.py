@@ -181,7 +181,7 @@ REPEATABLE_TYPES = ("pulumi", "docker-build:", "aws:ec2/defaultSecurityGroup:")
 
 
 def pending_creates(deployment: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the cloud resources with a pending creation, except REPEATABLE_TYPES."""
+    """Return the resources with a pending creation, except components and REPEATABLE_TYPES."""
     operations = deployment.get("pending_operations") or []
     begun = [each["resource"] for each in operations if each["type"] == "creating"]
     # Components exist only in Pulumi, not in a cloud.

@@ -233,7 +233,7 @@ job_argument = click.argument("job", cls=JobArgument, required=False, envvar="JO
 
 
 def option_hint(group: click.Group, option: str) -> str:
-    """Return a sentence about an option before the command; empty if no command has the option."""
+    """Return advice for an option that precedes the command; empty if no command has the option."""
     names = [name for name, each in group.commands.items() if any(option in found.opts for found in each.params)]
     example = "status" if "status" in names else next(iter(names), "")
     return f"{option}: write this option after the command, as in `trainyard {example} {option} ...`" if names else ""

@@ -116,4 +116,4 @@ class StackBusy(PulumiFailed):
 
 
 class StateBroken(PulumiFailed):
-    """Unreadable state of a stack, without an intact copy."""
+    """State of a stack that Pulumi cannot read and that Trainyard cannot repair."""

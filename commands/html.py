@@ -208,7 +208,7 @@ def _marks(marks: Sequence[tuple[float, str]], across: _Scale) -> Iterator[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Bar:
-    """Part of a time line with a colour."""
+    """Coloured part of a time line."""
 
     begun: float
     ended: float

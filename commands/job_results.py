@@ -1,4 +1,4 @@
-"""Jobs of `make up`: follow them to their end, show their results in a box, and write their run records.
+"""Jobs of `up`, `resume` and `rerun`: follow them to their end, show their results, and write their run records.
 
 `make up` imports this module late: importing the Kubernetes client takes a while.
 """
@@ -269,9 +269,9 @@ class JobResult:
     result: str
     """Result of its training; empty if unknown."""
     checkpoint: str
-    """Path or URL of its newest checkpoint."""
+    """Location of its newest checkpoint, as text."""
     cost: str
-    """Price of its hosts."""
+    """Cost of its hosts, as text."""
     is_script: bool = False
     can_fetch: bool = True
     """False if this machine cannot reach its bucket."""

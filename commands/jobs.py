@@ -45,7 +45,7 @@ SHELL = ("sh", "-c", "exec $(command -v bash || echo sh)")
 
 
 class JobError(CommandError):
-    """Job in a state that the command cannot change."""
+    """Job that the command cannot change, or whose hosts do not end in time."""
 
 
 class Stack:
@@ -115,7 +115,7 @@ def end_seconds(config: StackConfig, job: str) -> float:
 
 
 def _follow_to_the_end(stack: Stack, streams: LogStreams, screen: Screen, seconds: float) -> Event | None:
-    """Show errors and the last checkpoint until no host runs. Return the event of that checkpoint."""
+    """Show errors and checkpoints until no host runs. Return the event of the last checkpoint; None for none."""
     saved: Event | None = None
     deadline, next_poll, is_over = time.monotonic() + seconds, 0.0, False
     while time.monotonic() < deadline:
@@ -135,7 +135,7 @@ def _follow_to_the_end(stack: Stack, streams: LogStreams, screen: Screen, second
 
 
 def _show_end(pod: PodState, text: str, screen: Screen) -> Event | None:
-    """Show a line about the end of a host. Return its event if it is a checkpoint."""
+    """Show a line about a checkpoint or an error. Return the event of a checkpoint, else None."""
     event = parse_event(text)
     if event and event.name == "checkpoint":
         screen.line(pod, text, 1)
@@ -162,7 +162,7 @@ def stopped_lines(job: str, saved: Event | None, resume: str, fetch: str) -> lis
 
 
 def resume(job: str) -> int:
-    """Resume a stopped job and follow it. Return the exit status of the job."""
+    """Resume a stopped job and follow it. Return the exit status."""
     stack = Stack("resume", job)
     before = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     state = stack.state()
@@ -177,7 +177,7 @@ def resume(job: str) -> int:
 
 
 def rerun(job: str, *, fresh: bool, is_confirmed: bool) -> int:
-    """Delete a job and create it again. Return the job's exit status. `fresh` also deletes its checkpoints."""
+    """Delete a job, create it again and follow it. Return the exit status. `fresh` also deletes its checkpoints."""
     stack = Stack("rerun", job)
     config = stack.config()
     before = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -53,7 +53,7 @@ class ProfileError(CommandError):
 
 @dataclass
 class Operation:
-    """Sum over the events of one name, in microseconds."""
+    """Sums over the events of one name, in microseconds except `calls`."""
 
     calls: int = 0
     total: float = 0.0

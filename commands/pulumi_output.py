@@ -1,4 +1,4 @@
-"""Output of `pulumi up`, `destroy` and `refresh`: counts by kind and all diagnostics; the rest goes into a log file."""
+"""Output of `pulumi up`, `destroy` and `refresh`: counts by kind and diagnostics. A log file has all of the output."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ copies the state to `.bak`. After each command it copies the state to `.pulumi/b
 renames it. A full disk, a lost network folder, a power failure or an editor can damage a file; `kill -9` rarely does.
 
 A lock of a file or object-store backend is a JSON file below `.pulumi/locks/organization/PROJECT/STACK/`
-(pkg/backend/diy/lock.go). Only its owner or `pulumi cancel` removes it. This checkout's own lock lets only one command
-at a time change a stack.
+(pkg/backend/diy/lock.go). In Pulumi, only its owner or `pulumi cancel` removes it. This checkout's own lock lets only
+one command at a time change a stack.
 """
 
 from __future__ import annotations
@@ -125,9 +125,9 @@ class StateFiles:
     def repair(self) -> list[str]:
         """Repair the state. Return one sentence for each action.
 
-        Replace a damaged state by `.bak`, else by the newest intact backup of an earlier command. The state before the
-        last write lists the resources in creation as pending, so no resource is lost. Raises StateBroken if no intact
-        copy exists.
+        Replace a damaged state by `.bak`, else by the newest intact backup of an earlier command. `.bak`, the state
+        before the last write, lists the resources in creation as pending, so no resource is lost. Raises StateBroken
+        if no intact copy exists.
         """
         done, backup = [], Path(f"{self.path}{BACKUP_SUFFIX}")
         for file in (self.path, backup):

@@ -186,7 +186,7 @@ def hosts_problem(text: str, platform: str, program: str) -> str:
 
 
 def job_problems(answers: Answers) -> dict[str, str]:
-    """Return the problems of the job's keys."""
+    """Return key of the job -> its problem, for keys that have one."""
     found = settings(answers, "")["config"]
     try:
         parse({key.partition(":")[2]: value for key, value in found.items()})

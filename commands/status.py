@@ -49,7 +49,7 @@ from settings.text import wrap
 from workloads.kinds import KINDS
 
 TAIL_LINES = 50
-"""Number of last lines of each host's log, which contain its last step."""
+"""Number of last lines of each host's log in which to look for its last step."""
 MANY_HOSTS = 64
 """Number of pods above which `make status` reads only the log of each job's first host."""
 WIDTH = 10_000

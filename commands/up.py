@@ -61,8 +61,8 @@ def main(*, is_confirmed: bool = False) -> int:
     # Import late: importing the Kubernetes client takes a while, and the job runs meanwhile.
     from commands import job_results
 
-    status, is_there = job_results.follow_jobs(stack, config, found, before)
-    if is_there:
+    status, has_all_jobs = job_results.follow_jobs(stack, config, found, before)
+    if has_all_jobs:
         for name, why in sorted(job_results.unfollowed(config).items()):
             print(f"{name}: {why}")
         if is_verbose():
@@ -85,7 +85,7 @@ def set_up(config: stack_config.StackConfig) -> int:
 
 
 def prepare(stack: str, config: stack_config.StackConfig) -> None:
-    """Recover the stack from a dead run. Raises PulumiFailed if `up` would fail or take over objects."""
+    """Recover the stack from a dead run. Raises PulumiFailed for the changes that `rejected_changes` returns."""
     recover(stack)
     ensure_stack(stack)
     adopt_pending(stack)

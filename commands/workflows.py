@@ -78,7 +78,7 @@ def first_up(history: Iterable[Mapping[str, Any]]) -> datetime | None:
 
 
 def is_expired(begun: datetime | None, ttl_hours: float | None, now: datetime) -> bool:
-    """Return True if a stack that is up since `begun` has outlived `ttl_hours`. Without a ttl, it never expires."""
+    """Return True if a stack that has been up since `begun` has outlived `ttl_hours`; False if either is None."""
     return begun is not None and ttl_hours is not None and now - begun > timedelta(hours=ttl_hours)
 
 
