@@ -163,7 +163,13 @@ def rerun(job: str | None, fresh: bool, yes: bool, as_json: bool) -> int:
 @cli.command(cls=ClusterCommand)
 @job_argument
 @json_option
-@option("--to", envvar="TO", metavar="FOLDER", type=click.Path(file_okay=False, path_type=Path), help="Default: ./JOB.")
+@option(
+    "--to",
+    envvar="TO",
+    metavar="FOLDER",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Target. Default: ./JOB.",
+)
 @option("--all", "should_copy_all", is_flag=True, help="Copy all checkpoints, not only the newest.")
 def fetch(job: str | None, as_json: bool, to: Path | None, should_copy_all: bool) -> int:
     """Copy the results of JOB to this machine.

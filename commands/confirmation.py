@@ -196,8 +196,8 @@ def is_in_cloud(step: Step) -> bool:
 def deployed_config(stack: str) -> StackConfig | None:
     """Return the settings of the last operation if it was a successful update.
 
-    Return None after any other operation, because then only some resources may exist. Also return None if the settings
-    are those of an earlier version of Trainyard.
+    Return None after any other operation, because then only some resources may exist. Also return None if this
+    version of Trainyard cannot read the settings.
     """
     history = json.loads(pulumi("stack", "history", "--json", "--page-size", "1", "--stack", stack, quiet=True))
     if not history or history[0]["kind"] != "update" or history[0]["result"] != "succeeded":
@@ -251,7 +251,7 @@ def price_lines(config: StackConfig) -> list[str]:
     hour, day, month = (f"${total.amount * hours:,.2f}" for hours in (1, 24, HOURS_OF_A_MONTH))
     lines = [
         f"  price: {hour} an hour, {day} a day, {month} a month, at the maximum number of nodes; "
-        f"the true price is ${total.low:,.2f} to ${total.high:,.2f} an hour"
+        f"the estimated range is ${total.low:,.2f} to ${total.high:,.2f} an hour"
     ]
     lines += [f"    {money.amount:10,.2f} an hour: {part}" for part, money in estimate.by_part().items()]
     return lines + [f"      no price known: {each}" for each in estimate.unpriced]

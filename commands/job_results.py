@@ -55,7 +55,7 @@ def unfollowed(config: StackConfig) -> dict[str, str]:
 
 
 def deleted_jobs(stack: str, outputs: Mapping[str, Any]) -> list[str]:
-    """Return the jobs in Pulumi's state but not in the cluster. An update without a refresh misses them."""
+    """Return the jobs in Pulumi's state but not in the cluster. An update recreates them only after a refresh."""
     try:
         found = StackOutputs.of(stack, outputs).cluster().jobs(outputs["jobs"])
     except Unreachable:
@@ -69,8 +69,8 @@ def follow_jobs(
 ) -> tuple[int, bool]:
     """Follow the jobs, or `only` some, and write their run records.
 
-    Print the results of jobs that ended before the time `before`. Return the exit status, and False after Ctrl-C, if
-    the API server does not answer, or if a job does not exist.
+    Print the results of jobs that ended before the time `before`. Return the exit status, and True if all
+    of the jobs exist. The second value is False after Ctrl-C, or if the API server does not answer.
     """
     found = StackOutputs.of(stack, outputs)
     names = list(only) if only is not None else [name for name in found.jobs if name not in unfollowed(config)]
