@@ -157,7 +157,7 @@ def measure_curves(folder: Path, every: int) -> None:
         for step in range(every, STEPS + 1, every):
             opened.write(json.dumps(train_event(step, 0, 8, START_TIME + step)) + "\n")
     feed, refreshes, longest, total = JobFeed(folder), 0, 0.0, 0.0
-    while refreshes == 0 or feed.metrics().read < 1:
+    while refreshes == 0 or feed.metrics().share_read < 1:
         started = time.process_time()
         feed.read_files(1)
         seconds = time.process_time() - started

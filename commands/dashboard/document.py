@@ -47,19 +47,20 @@ https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-c
 PREEMPTED_CODES = (75, 203)
 """Exit codes of a preempted trainer, without and with the offset of `trainer.launch`."""
 POOL_LABELS = (POOL_LABEL, "cloud.google.com/gke-nodepool", "eks.amazonaws.com/nodegroup")
-"""Labels of Trainyard and of the clouds whose value is the pool of a node."""
+"""Node labels with the name of the pool: Trainyard's, GKE's and EKS's."""
 MACHINE_LABEL = "node.kubernetes.io/instance-type"
 MAX_SPANS = 400
-"""Maximum number of spans of a time line. A span shorter than 1/MAX_SPANS of it joins the span before."""
+"""Maximum number of spans of a time line. A span shorter than 1/MAX_SPANS of the total time joins
+the span before it."""
 MAX_MOMENTS = 100
-"""Maximum number of events of a job that the page lists. The page lists the newest."""
+"""Maximum number of a job's events on the page. The page lists the newest."""
 PEER_FAILED = "ended because another host failed"
 MOMENT_SECONDS = 15.0
 """Seconds within which hosts that fail for the same reason count as one event."""
 RECENT_SECONDS = 300.0
 """Seconds that a rank counts as a straggler after the trainer reports it as slow."""
 MAX_ATTENTION = 20
-"""Maximum number of problems and of stragglers of a job, and of warnings of a stack."""
+"""Maximum number of a job's problems, of its stragglers, and of a stack's warnings."""
 NOW_KEYS = (
     "epoch",
     "step",
@@ -98,7 +99,7 @@ class JobMetrics:
     """Time of the last `rerun --fresh`; empty if unknown."""
     since: float | None = None
     """Start of the known logs of rank 0; None if all are known."""
-    read: float = 1.0
+    share_read: float = 1.0
     """Share of the metrics read so far. The first read of a long run takes several refreshes."""
 
 
@@ -113,7 +114,7 @@ class Observed:
     time: float
     """Time of the observation, in seconds since 1970."""
     nodes: Sequence[Object]
-    unseen: str = ""
+    nodes_problem: str = ""
     """Reason why the nodes are unknown; empty if they are known."""
     jobs: Mapping[str, JobState]
     pods: Sequence[PodState]
@@ -150,7 +151,7 @@ def document(seen: Observed) -> dict[str, Any]:
         "folder": seen.folder,
         "namespace": seen.namespace,
         "time": seen.time,
-        "unseen": seen.unseen,
+        "nodes_problem": seen.nodes_problem,
         "advice": lost_node_advice(seen.nodes),
         "nodes": [_node(node, pods_by_node) for node in seen.nodes],
         "jobs": jobs,
@@ -172,7 +173,7 @@ def _job(
     ranks = max(job.hosts, len(hosts)) * processes
     latest = metrics.latest
     found = speeds({rank: event for rank, event in latest.items() if rank < ranks})
-    is_known = bool(node_indexes) and not seen.unseen
+    is_known = bool(node_indexes) and not seen.nodes_problem
     lost = {pod.uid: _lost(pod, silent, is_gone=is_known and pod.node not in node_indexes) for pod in current}
     why = {pod.uid: text for pod in current if (text := lost[pod.uid] or pod.why or seen.notes.get(pod.uid, ""))}
     finished = time_of(job.finished)
@@ -253,7 +254,7 @@ def _run(metrics: JobMetrics, job: JobState, now: float) -> dict[str, Any]:
         "spans": [[round(each.begun, 1), round(each.ended, 1), CAUSES.index(each.cause)] for each in spans],
         "seconds": {cause: round(value, 1) for cause, value in seconds.items()},
         "goodput": None if percent is None else round(percent, 1),
-        "read": round(metrics.read, 3),
+        "share_read": round(metrics.share_read, 3),
         "resumed": [
             step for each in metrics.moments if each["event"] == "resume" and (step := saved_step(each)) is not None
         ],
@@ -311,10 +312,10 @@ def _attention(
     seen: Observed,
     current: Sequence[PodState],
     why: Mapping[str, str],
-    found: Mapping[int, float],
+    rank_speeds: Mapping[int, float],
     metrics: JobMetrics,
 ) -> Iterator[list[Any]]:
-    """Yield rank or role, kind and text of each problem, then of each straggler."""
+    """Yield rank or role, kind and text of the most common problems, then of the slowest stragglers."""
     texts = Counter(why[pod.uid] for pod in current if pod.uid in why)
     for text, count in texts.most_common(MAX_ATTENTION):
         pod = next(pod for pod in current if why.get(pod.uid) == text)
@@ -325,7 +326,8 @@ def _attention(
         for each in metrics.moments
         if each["event"] == "straggler" and seen.time - float(each["time"]) < RECENT_SECONDS
     }
-    slow = {rank: 1 / speed for rank, speed in found.items() if speed < STRAGGLER_SPEED} | (reported if found else {})
+    slow = {rank: 1 / speed for rank, speed in rank_speeds.items() if speed < STRAGGLER_SPEED}
+    slow |= reported if rank_speeds else {}
     for rank, ratio in sorted(slow.items(), key=lambda each: -each[1])[:MAX_ATTENTION]:
         yield [f"rank {rank}", "straggler", f"takes {ratio:.1f} times as long for its own part of a step as the median"]
 
@@ -333,7 +335,7 @@ def _attention(
 def moments(
     pods: Sequence[PodState], current: Sequence[PodState], events: Iterable[Mapping[str, Any]]
 ) -> list[list[Any]]:
-    """Return time, kind and text of the events in the life of a job, oldest first."""
+    """Return time, kind and text of the last MAX_MOMENTS events in the life of a job, oldest first."""
     found = [(float(each["time"]), *_event_text(each, current)) for each in events]
     grouped: dict[tuple[str, str], list[tuple[float, PodState]]] = {}
     ends = [(moment, pod) for pod in pods if pod.state == "failed" and (moment := time_of(pod.finished)) is not None]

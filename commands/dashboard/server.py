@@ -103,7 +103,7 @@ class Hub:
             return self.listeners > 0 and not self._end
 
     def wait_for_end(self, seconds: float) -> bool:
-        """Wait for the end. Return True if it has come."""
+        """Wait at most `seconds` for the end. Return True if it has come."""
         with self._changed:
             return self._changed.wait_for(lambda: bool(self._end), seconds)
 

@@ -49,10 +49,11 @@ NO_STAMP = "1970-01-01T00:00:00Z"
 LOG_LINES = 2000
 """Lines of a log that the page links to."""
 REPLACEMENT_SECONDS = 30.0
-"""Seconds after the start of a job. A pod of rank 0 that begins later counts as a replacement of a deleted pod."""
+"""Seconds after the start of a job. A pod of rank 0 that is created later counts as a replacement of a deleted pod."""
 MAX_STATES = 256
 """Maximum number of versions of states whose outputs the dashboard keeps."""
-MAX_MOMENTS = 500
+KEPT_MOMENTS = 500
+"""Maximum number of events of a job that the dashboard keeps as points in time."""
 MOMENTS = frozenset({"checkpoint", "resume", "restart", "straggler", "done"})
 """Names of the events that the page shows as points in time."""
 
@@ -125,7 +126,7 @@ def _of_other_projects() -> Iterable[Source]:
 
 
 def platform_price(source: Source) -> float | None:
-    """Return the platform's US dollars an hour at the maximum number of nodes; None if no price is known."""
+    """Return the platform's price in US dollars an hour at the maximum number of nodes; None if it is unknown."""
     if source.folder:
         return None
     try:
@@ -139,7 +140,7 @@ class JobFeed:
     """Metrics of one job. Each refresh continues where the last one stopped."""
 
     def __init__(self, folder: Path | None) -> None:
-        """Create a feed without metrics. `folder` has the job's metrics on this machine; None if only its logs do."""
+        """Create a feed without metrics. `folder` has the job's metrics on this machine; None without files."""
         self.folder = folder
         self._file = EventFile(folder / "rank-0.jsonl") if folder else None
         self._ranks = RankFiles(folder) if folder else None
@@ -158,11 +159,11 @@ class JobFeed:
     def _reset(self) -> None:
         self._curves, self._times = Curves(CURVE_KEYS), RunTimes(self._submitted)
         self._times.created = self._created
-        self._moments: deque[Mapping[str, Any]] = deque(maxlen=MAX_MOMENTS)
+        self._moments: deque[Mapping[str, Any]] = deque(maxlen=KEPT_MOMENTS)
 
     @property
     def has_files(self) -> bool:
-        """True if the job writes metrics that this machine can read."""
+        """True if some of the metrics were read from the job's files, not from its log."""
         return self._file is not None and self._file.offset > 0
 
     @property
@@ -170,7 +171,7 @@ class JobFeed:
         """Start of the known logs of rank 0; None if all are known."""
         return None if self.has_files else self._since
 
-    def submit(self, job: JobState, pods: Sequence[PodState]) -> None:
+    def set_start(self, job: JobState, pods: Sequence[PodState]) -> None:
         """Set the times at which the job was created and started. Call it before reading.
 
         `pods` are the pods of rank 0 that exist, oldest first. If an earlier pod was deleted before its log was read,
@@ -189,7 +190,7 @@ class JobFeed:
         self._times.job_started = self.since if is_late else self._submitted
         self._times.created = None if is_late else self._created
 
-    def take(self, events: Sequence[Mapping[str, Any]]) -> None:
+    def add(self, events: Sequence[Mapping[str, Any]]) -> None:
         """Add events of rank 0."""
         self._curves.add(events)
         for event in events:
@@ -205,7 +206,7 @@ class JobFeed:
             if not events or not self._is_from_file:
                 self._reset()  # The file replaces the data from the log.
                 self._is_from_file = True
-            self.take(events)
+            self.add(events)
         self._ranks.update(ranks)
 
     def read_log(self, cluster: Cluster, pod: PodState) -> None:
@@ -223,7 +224,7 @@ class JobFeed:
             if event["event"] == "train":
                 self._latest[0] = event
             if not self.has_files:
-                self.take([event])
+                self.add([event])
             elif event["event"] == "restart":
                 self._moments.append(event)
         if pod.is_over:
@@ -246,7 +247,7 @@ class JobFeed:
             moments=list(self._moments),
             fresh_start=self._fresh_start,
             since=self.since,
-            read=file.offset / file.size if file and file.size else 1.0,
+            share_read=file.offset / file.size if file and file.size else 1.0,
         )
 
 
@@ -258,7 +259,7 @@ class StackWatcher:
         self._feeds: dict[str, JobFeed] = {}
         self._use(source)
         self._nodes: list[Object] = []
-        self._unseen = ""
+        self._nodes_problem = ""
         self._warnings: list[Object] = []
         self._notes: dict[str, str] = {}
         self._pods: dict[str, PodState] = {}
@@ -325,7 +326,7 @@ class StackWatcher:
             namespace=self._outputs.namespace,
             time=time.time(),
             nodes=self._nodes,
-            unseen=self._unseen,
+            nodes_problem=self._nodes_problem,
             jobs=jobs,
             pods=pods,
             metrics={job.name: self._metrics(cluster, job, pods) for job in jobs.values() if job.uid},
@@ -338,14 +339,16 @@ class StackWatcher:
     def _read_slow(self, cluster: Cluster, jobs: Mapping[str, JobState], pods: Sequence[PodState]) -> None:
         """Query nodes, warnings and reasons for waiting, if the last query is old enough or a node is new."""
         known = {node["metadata"]["name"] for node in self._nodes}
-        is_complete = bool(self._unseen) or all(pod.node in known for pod in pods if pod.node and not pod.is_over)
+        is_complete = bool(self._nodes_problem) or all(
+            pod.node in known for pod in pods if pod.node and not pod.is_over
+        )
         if self._slow_read and time.monotonic() - self._slow_read < SLOW_SECONDS and is_complete:
             return
         self._slow_read = time.monotonic()
         try:
-            self._nodes, self._unseen = cluster.nodes(), ""
+            self._nodes, self._nodes_problem = cluster.nodes(), ""
         except Forbidden as error:
-            self._unseen = f"you have no permission to list the nodes: {error}"
+            self._nodes_problem = f"you have no permission to list the nodes: {error}"
         with suppress(Forbidden):
             self._warnings = cluster.events(only_warnings=True)
         self._notes = {}
@@ -362,7 +365,7 @@ class StackWatcher:
         if feed is None:
             feed = self._feeds[job.uid] = JobFeed(self._metrics_folder(job.name))
         first = sorted((pod for pod in own if pod.index == 0 and pod.has_log), key=lambda pod: pod.created)
-        feed.submit(job, first)
+        feed.set_start(job, first)
         processes = max((pod.processes for pod in current if pod.role == WORKER), default=1)
         feed.read_files(job.hosts * processes)
         with suppress(Unreachable):  # Only the pod's node does not answer: the cluster itself has answered.

@@ -50,8 +50,8 @@ def test_document_shows_hosts_without_pods_and_deleted_nodes() -> None:
 
 
 def test_document_without_permission_for_nodes_says_so() -> None:
-    found = document(observed(nodes=[], unseen="you have no permission"))
-    assert (found["nodes"], found["unseen"]) == ([], "you have no permission")
+    found = document(observed(nodes=[], nodes_problem="you have no permission"))
+    assert (found["nodes"], found["nodes_problem"]) == ([], "you have no permission")
     assert [each[1] for each in job_of(found)["attention"]] == ["straggler"]
 
 

@@ -166,7 +166,7 @@ def test_sources_read_a_state_once_for_each_write(tmp_path: Path, monkeypatch: p
 def test_watcher_without_permission_for_nodes_shows_the_rest(cluster: FakeCluster) -> None:
     cluster.forbids_nodes = True
     found = document(StackWatcher(Source(stack="dev", outputs=OUTPUTS)).observe())
-    assert "not allowed" in found["unseen"]
+    assert "not allowed" in found["nodes_problem"]
     assert found["jobs"][0]["state"] == "running"
 
 
@@ -210,11 +210,11 @@ def write_lines(path: Path, events: list[dict[str, Any]]) -> None:
 def test_feed_that_begins_after_a_resume_has_the_times_of_an_earlier_feed(tmp_path: Path) -> None:
     early, late, file = JobFeed(tmp_path), JobFeed(tmp_path), tmp_path / "rank-0.jsonl"
     write_lines(file, [event("start", 40), *(train(step, 50 + step) for step in range(100))])
-    early.submit(job_started(0), [])
+    early.set_start(job_started(0), [])
     early.read_files(1)
     write_lines(file, [event("start", 430), event("resume", 431, step=99), train(100, 440), train(101, 500)])
     for feed in (early, late):
-        feed.submit(job_started(400), [])
+        feed.set_start(job_started(400), [])
         feed.read_files(1)
     assert run_times(late) == run_times(early)
     assert run_times(late)["seconds"]["waiting"] == 70
@@ -224,7 +224,7 @@ def test_feed_that_begins_after_a_resume_has_the_times_of_an_earlier_feed(tmp_pa
 def test_feed_of_a_file_counts_since_the_start_of_the_job_if_the_first_pod_was_replaced(tmp_path: Path) -> None:
     feed = JobFeed(tmp_path)
     write_lines(tmp_path / "rank-0.jsonl", [event("start", 40), train(1, 50), event("start", 320), train(2, 330)])
-    feed.submit(job_started(0), [pod(0, created=stamp(300))])
+    feed.set_start(job_started(0), [pod(0, created=stamp(300))])
     feed.read_files(1)
     assert run_times(feed)["since"] is None
     assert run_times(feed)["seconds"]["waiting"] == 40
@@ -235,9 +235,9 @@ def test_feed_counts_pauses_of_unknown_cause_before_the_newest_start(tmp_path: P
     early, late, file = JobFeed(tmp_path), JobFeed(tmp_path), tmp_path / "rank-0.jsonl"
     for begun, first in ((0, 0), (200, 20), (400, 40)):
         write_lines(file, [event("start", begun + 40), *(train(first + step, begun + 50 + step) for step in range(20))])
-        early.submit(job_started(begun), [])
+        early.set_start(job_started(begun), [])
         early.read_files(1)
-    late.submit(job_started(400), [])
+    late.set_start(job_started(400), [])
     late.read_files(1)
     assert [run_times(feed)["uncertain_gaps"] for feed in (early, late)] == [0, 1]
 
@@ -246,15 +246,15 @@ def test_feed_of_logs_begins_with_the_oldest_pod_if_earlier_logs_are_gone(cluste
     replacement = pod(0, uid="second", created=stamp(300))
     cluster.log_lines = [(stamp(320), "start ranks=2"), (stamp(330), "train step=5/10 loss=0.5")]
     late, early = JobFeed(None), JobFeed(None)
-    late.submit(job_started(0), [replacement])
+    late.set_start(job_started(0), [replacement])
     late.read_log(cluster, replacement)  # type: ignore[arg-type]  # a fake with logs only
     assert run_times(late)["since"] == START_TIME + 300
     assert run_times(late)["seconds"]["waiting"] == 20
     first = pod(0, created=stamp(5))
-    early.submit(job_started(0), [first])
+    early.set_start(job_started(0), [first])
     cluster.log_lines = [(stamp(20), "start ranks=2"), (stamp(30), "train step=4/10 loss=0.5")]
     early.read_log(cluster, first)  # type: ignore[arg-type]  # a fake with logs only
-    early.submit(job_started(0), [replacement])
+    early.set_start(job_started(0), [replacement])
     assert run_times(early)["since"] is None
     assert run_times(early)["seconds"]["waiting"] == 20
 
@@ -265,7 +265,7 @@ def test_feed_of_logs_of_a_resumed_job_begins_with_its_newest_start_unless_it_ha
 ) -> None:
     cluster.log_lines = [(stamp(320), "start ranks=2"), (stamp(330), "train step=5/10 loss=0.5")]
     feed, first = JobFeed(None), pod(0, created=stamp(302))
-    feed.submit(job_started(300, is_resumed=True, queue=queue), [first])
+    feed.set_start(job_started(300, is_resumed=True, queue=queue), [first])
     feed.read_log(cluster, first)  # type: ignore[arg-type]  # a fake with logs only
     assert run_times(feed)["since"] == since
     assert run_times(feed)["seconds"]["waiting"] == 20
@@ -273,7 +273,7 @@ def test_feed_of_logs_of_a_resumed_job_begins_with_its_newest_start_unless_it_ha
 
 def test_feed_replaces_the_log_with_the_metrics_files_once_they_exist(cluster: FakeCluster, tmp_path: Path) -> None:
     feed = JobFeed(tmp_path)
-    feed.submit(job_started(0), [])
+    feed.set_start(job_started(0), [])
     feed.read_files(1)
     feed.read_log(cluster, pod(0))  # type: ignore[arg-type]  # a fake with logs only
     assert not feed.has_files
@@ -285,7 +285,7 @@ def test_feed_replaces_the_log_with_the_metrics_files_once_they_exist(cluster: F
     found = feed.metrics()
     assert (15, 0.5) not in found.curves.points("train", "loss")
     assert [each["event"] for each in found.moments].count("restart") == 1
-    assert found.read == 1.0
+    assert found.share_read == 1.0
     assert found.times.seconds_by_cause()["waiting"] == 40
 
 
@@ -377,7 +377,7 @@ def test_feed_of_a_fresh_job_has_only_its_own_events_and_says_so(tmp_path: Path)
 def test_feed_of_a_completed_script_has_the_last_step_of_its_log(cluster: FakeCluster) -> None:
     cluster.log_lines = [(stamp(1), "train step=5/10 loss=0.5"), (stamp(2), "train step=10/10 loss=0.25")]
     feed, first = JobFeed(None), pod(0, state="succeeded")
-    feed.submit(job_started(0), [first])
+    feed.set_start(job_started(0), [first])
     feed.read_log(cluster, first)  # type: ignore[arg-type]  # a fake with logs only
     assert feed.metrics().latest[0]["loss"] == 0.25
 
