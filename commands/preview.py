@@ -88,9 +88,9 @@ def main(
         print(error, file=sys.stderr)
         return 2
     graph = record_file(file.read_text(encoding="utf-8"), after)
-    old, unseen = list[Record](), ""
+    old, limits = list[Record](), ""
     if earlier is not None and commit is not None and not engine:
-        old, unseen = records_before(stack, earlier, before, commit)
+        old, limits = records_before(stack, earlier, before, commit)
     if engine:
         ensure_stack(stack)
         steps = steps_of(pulumi("preview", "--json", "--show-sames", "--stack", stack, quiet=True))
@@ -103,7 +103,7 @@ def main(
         steps=steps,
         is_from_engine=engine,
         base=describe_base(commit, is_new=earlier is None, engine=engine),
-        unseen=unseen,
+        comparison_limits=limits,
         findings=findings(graph, RULES, after.policy.settings()),
         running=running_jobs(stack) if credentials else {},
         plugins=PluginReview() if no_plugins or engine else review_by_plugins(old, graph, steps),

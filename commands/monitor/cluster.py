@@ -244,8 +244,8 @@ class Cluster:
         found = {each["metadata"]["name"]: job_state(each) for each in objects if each["metadata"]["uid"] not in owners}
         if any(each.state == "queued" for each in found.values()):
             found = self._with_reasons(found)
-        unseen = f"or you have no permission to list its kind: {self._forbidden}" if self._forbidden else ""
-        return {name: found.get(name) or JobState(name=name, kind="", state="absent", reason=unseen) for name in jobs}
+        reason = f"or you have no permission to list its kind: {self._forbidden}" if self._forbidden else ""
+        return {name: found.get(name) or JobState(name=name, kind="", state="absent", reason=reason) for name in jobs}
 
     def _with_reasons(self, jobs: dict[str, JobState]) -> dict[str, JobState]:
         """Return the jobs, with Kueue's reasons for those that wait in a queue."""
@@ -360,7 +360,7 @@ class Cluster:
         return [f"{event.get('reason', '')}: {' '.join(event.get('message', '').split())}" for event in events]
 
     def events(self, *, only_warnings: bool = False) -> list[Object]:
-        """Return time, type, reason, object and message of the events of the namespace, oldest first."""
+        """Return time, type, reason, object, count and message of the namespace's events, oldest first."""
         selectors = {"field_selector": "type=Warning"} if only_warnings else {}
         found = [
             {

@@ -55,9 +55,9 @@ class Event:
 
     @property
     def global_step(self) -> tuple[int, int] | None:
-        """Step over all epochs, and the number of steps (0 if unknown): `global_step`, or `step` without `global_step`.
+        """Step over all epochs, and the number of steps (0 if unknown).
 
-        None if the line has neither.
+        The field is `global_step`, or `step` if the line has no `global_step`. None if the line has neither.
         """
         step, _, steps = (self.fields.get("global_step") or self.fields.get("step", "")).partition("/")
         return (int(step), int(steps) if steps.isdecimal() else 0) if step.isdecimal() else None
@@ -116,7 +116,7 @@ def exit_codes(lines: Iterable[str]) -> dict[int, int]:
 
 
 def before_report(lines: list[str]) -> list[str]:
-    """Return the lines before torchrun's report, which is long and less informative; all if there are none."""
+    """Return the lines before torchrun's report, which is long and less informative. Without such lines, return all."""
     first = next((number for number, line in enumerate(lines) if "failed (exitcode:" in line), None)
     return lines[:first] if first else lines
 

@@ -154,7 +154,7 @@ class PodState:
 
     @property
     def has_log(self) -> bool:
-        """True if its container has started."""
+        """True if its container may have a log."""
         return self.state in ("running", "succeeded", "failed", "ending") and bool(self.node)
 
     @property
@@ -276,7 +276,7 @@ def find_condition(status: Object, kind: str) -> Object:
 
 
 def _index(meta: Object, spec: Object) -> int:
-    """Return the pod's host index in its job: torchrun's rank if the operator sets it, else the pod's index."""
+    """Return the pod's host index in its job: torchrun's node rank if the operator sets it, else the pod's index."""
     labels = meta.get("labels", {})
     if found := ROLE_INDICES & labels.keys():
         return _number(spec, "PET_NODE_RANK") or int(labels[found.pop()])
@@ -330,7 +330,7 @@ def seconds_between(start: str, end: str) -> float | None:
 
 
 def time_of(text: str) -> float | None:
-    """Return the seconds since 1970 of an API time; None for an empty one."""
+    """Return the seconds since 1970 of an API time; None if it is empty or invalid."""
     try:
         return datetime.fromisoformat(text).timestamp() if text else None
     except ValueError:
@@ -346,7 +346,7 @@ def silent_since(node: Object) -> str:
     """Return the time (RFC 3339) at which a node's kubelet stopped answering; empty if it answers:
     https://kubernetes.io/docs/reference/node/node-status/#condition"""
     ready = find_condition(node.get("status", {}), "Ready")
-    return str(ready.get("lastTransitionTime") or "a while") if ready.get("status") == "Unknown" else ""
+    return str(ready.get("lastTransitionTime") or "an unknown time") if ready.get("status") == "Unknown" else ""
 
 
 def node_line(node: Object) -> tuple[str, bool]:
@@ -388,7 +388,7 @@ def disk_pressure_advice(nodes: Sequence[Object], folder: str = "") -> str:
 
 
 def image_pull_advice(pods: Iterable[PodState]) -> str:
-    """Return advice about jobs on this machine, without a registry, whose images cannot be pulled; empty for none."""
+    """Return advice about jobs of platform `local` whose images cannot be pulled; empty for none."""
     jobs = sorted({pod.job for pod in pods if pod.reason in ("ErrImagePull", "ImagePullBackOff")})
     if not jobs:
         return ""
@@ -399,7 +399,7 @@ def image_pull_advice(pods: Iterable[PodState]) -> str:
 
 
 def lost_pods(pods: Iterable[PodState], nodes: Sequence[Object]) -> dict[str, str]:
-    """Return the reasons, by uid, why pods may not run: their node does not answer or no longer exists."""
+    """Return why pods may have stopped, by uid: their node does not answer or no longer exists."""
     since = {node["metadata"]["name"]: silent_since(node) for node in nodes}
     notes = {}
     for pod in pods:
@@ -471,7 +471,7 @@ def explain_exit(code: int, pod: PodState) -> str:
     if pod.runs_script:
         if code == PREEMPTED:
             return "the host received a stop request (SIGTERM), another host ended, or the script's own code"
-        # The job of a launcher restarts after every exit code.
+        # A job with a launcher is restarted after these codes, too.
         is_final = code in FINAL_CODES and pod.role != LAUNCHER
         own = f"the script's own code{'; Kubernetes does not restart a job after it' if is_final else ''}"
         return PROGRAM_CODES.get(code) or own

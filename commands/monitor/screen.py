@@ -49,7 +49,7 @@ SHOWN_LINES = 20
 CHECKPOINT_MISMATCHES = ("checkpoints can be used", "Error(s) in loading state_dict for")
 """Texts of the trainer (trainer/checkpoints/checkpoint.py) and of PyTorch about a checkpoint of another model:
 https://github.com/pytorch/pytorch/blob/v2.9.1/torch/nn/modules/module.py, load_state_dict."""
-FIRST_OWN_CODE = 64
+FIRST_SPECIFIC_CODE = 64
 """First exit code with a specific meaning (sysexits.h). A script's rank that only lost its peers ends with 1."""
 STYLES = {
     **{"start": "cyan", "test": "bold green", "done": "bold green", "checkpoint": "blue", "resume": "blue"},
@@ -131,7 +131,10 @@ class Screen:
         return event.name in shown if event is not None else looks_like_an_error(text)
 
     def _is_in_live_line(self, job: str, event: Event) -> bool:
-        """Return True for a step that only the live line shows. An epoch's last step and one a minute are printed."""
+        """Return True for a step that only the live line shows.
+
+        The screen also prints an epoch's last step, and one step a minute.
+        """
         if self._live is None or self.detail is not Detail.READABLE or event.name != "train":
             return False
         step, _, steps = event.fields.get("step", "").partition("/")
@@ -278,14 +281,14 @@ def restarts_of(pods: Iterable[PodState], progress: Progress | None) -> int:
 def _pod_to_blame(pods: Iterable[PodState], tails: Mapping[str, list[str]]) -> PodState | None:
     """Return the failed pod to blame; None if no failed pod has a log.
 
-    Prefer a pod that no other host ended, then one with a code from FIRST_OWN_CODE on, then the first to fail.
+    Prefer a pod that no other host ended, then one with a code from FIRST_SPECIFIC_CODE on, then the first to fail.
     """
 
     def blame(pod: PodState) -> tuple[bool, bool, str, tuple[bool, str, int]]:
         is_ended_by_another = any(line.startswith(ENDED_BY_ANOTHER_HOST) for line in tails[pod.uid])
         codes = exit_codes(tails[pod.uid]).values()
-        has_own_code = any(code >= FIRST_OWN_CODE for code in codes)
-        return is_ended_by_another, not has_own_code, pod.finished or "9", pod.place
+        has_specific_code = any(code >= FIRST_SPECIFIC_CODE for code in codes)
+        return is_ended_by_another, not has_specific_code, pod.finished or "9", pod.place
 
     return min((pod for pod in pods if pod.state == "failed" and tails.get(pod.uid)), key=blame, default=None)
 
@@ -431,7 +434,7 @@ def _clock(text: str, now: float) -> float:
 
 
 def _short(number: float) -> str:
-    """Return a number with three digits, such as 12.3k."""
+    """Return a short form of a number, such as 12.3k."""
     for factor, unit in ((1e6, "M"), (1e3, "k")):
         if number >= 10 * factor or (number >= factor and unit == "M"):
             return f"{number / factor:.1f}{unit}"

@@ -22,7 +22,7 @@ from workloads.kinds import operators_of
 
 
 def _quota(text: str) -> tuple[str, int]:
-    """Return name and limit of `NAME=LIMIT`. Raises ValueError."""
+    """Return name and limit of `NAME=LIMIT`. Raises ValueError for other text."""
     name, _, limit = text.rpartition("=")
     if not name or not limit.isdecimal():
         raise ValueError(f"--quota {text}: must be NAME=LIMIT, such as us-central1/NVIDIA_T4_GPUS=4")

@@ -68,7 +68,7 @@ def cluster_settings(name: str, port: int | None) -> ClusterSettings:
 
 
 def reserve_port(name: str) -> int:
-    """Reserve a free port of at least 16821 until this process ends. Raises RuntimeError if none is free.
+    """Reserve a free port from FIRST_PORT on until this process ends. Raises RuntimeError if none is free.
 
     The cluster opens the port half a minute later. Until then, no other rehearsal and no outgoing connection may take
     it. A port that is bound without a listener can be opened only with SO_REUSEADDR.

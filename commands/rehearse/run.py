@@ -41,7 +41,7 @@ WAIT_SECONDS_PER_POD = 0.3
 """Seconds added to MAX_WAIT_SECONDS for each pod of a job."""
 SETTINGS = "settings.yaml"
 CHECKPOINT = "step-000000001/checkpoint.json"
-"""Key that each job writes below checkpoints/JOB in the bucket, as a real job does."""
+"""Key below checkpoints/JOB in the bucket that the rehearsal writes for each job."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,1 +1,1 @@
-"""Review of a stack's change: plans, recordings of the program, and the report of both."""
+"""Review of a stack's change: plans, recordings of the program, and their report."""

@@ -112,7 +112,10 @@ class _Plan:
         self.rejected: list[str] = []
 
     def make(self) -> None:
-        """Check and plan every resource. Raises PluginDied or PluginRejected if the plugin cannot be configured."""
+        """Check and plan the package's resources. Stop if the plugin crashes.
+
+        Raises PluginDied or PluginRejected if the plugin cannot be configured.
+        """
         self._plugin.configure(self._package, self._settings(self._after))
         replaced_providers = self._providers_replaced()
         for key, record in self._after.items():

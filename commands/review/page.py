@@ -128,7 +128,7 @@ code { background: var(--box); border-radius: 4px; padding: 1px 4px; overflow-wr
 
 
 def page(stack: str, text: str, config: StackConfig, steps: Sequence[Step]) -> str:
-    """Return the HTML page of a Markdown report. The page loads nothing from a network."""
+    """Return the HTML page of a Markdown report. The page loads nothing from the network."""
     heading, _, rest = text.partition("\n")
     render = MarkdownIt("commonmark", {"html": False}).enable("table").render
     drawn = "".join(_html_drawing(config, [each for each in steps if not each.is_component]))

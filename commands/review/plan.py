@@ -119,7 +119,10 @@ class Step:
 
 
 def steps_of(preview: str) -> list[Step]:
-    """Return a step for each resource in `pulumi preview --json --show-sames`. Raises ValueError for unknown steps."""
+    """Return a step for each resource in `pulumi preview --json --show-sames`.
+
+    Raises ValueError for an unknown operation.
+    """
     found: dict[str, Step] = {}
     for each in json.loads(preview[preview.index("{") :]).get("steps", []):
         operation, urn = each["op"], each["urn"]
@@ -161,7 +164,10 @@ def name_in_cloud(step: Step) -> str:
 
 
 def forbidden(steps: Iterable[Step], running: Mapping[str, Iterable[str]], may_replace: Iterable[str]) -> list[str]:
-    """Return the reasons to reject the plan: it would remove buckets, or pools with `running` jobs."""
+    """Return the reasons to reject the plan: it deletes or replaces buckets, or pools with `running` jobs.
+
+    Recycling the nodes of such a pool is also a reason.
+    """
     allowed, found = set(may_replace), []
     for step in steps:
         verb = "recycle the nodes of" if step.recycles else step.action

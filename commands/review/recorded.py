@@ -199,7 +199,10 @@ def record_file(text: str, config: StackConfig) -> list[Record]:
 
 
 def record_program(values: Mapping[str, Any], secrets: Iterable[str]) -> list[Record]:
-    """Return the resources that the program registers for the values of `trainyard:` keys. Raises its RunError."""
+    """Return the resources that the program registers for the values of `trainyard:` keys.
+
+    Raises the program's RunError.
+    """
     named = [f"secrets:{name}" for name in secrets]
     digest = hashlib.sha256(trainer_image_reference().encode()).hexdigest()
 
@@ -234,7 +237,7 @@ def _with_options(record: Record, request: resource_pb2.RegisterResourceRequest)
 def records_before(stack: str, text: str, config: StackConfig | None, commit: str) -> tuple[list[Record], str]:
     """Return the resources that the stack's file declared at a commit, and a sentence if the comparison is incomplete.
 
-    `text` is the file at the commit. `config` has its settings; None if today's program cannot read the file.
+    `text` is the file at the commit. `config` has its settings; None if the current program cannot read the file.
     """
     if PROJECT != CHECKOUT:
         # The commit belongs to the project, but the program is in the checkout.

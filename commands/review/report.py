@@ -63,7 +63,7 @@ class Report:
     """True if the plan comes from Pulumi's engine, False if it compares two recordings of the program."""
     base: str = ""
     """Sentence that describes `before`."""
-    unseen: str = ""
+    comparison_limits: str = ""
     """Sentence about the limits of the comparison; empty if it is complete."""
     findings: Sequence[Finding]
     running: dict[str, list[str]]
@@ -129,10 +129,10 @@ def markdown(report: Report, today: date) -> str:
 
 def comment(text: str) -> str:
     """Return as much of a report as fits in a comment, in whole lines."""
-    kept, room = list[str](), MAX_COMMENT_LENGTH
+    kept, left = list[str](), MAX_COMMENT_LENGTH
     for line in text.splitlines():
-        room -= len(line) + 1
-        if room < 0:
+        left -= len(line) + 1
+        if left < 0:
             note = "**The rest does not fit here**: it is in the summary of the workflow's run."
             return "\n".join([*kept, "", note, ""])
         kept.append(line)
@@ -246,7 +246,7 @@ def _resources(report: Report) -> list[str]:
         lines.append("")
     if not report.is_from_engine and "update" in counts:
         lines += ["Compared without a cloud: an update may turn out to be a replacement.", ""]
-    return [*lines, *([report.unseen, ""] if report.unseen else [])]
+    return [*lines, *([report.comparison_limits, ""] if report.comparison_limits else [])]
 
 
 def _named(steps: Iterable[Step]) -> Iterator[str]:
