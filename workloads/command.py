@@ -3,8 +3,8 @@
 A host runs torchrun, which runs `-m trainer RECIPE --flag=value` or a script. Some jobs run the program without
 torchrun (`uses_torchrun`). Ranks and addresses are environment variables, not flags. This module omits the variables
 that a kind's operator sets in its pods. torchrun reads each of its options from `PET_<OPTION>`
-(torch/distributed/argparse_util.py). Kubernetes expands `$(NAME)` in commands. A shell runs only if it must source an
-NCCL environment script.
+(torch/distributed/argparse_util.py). Kubernetes expands `$(NAME)` in commands. The commands of
+this module use a shell only to source an NCCL environment script.
 """
 
 from __future__ import annotations
@@ -182,8 +182,8 @@ def _network_check(spec: JobSpec) -> tuple[str, ...]:
 def uses_torchrun(spec: JobSpec) -> bool:
     """Return True if torchrun starts the processes of a host.
 
-    The job's settings or its kind may disable torchrun. On XLA, one process can use all devices of a TPU host, or of
-    a job's only host.
+    The job's settings or its kind may disable torchrun. On XLA, one process uses all devices of a TPU host, or of a
+    job's only host, without torchrun.
     """
     if not (spec.torchrun and KINDS[spec.kind].starts_torchrun(spec)):
         return False
@@ -193,8 +193,8 @@ def uses_torchrun(spec: JobSpec) -> bool:
 def restarts_in_place(spec: JobSpec) -> bool:
     """Return True if the launchers of all hosts restart failed ranks in their pods (trainer/restarts).
 
-    Elastic jobs restart through torchrun itself. A JobSet, including a TrainJob's, recreates all pods at once and
-    counts a restart. The training-operator recreates a failed pod at once and does not count a restart.
+    Elastic jobs restart through torchrun itself. A JobSet, including a TrainJob's, recreates all pods and counts
+    a restart. The training-operator recreates only the failed pod and does not count a restart.
     """
     is_fixed = KINDS[spec.kind].restarts_in_place and spec.rendezvous_backend == "static"
     return is_fixed and spec.restarts > 0 and program(spec)[: len(LAUNCHER)] == LAUNCHER

@@ -20,7 +20,7 @@ CHECKPOINTING = "activation_checkpointing"
 """Flag for the results that a backward pass computes again."""
 GIB = 2**30
 MASTER_BYTES = 4
-"""Bytes of a weight, its gradient and each number of its optimizer state. The trainer keeps all in 32 bits."""
+"""Bytes of a weight, of its gradient, and of each number of its optimizer state. All have 32 bits."""
 OPTIMIZER_NUMBERS = {"adamw": 2, "sgd": 1}
 """Numbers that an optimizer keeps for each weight: two averages, or the momentum."""
 
@@ -300,8 +300,8 @@ def shard_problem(spec: JobSpec, shard: int, width: int) -> str:
 def settings_that_fit(spec: JobSpec, limit: int) -> str:
     """Return flags that make a job's training fit according to the estimate; empty if there are none.
 
-    Try to shard the weights across more ranks first, then smaller parts of a batch, activation checkpointing and a
-    shorter context. Try a smaller preset last, unless flags or published weights give the model's sizes.
+    Try more shards of the weights first, then smaller parts of a batch, then activation checkpointing, then a shorter
+    context. Try a smaller preset last, unless flags or published weights give the model's sizes.
     """
     training = language_training(spec)
     for found in _candidates(spec, training):

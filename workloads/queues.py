@@ -1,6 +1,6 @@
 """Queues component: Kueue's objects for queued jobs, with a quota for each pool and the queues that share the quotas.
 
-Kueue counts the capacity of all nodes together. It admits all hosts of a job at once, when the remaining quota is
+Kueue adds up the capacity of a pool's nodes. It admits all hosts of a job together, when the remaining quota is
 enough. Source: sigs.k8s.io/kueue v0.19.2, apis/kueue/v1beta2.
 """
 

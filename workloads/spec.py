@@ -147,8 +147,8 @@ class JobSpec(Section):
     """Data of the job. On `local`, a folder of this machine, which pods see read-only as /data; elsewhere `gs://...`,
     `s3://...` or a path in the stack's bucket. A script finds it in `TRAINYARD_DATA`, a recipe as `data_dir`."""
     torchrun: bool = True
-    """Start the script under torchrun; `false` starts it directly, once per host, for work other than training, and
-    the image then needs no torch."""
+    """Start the script under torchrun. `false` starts it directly, once per host, for work other than training. The
+    image then needs no torch."""
     accelerator: Accelerator | None = Field(default=None, examples=["nvidia-l4"])
     """GPU or TPU of each host: a GPU by GKE's name, such as `nvidia-tesla-v100`; a TPU by its accelerator type, such as
     `v4-32`, or by its generation (`v5e`) with `topology`. By default the job runs on CPUs."""
@@ -197,7 +197,7 @@ class JobSpec(Section):
     """Image to run; by default the platform's image for the job's `runtime`. If Trainyard builds images, `cuda12` is
     the trainer's image with torch 2.10 on CUDA 12.8, for drivers older than those of CUDA 13. `cuda12` is the default
     for jobs on V100s, which CUDA 13 does not support. The local platform cannot pull images from a registry; pods with
-    other images stay in ImagePullBackOff. It builds these images of Trainyard if a job names them: `horovod`
+    other images stay in ImagePullBackOff. `local` builds these images of Trainyard if a job names them: `horovod`
     (TensorFlow and MXNet with Horovod over OpenMPI; images/horovod), `frameworks` (the trainer's image with
     transformers, accelerate, TRL, DeepSpeed and torchtitan), `ray` (Ray with the trainer's torch; images/ray), and
     `stores` (an object store for recipes; images/stores)."""

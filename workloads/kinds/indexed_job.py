@@ -1,13 +1,13 @@
 """Kind `indexed-job`: an Indexed Job whose pods find each other through a headless Service of the job's name.
 
-The launchers restart failed ranks in their pods if they can (trainer/restarts). A pod then fails only if its host is
-lost. If they cannot, a failed rank fails the pods of all hosts. Evictions and lost nodes do not count as restarts.
-Final exit codes end the job at once. An elastic job is complete when its minimum number of hosts has succeeded: later
-hosts have nothing to join.
+The launchers restart failed ranks in their pods if they can (trainer/restarts), and torchrun does so in elastic jobs. A
+pod then fails only if its host is lost, no restart is left, or a restart would not help. In other jobs, a failed rank
+fails the pods of all hosts. Evictions and lost nodes do not count as restarts. Final exit codes end the job at once. An
+elastic job is complete when its minimum number of hosts has succeeded: later hosts have nothing to join.
 
 Each host has its own backoff (`backoffLimitPerIndex`): Kubernetes replaces its n-th failed pod after 10 s x 2^(n - 1),
 at most 600 s, for any number of hosts. `backoffLimit` alone counts the failed pods of all hosts together: eight that
-fail at once wait 600 s. Source: getRemainingTimePerIndex and newBackoffRecord in
+fail together wait 600 s. Source: getRemainingTimePerIndex and newBackoffRecord in
 https://github.com/kubernetes/kubernetes/blob/v1.37.2/pkg/controller/job/backoff_utils.go
 """
 

@@ -60,7 +60,7 @@ WAIT_FOR_WORKERS = (
     'exec "$@"'
 )
 """Shell command that waits for the workers. A suspended job has a launcher but no workers. On resume, the operator
-starts all pods at once."""
+starts the launcher and the workers together."""
 MPIRUN_VARIABLES = (
     *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
     *("OMPI_COMM_WORLD_NODE_RANK", "OMPI_UNIVERSE_SIZE"),

@@ -6,11 +6,11 @@ operator deletes the head and the hosts, and the launcher stays for its log. The
 once. Kubernetes restarts Ray in a host where Ray fails. Ray Train then continues from the last checkpoint if the
 script's FailureConfig allows that.
 
-`restarts` counts failed drivers. Each retry has a new Ray cluster. Exit codes make no difference. A retry also resets
-the start of `deadline_seconds`.
+`restarts` limits the retries after failed drivers. Each retry has a new Ray cluster. Exit codes make no difference. A
+retry also resets the start of `deadline_seconds`.
 
-An interactive job has no launcher and stays in the operator's state Waiting. There the operator ignores `suspend` and
-`activeDeadlineSeconds`, and checks `preRunningDeadlineSeconds`.
+An interactive job has no launcher and stays in the operator's state Waiting. In this state the operator
+ignores `suspend` and `activeDeadlineSeconds`, and checks `preRunningDeadlineSeconds`.
 
 The other modes of submission do not fit. HTTPMode has no pod with the driver's output. SidecarMode adds a container
 without a security context to the head, and a `restricted` namespace rejects such a pod.
@@ -99,7 +99,7 @@ def _conditions(status: Object) -> list[Object]:
 
 
 def _is_running(status: Object) -> bool:
-    """Return True if a host is ready. In state Waiting all hosts are, but the operator does not update their count."""
+    """Return True if a host is ready. In state Waiting all hosts are ready, but the operator does not count them."""
     is_ready = bool(status.get("rayClusterStatus", {}).get("readyWorkerReplicas"))
     return is_ready or status.get("jobDeploymentStatus") == "Waiting"
 

@@ -1,7 +1,7 @@
 """Kinds `pytorch-job` and `mx-job` of Kubeflow's training operator: PyTorchJob and MXJob (kubeflow.org/v1).
 
 The operator retries only exit codes of 128 and above (`ExitCode`). A signal, an out-of-memory kill and a deleted or
-evicted pod therefore restart the pod. An uncaught error (1) ends the job, as the codes do that mean "do not run it
+evicted pod therefore restart the pod. An uncaught error (1) ends the job, as do the codes that mean "do not run it
 again". `trainer.launch` adds 128 to its codes that mean "run it again". The operator does not count the pods that it
 recreates. With `restarts: 0` it retries nothing. With more restarts, only `deadline_seconds` limits retries. Gang
 scheduling has an effect only if the operator runs with a gang scheduler.

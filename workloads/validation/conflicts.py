@@ -126,7 +126,7 @@ def _runtime(spec: JobSpec) -> Iterator[Problem]:
         message = f"a job of kind {spec.kind} does not start PyTorch/XLA; remove it"
         yield _problem("job.runtime.without_pytorch", spec, "runtime", message)
     elif spec.runtime == "xla" and spec.accelerator and spec.tpu is None and spec.image is None:
-        message = "PyTorch/XLA does not support CUDA since 2.8; add `image:` with an older version, or remove it"
+        message = "PyTorch/XLA has not supported CUDA since 2.8; add `image:` with an older version, or remove it"
         yield _problem("job.runtime.xla_on_gpu", spec, "runtime", message)
 
 
