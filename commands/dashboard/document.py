@@ -290,7 +290,7 @@ def _warning(event: Object) -> list[Any]:
 
 
 def _cost(seen: Observed, job: JobState) -> tuple[float | None, float | None]:
-    """Return the estimated cost of the job's hosts in US dollars, so far and an hour."""
+    """Return the estimated cost of the job's hosts in US dollars: since its last start, and for an hour."""
     price = seen.records.get(job.name, {}).get("usd_per_hour")
     begun = time_of(job.started)
     if price is None or begun is None:
@@ -322,14 +322,20 @@ def _attention(
         more = f" and {count - 1:,} more" if count > 1 else ""
         yield [f"{'rank ' if pod.ranks else ''}{pod.label}{more}", "problem", text]
     reported = {
-        int(each["slow_rank"]): float(each["slower"])
+        each["slow_rank"]: float(each["slower"])
         for each in metrics.moments
-        if each["event"] == "straggler" and seen.time - float(each["time"]) < RECENT_SECONDS
+        if _names_straggler(each) and seen.time - float(each["time"]) < RECENT_SECONDS
     }
     slow = {rank: 1 / speed for rank, speed in rank_speeds.items() if speed < STRAGGLER_SPEED}
     slow |= reported if rank_speeds else {}
     for rank, ratio in sorted(slow.items(), key=lambda each: -each[1])[:MAX_ATTENTION]:
         yield [f"rank {rank}", "straggler", f"takes {ratio:.1f} times as long for its own part of a step as the median"]
+
+
+def _names_straggler(event: Mapping[str, Any]) -> bool:
+    """Return True for a `straggler` event with the values that the trainer reports. A script may print others."""
+    rank, ratio = event.get("slow_rank"), event.get("slower")
+    return event["event"] == "straggler" and isinstance(rank, int) and isinstance(ratio, int | float)
 
 
 def moments(
@@ -393,8 +399,8 @@ def _event_text(event: Mapping[str, Any], hosts: Iterable[PodState]) -> tuple[st
             if event["failed_rank"] in pod.ranks and (text := restart_reason(pod, Event("restart", fields))):
                 return "restart", text
         return "restart", f"rank {event['failed_rank']} ended with exit code {event['exit_code']}"
-    if name == "straggler":
-        return "straggler", f"rank {event.get('slow_rank')} takes {event.get('slower')} times as long as the median"
+    if _names_straggler(event):
+        return "straggler", f"rank {event['slow_rank']} takes {event['slower']} times as long as the median"
     if name == "done":
         return "done", "trained to the end"
     return "", ""

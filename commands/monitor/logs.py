@@ -20,8 +20,8 @@ from commands.monitor.cluster import Cluster, Unreachable
 from commands.monitor.pod_state import PodState
 from workloads.kinds import KINDS
 
-EVENTS = frozenset({"start", "train", "test", "checkpoint", "resume", "done", "restart"})
-"""First words of the trainer's lines. The launcher prints `restart`."""
+EVENTS = frozenset({"start", "train", "test", "checkpoint", "resume", "done", "restart", "straggler"})
+"""Names of the trainer's events that the commands read: first words of its lines. The launcher prints `restart`."""
 
 _PREFIX = re.compile("|".join(kind.line_prefix for kind in KINDS.values() if kind.line_prefix) or "(?!)")
 """Text that launchers put before the lines of training processes."""

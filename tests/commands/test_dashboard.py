@@ -35,6 +35,12 @@ def test_document_lists_stragglers_and_reasons_for_waiting() -> None:
     assert job_of(found, "nightly")["attention"][0] == ["rank 0", "problem", "Unschedulable: no node has a free GPU"]
 
 
+def test_document_ignores_straggler_event_without_values() -> None:
+    known = JobMetrics(curves=Curves(CURVE_KEYS), times=RunTimes(), moments=[event("straggler", 880, slow_rank="x")])
+    job = job_of(document(observed(metrics={"digits": known})))
+    assert "straggler" not in [kind for _, kind, _ in [*job["attention"], *job["moments"]]]
+
+
 def test_document_counts_hosts_with_the_same_problem_together() -> None:
     pods = [pod(index, state="pending", node="", reason="Unschedulable") for index in range(4)]
     attention = job_of(document(observed(pods=pods, metrics={})))["attention"]

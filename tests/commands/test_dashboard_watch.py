@@ -271,6 +271,16 @@ def test_feed_of_logs_of_a_resumed_job_begins_with_its_newest_start_unless_it_ha
     assert run_times(feed)["seconds"]["waiting"] == 20
 
 
+def test_feed_of_logs_contains_reported_stragglers(cluster: FakeCluster) -> None:
+    cluster.log_lines = [
+        (stamp(20), "start ranks=4 rank=0/4"),
+        (stamp(30), "straggler slow_rank=3 slower=1.9000 rank=0/4 host=digits-0 time=10:00:30"),
+    ]
+    feed = JobFeed(None)
+    feed.read_log(cluster, pod(0))  # type: ignore[arg-type]  # a fake with logs only
+    assert [(each["slow_rank"], each["slower"]) for each in feed.metrics().moments] == [(3, 1.9)]
+
+
 def test_feed_replaces_the_log_with_the_metrics_files_once_they_exist(cluster: FakeCluster, tmp_path: Path) -> None:
     feed = JobFeed(tmp_path)
     feed.set_start(job_started(0), [])

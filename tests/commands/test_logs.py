@@ -20,6 +20,12 @@ def test_parse_event_returns_name_fields_and_rank() -> None:
     assert event.fields["loss"] == "0.4312"
 
 
+def test_parse_event_returns_a_straggler() -> None:
+    event = parse_event("straggler slow_rank=3 slower=1.9000 rank=0/4 host=digits-0 time=10:00:30")
+    assert event is not None
+    assert (event.name, event.rank, event.fields["slow_rank"]) == ("straggler", 0, "3")
+
+
 def test_parse_event_after_a_launcher_prefix_finds_the_event() -> None:
     event = parse_event("(RayTrainWorker pid=114, ip=10.65.0.3) train epoch=8 step=62/62 loss=0.0440 rank=1/2")
     assert event is not None
