@@ -195,7 +195,7 @@ class Queues(pulumi.ComponentResource):
 def provisioning_check(name: str, opts: pulumi.ResourceOptions) -> list[pulumi.Resource]:
     """Create the admission check that requests all nodes of a job from GKE before the job starts.
 
-    Return the check and its configuration.
+    Return its configuration and the check.
 
     GKE accepts one set of pods per request. Kueue merges a master and workers with equal requests into one set.
     https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest

@@ -230,7 +230,7 @@ def _unused_image_flags(spec: JobSpec) -> Iterator[Problem]:
         if _value(spec, name) in (None, "", False):
             continue
         if is_synthetic:
-            message = "has no effect on synthetic images, which are the default; add `fake_data: false`, or remove it"
+            message = "has no effect on synthetic images, which are the default; write `fake_data: false`, or remove it"
             yield _problem("job.flags.of_image_files", spec, name, message)
         else:
             message = "applies only to synthetic images; an epoch reads each image file once; remove it"

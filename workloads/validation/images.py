@@ -217,7 +217,8 @@ def _remedy(spec: JobSpec, required: Mapping[str, str], sources: ImageSources) -
     if built := [name for name in suitable if name in sources.builds]:
         return f"write `image: {built[0]}`"
     if not sources.pulls:
-        return "no image on this platform has it all; write `kind: indexed-job`, or `image: horovod` with a `script:`"
+        remedy = "write `kind: indexed-job`, or `image: horovod` with a `script:`"
+        return f"no image on this platform has all required software; {remedy}"
     # Horovod's image supports only CPUs.
     if suitable and spec.accelerator is None:
         return _build_and_push(suitable[0])
