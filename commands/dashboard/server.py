@@ -251,7 +251,7 @@ class Handler(BaseHTTPRequestHandler):
             self._send(HTTPStatus.OK, text or "the pod has printed nothing so far\n")
 
     def _stream(self) -> None:
-        """Send the documents of all stacks, and each newer one, until the browser closes or the server ends."""
+        """Send the documents of all stacks, then newer ones, until the browser closes or the server ends."""
         hub = self.server.hub
         if not hub.join():
             self._send(HTTPStatus.SERVICE_UNAVAILABLE, "too many pages are open, or the dashboard has ended")

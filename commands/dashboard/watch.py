@@ -90,7 +90,7 @@ def state_folder() -> Path | None:
 def sources(stack: str, *, only: bool) -> list[Source]:
     """Return the stacks that are up: `stack` first, then the project's, then the local ones of other projects.
 
-    If the backend is not a folder, ask Pulumi, and only for `stack`. Raises StackNotFound if that stack is not up.
+    If the backend is not a folder, ask Pulumi, and only for `stack`. This raises StackNotFound if `stack` is not up.
     """
     folder = state_folder()
     if folder is None:

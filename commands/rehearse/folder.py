@@ -33,7 +33,7 @@ _BLOCK = re.compile(r"^  (\S.*\)):$")
 BACKEND = "pulumi"
 """Subfolder with Pulumi's backend in the folder of a rehearsal."""
 SECRET_PLACEHOLDER = "a-secret-of-the-rehearsal"
-_keepers: dict[str, socket.socket] = {}
+_bound_sockets: dict[str, socket.socket] = {}
 """Sockets that reserve ports, by the rehearsal's name. Each name has at most one rehearsal at a time."""
 
 
@@ -73,19 +73,19 @@ def reserve_port(name: str) -> int:
     The cluster opens the port half a minute later. Until then, no other rehearsal and no outgoing connection may take
     it. A port that is bound without a listener can be opened only with SO_REUSEADDR.
     """
-    if name in _keepers:
-        return int(_keepers[name].getsockname()[1])
+    if name in _bound_sockets:
+        return int(_bound_sockets[name].getsockname()[1])
     for port in range(FIRST_PORT, FIRST_PORT + PORTS):
-        keeper = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:
-            keeper.bind(("127.0.0.1", port))
+            bound.bind(("127.0.0.1", port))
         except OSError:
-            keeper.close()
+            bound.close()
             continue
         # Set SO_REUSEADDR only after `bind`: otherwise two rehearsals could bind the same port.
-        keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        atexit.register(keeper.close)
-        _keepers[name] = keeper
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        atexit.register(bound.close)
+        _bound_sockets[name] = bound
         return port
     raise RuntimeError(
         f"127.0.0.1: no free port from {FIRST_PORT} to {FIRST_PORT + PORTS - 1}; stop a program that uses one"

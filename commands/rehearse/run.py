@@ -204,8 +204,8 @@ class Rehearsal:
 
     def _add_nodes(self, pending: list[placement.Pod]) -> bool:
         """Add nodes for a provisioning request or a pending pod. Return True if there are new nodes."""
-        asked = bool(self.subject.queued) and placement.grant_requests(self.folder)
-        return asked or placement.grow(self.folder, pending)
+        is_granted = bool(self.subject.queued) and placement.grant_requests(self.folder)
+        return is_granted or placement.grow(self.folder, pending)
 
     def _durations(self, report: Report, state: CloudState) -> None:
         resources = self._exported()["deployment"].get("resources", [])
