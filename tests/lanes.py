@@ -28,14 +28,15 @@ MAX_SLEEP_SECONDS = 1.0
 """Longest sum of a fast test's sleeps, in seconds. A few polls on a busy machine are allowed."""
 UNCOUNTED_SLEEP_SECONDS = 0.05
 """Longest sleep that does not count, in seconds, such as that of a thread that waits for another."""
-MAX_FAST_SECONDS = 8.0
-"""Longest time of a fast test, in seconds. A test that takes longer is in the lane `process`."""
+MAX_FAST_SECONDS = 2.0
+"""Longest time of a fast test with all its parameters, in seconds. A longer test is in the lane `process`."""
 SHARED_CLUSTERS = ("commands", "local", "rehearsal")
 """Folders whose tests share a cluster of the checkout."""
-BRIEF = "brief"
-"""Key of the brief tests in `tests/lanes.json`."""
+CORE = "core"
+"""Key of the tests that `make test` runs in addition to the fast lane and to README's: brief ones, and those that use
+nothing that a fast test may not use."""
 MAX_BRIEF_SECONDS = 1.0
-"""Longest time of a brief test, in seconds. `make test` runs the brief tests of the slow lanes too."""
+"""Longest time of a brief test with all its parameters, in seconds."""
 CLUSTER_EVENT = "trainyard.tests.cluster"
 """Audit event of a fixture that returns a cluster. If the cluster already runs, the fixture starts no process."""
 CLUSTER_PROGRAMS = ("infra.local", "simulation.cluster", "commands.rehearse", "kube-apiserver")
@@ -144,12 +145,12 @@ def function_id(node_id: str) -> str:
 
 def read_table() -> dict[str, Lane]:
     """Return the lanes by a test's or a file's node id."""
-    return {name: Lane[label.upper()] for label, names in _content().items() if label != BRIEF for name in names}
+    return {name: Lane[label.upper()] for label, names in _content().items() if label != CORE for name in names}
 
 
-def read_brief() -> frozenset[str]:
-    """Return the node ids of the brief tests, without parameters."""
-    return frozenset(_content().get(BRIEF, ()))
+def read_core() -> frozenset[str]:
+    """Return the node ids of the entry `core`, without parameters."""
+    return frozenset(_content().get(CORE, ()))
 
 
 def _content() -> dict[str, list[str]]:
@@ -184,8 +185,9 @@ def write_table(used: dict[str, Lane], seconds: dict[str, float]) -> None:
         for name, lane in [(file, min(entry.values()))] if uniform else sorted(entry.items()):
             if lane:
                 lanes[lane.label].append(name)
-    brief = {name for name, lane in used.items() if lane and seconds[name] < MAX_BRIEF_SECONDS}
-    lanes[BRIEF] = sorted(brief | (read_brief() - set(used)))
+    slow = {name: lane for name, lane in used.items() if known[name]}
+    chosen = {name for name, lane in slow.items() if lane is Lane.FAST or seconds[name] < MAX_BRIEF_SECONDS}
+    lanes[CORE] = sorted(chosen | (read_core() - set(used)))
     TABLE.write_text(json.dumps(lanes, indent=1) + "\n", encoding="utf-8")
 
 
@@ -193,7 +195,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options that choose tests."""
     group = parser.getgroup("lanes")
     group.addoption("--lane", help="run the tests of these lanes only, separated by commas")
-    group.addoption("--core", action="store_true", help="run the fast lane, brief tests and tests of README")
+    group.addoption(
+        "--core", action="store_true", help="run the fast lane, the entry `core` of the table, and tests of README"
+    )
     group.addoption("--rest", action="store_true", help="run what --core leaves out, and all tests marked `sequence`")
     group.addoption("--record-lanes", action="store_true", help="write tests/lanes.json from what the tests do")
 
@@ -234,7 +238,7 @@ def _chosen(config: pytest.Config) -> Callable[[pytest.Item], bool]:
         return lambda item: item.stash[LANE] in wanted
     if not config.getoption("--core") and not config.getoption("--rest"):
         return lambda _item: True
-    names = core() | read_brief()
+    names = core() | read_core()
 
     def is_core(item: pytest.Item) -> bool:
         return item.stash[LANE] is Lane.FAST or not names.isdisjoint((item.nodeid, function_id(item.nodeid)))

@@ -6,7 +6,7 @@ import ast
 import functools
 from pathlib import Path
 
-from tests.lanes import SHARED_CLUSTERS, Lane, lane_of, read_brief, read_table
+from tests.lanes import SHARED_CLUSTERS, Lane, lane_of, read_core, read_table
 from tests.promises import PROJECT, PROMISES, README, cell, core
 
 LONG_MARK = "pytest.mark.long"
@@ -83,7 +83,7 @@ def test_core_has_a_short_test_of_each_promise_of_readme() -> None:
 def test_lanes_table_names_existing_tests() -> None:
     wrong = [
         name
-        for name in sorted({*read_table(), *read_brief()})
+        for name in sorted({*read_table(), *read_core()})
         if not (function_of(name) if "::" in name else (PROJECT / name).is_file())
     ]
     assert wrong == [], "no such tests: remove these names from tests/lanes.json, or write their new names"
