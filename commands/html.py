@@ -1,4 +1,4 @@
-"""Parts of HTML pages that load nothing from a network: the frame with its colours and tables, and SVG charts. Pure."""
+"""Parts of HTML pages that load nothing from a network: the frame with its colours and tables, and SVG charts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HTML page of a job's report, which loads nothing from a network. Pure."""
+"""HTML page of a job's report, which loads nothing from a network."""
 
 from __future__ import annotations
 

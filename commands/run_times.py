@@ -1,4 +1,4 @@
-"""Time of a run by cause, from rank 0's events, and the speed of each rank compared with the median. Pure."""
+"""Time of a run by cause, from rank 0's events, and the speed of each rank compared with the median."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Capacity planning: the nodes of each pool, and the pools that jobs fit in, from the settings alone. No Pulumi."""
+"""Capacity planning: the nodes of each pool, and the pools that jobs fit in, from the settings alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cloud: interface of a stack's platform. Quota, address ranges and ImageConfig: shared by platforms. No Pulumi."""
+"""Cloud: interface of a stack's platform. Quota, address ranges and ImageConfig: shared by platforms."""
 
 from __future__ import annotations
 

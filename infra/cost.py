@@ -1,4 +1,4 @@
-"""CostEstimate: hourly cost of a platform, with error bands. Price: an item's price, date and source. Pure."""
+"""CostEstimate: hourly cost of a platform, with error bands. Price: an item's price, date and source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inventory of a cloud: listings of its resources, the rules of their ownership, and their ids. No Pulumi."""
+"""Inventory of a cloud: listings of its resources, the rules of their ownership, and their ids."""
 
 from __future__ import annotations
 

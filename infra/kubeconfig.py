@@ -1,4 +1,4 @@
-"""Content and files of kubeconfigs, their contexts, and the folder of the Pulumi provider's copies. No Pulumi."""
+"""Content and files of kubeconfigs, their contexts, and the folder of the Pulumi provider's copies."""
 
 from __future__ import annotations
 

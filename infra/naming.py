@@ -1,4 +1,4 @@
-"""Names and labels of Trainyard's Kubernetes objects and cloud resources, with their limits. Pure."""
+"""Names and labels of Trainyard's Kubernetes objects and cloud resources, with their limits."""
 
 from __future__ import annotations
 

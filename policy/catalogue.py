@@ -1,4 +1,4 @@
-"""Catalogue of the policy's rules, and PolicyConfig: their levels, exceptions and allowed replacements. No Pulumi."""
+"""Catalogue of the policy's rules, and PolicyConfig: their levels, exceptions and allowed replacements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Base class of every settings section, and the scalar types of their fields. No Pulumi."""
+"""Base class of every settings section, and the scalar types of their fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loader of a stack's YAML file. It rejects values that YAML parsers would silently drop, change or repeat. Pure.
+"""Loader of a stack's YAML file. It rejects values that YAML parsers would silently drop, change or repeat.
 
 The loader follows Pulumi, whose gopkg.in/yaml.v3 mixes YAML 1.1 and 1.2: it reads `010` as 8 and `yes` as text.
 ruamel.yaml reads `010` as 10 in YAML 1.2, and `yes` as true in YAML 1.1.

@@ -1,4 +1,4 @@
-"""Estimates for jobs that train a language model: memory of a device, tokens a second, and price of tokens. Pure."""
+"""Estimates for jobs that train a language model: memory of a device, tokens a second, and price of tokens."""
 
 from __future__ import annotations
 

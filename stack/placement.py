@@ -1,4 +1,4 @@
-"""Capacity planning of a stack: the pool of each job, and problems of jobs that do not fit. No Pulumi."""
+"""Capacity planning of a stack: the pool of each job, and problems of jobs that do not fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run record: sources, settings and resources of a job, to explain its checkpoints later. No Pulumi."""
+"""Run record: sources, settings and resources of a job, to explain its checkpoints later."""
 
 from __future__ import annotations
 

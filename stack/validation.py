@@ -1,4 +1,4 @@
-"""Validation of a stack: conflicts of jobs with each other, with their platform and with this machine. No Pulumi."""
+"""Validation of a stack: conflicts of jobs with each other, with their platform and with this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights, operations and device memory of a job that trains a language model. Pure."""
+"""Weights, operations and device memory of a job that trains a language model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JobSpec: description of a job, as in the stack's YAML. Examples: jobs that are ready to run. No Pulumi."""
+"""JobSpec: description of a job, as in the stack's YAML. Examples: jobs that are ready to run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Validation of a folder of text files for recipe `language`, by their names, sizes and first lines. No Pulumi."""
+"""Validation of a folder of text files for recipe `language`, by their names, sizes and first lines."""
 
 from __future__ import annotations
 

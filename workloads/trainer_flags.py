@@ -1,4 +1,4 @@
-"""Flags of the trainer's recipes, read from trainer_flags.json, and validation of a job's flags. No Pulumi."""
+"""Flags of the trainer's recipes, read from trainer_flags.json, and validation of a job's flags."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The user's files that a job gets: its script, its requirements, and its data in a folder or bucket. No Pulumi."""
+"""The user's files that a job gets: its script, its requirements, and its data in a folder or bucket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Document of one stack for the dashboard's page: plain values, computed from an observation. Pure."""
+"""Document of one stack for the dashboard's page: plain values, computed from an observation."""
 
 from __future__ import annotations
 

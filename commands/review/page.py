@@ -1,6 +1,6 @@
 """Drawings of a stack's architecture, coloured by what changes: Mermaid for GitHub, and the HTML page of a preview.
 
-GitHub renders Mermaid in comments: https://mermaid.js.org/syntax/flowchart.html. Pure.
+GitHub renders Mermaid in comments: https://mermaid.js.org/syntax/flowchart.html.
 """
 
 from __future__ import annotations

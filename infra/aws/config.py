@@ -1,4 +1,4 @@
-"""EksConfig: the settings of an EKS platform. No Pulumi."""
+"""EksConfig: the settings of an EKS platform."""
 
 from __future__ import annotations
 

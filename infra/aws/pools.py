@@ -1,4 +1,4 @@
-"""NodeGroupPlan: plan of an EKS node group. Capacity, scheduling, quota and prices of all pools. No Pulumi."""
+"""NodeGroupPlan: plan of an EKS node group. Capacity, scheduling, quota and prices of all pools."""
 
 from __future__ import annotations
 

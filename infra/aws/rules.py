@@ -1,4 +1,4 @@
-"""Validation of EKS platform settings, alone and against the deployed cluster, with sources. No Pulumi."""
+"""Validation of EKS platform settings, alone and against the deployed cluster, with sources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GkeConfig: the settings of a GKE platform. No Pulumi."""
+"""GkeConfig: the settings of a GKE platform."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Node pools of a GKE cluster: plans, fabrics, capacity, scheduling, quota and prices. No Pulumi."""
+"""Node pools of a GKE cluster: plans, fabrics, capacity, scheduling, quota and prices."""
 
 from __future__ import annotations
 

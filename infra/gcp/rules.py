@@ -1,4 +1,4 @@
-"""Validation of GKE platform settings, with sources. No Pulumi."""
+"""Validation of GKE platform settings, with sources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""EC2 instance families, one row per family with its instance types; and AWS regions with their zones. Pure."""
+"""EC2 instance families, one row per family with its instance types; and AWS regions with their zones."""
 
 from __future__ import annotations
 

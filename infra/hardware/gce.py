@@ -1,4 +1,4 @@
-"""GCE machine families, one row per family with its machine types. Pure."""
+"""GCE machine families, one row per family with its machine types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GPU models under GKE's names, one row per model. Names and Google Cloud zones of all accelerators. Pure."""
+"""GPU models under GKE's names, one row per model. Names and Google Cloud zones of all accelerators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MachineType: a cloud's machine type. ProvisioningModel: a pool's provisioning model, such as spot. Pure."""
+"""MachineType: a cloud's machine type. ProvisioningModel: a pool's provisioning model, such as spot."""
 
 from __future__ import annotations
 

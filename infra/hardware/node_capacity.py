@@ -1,4 +1,4 @@
-"""CPUs, memory and pods of EKS and GKE nodes: the reported capacity, and the part that pods can use. Pure."""
+"""CPUs, memory and pods of EKS and GKE nodes: the reported capacity, and the part that pods can use."""
 
 from __future__ import annotations
 

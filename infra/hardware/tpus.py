@@ -1,4 +1,4 @@
-"""TPU generations and slices: chips, hosts, machine type and labels of an accelerator type or topology. Pure."""
+"""TPU generations and slices: chips, hosts, machine type and labels of an accelerator type or topology."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kubernetes versions of GKE and EKS, with the end dates of their support. Pure."""
+"""Kubernetes versions of GKE and EKS, with the end dates of their support."""
 
 from __future__ import annotations
 

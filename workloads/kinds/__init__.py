@@ -1,4 +1,4 @@
-"""Registry of job kinds: the Kind of each `kind` of a job. No Pulumi."""
+"""Registry of job kinds: the Kind of each `kind` of a job."""
 
 from __future__ import annotations
 

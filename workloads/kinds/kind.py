@@ -1,4 +1,4 @@
-"""Kind: interface of a job kind to shared code. Schema: base class for parts of custom resources. No Pulumi.
+"""Kind: interface of a job kind to shared code. Schema: base class for parts of custom resources.
 
 One class per kind implements Kind, in a module of this package. Such a module imports at its top only what settings
 need. `render` imports the rest, such as Pulumi.

@@ -1,4 +1,4 @@
-"""Validation of keys that are valid alone but conflict: kind and hardware, elastic range, variables. Pure."""
+"""Validation of keys that are valid alone but conflict: kind and hardware, elastic range, variables."""
 
 from __future__ import annotations
 

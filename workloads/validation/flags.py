@@ -1,4 +1,4 @@
-"""Validation of a recipe's flags: folders, devices, flags without effect, and a language model's sizes. Pure."""
+"""Validation of a recipe's flags: folders, devices, flags without effect, and a language model's sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Validation of jobs on Trainyard's images: software and files that an image lacks. No Pulumi.
+"""Validation of jobs on Trainyard's images: software and files that an image lacks.
 
 The contents of other images are unknown.
 """
