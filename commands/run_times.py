@@ -27,7 +27,7 @@ MAX_MARKS = 4096
 MAX_SPANS = 4096
 """Maximum number of spans. Above it, RunTimes merges the shortest spans into the spans before them."""
 STRAGGLER_SPEED = 1 / 1.5
-"""Speed below which a rank is a straggler, as in the trainer's watchdog."""
+"""Speed, relative to the median of all ranks, below which a rank is shown as a straggler."""
 
 Event = Mapping[str, Any]
 
@@ -56,7 +56,11 @@ class _Mark:
 
 
 class RunTimes:
-    """Time of a job's runs by cause. Add the events of rank 0 in their order."""
+    """Time of a job's runs by cause. Add the events of rank 0 in their order.
+
+    A run lasts from one start of the job in Kubernetes to its stop. An attempt lasts from one start of the processes to
+    the next.
+    """
 
     def __init__(self, job_started: float | None = None) -> None:
         """Begin with the time at which Kubernetes started the newest run of the job; None if unknown."""

@@ -79,7 +79,7 @@ def set_up(config: stack_config.StackConfig) -> int:
         options.append("--image")
     options += [f"--operator={name}" for name in sorted(config.operators)]
     if config.cloud.nodes_here:
-        options += [f"--own-image={name}" for name in sorted(config.builtin_images - {TRAINER})]
+        options += [f"--builtin-image={name}" for name in sorted(config.builtin_images - {TRAINER})]
     closing = f"set-up keeps its finished steps, and the stack is unchanged; {make_command('up')} continues from there"
     return run_set_up([sys.executable, "-m", "setup", *options], closing)
 
@@ -96,7 +96,7 @@ def prepare(stack: str, config: stack_config.StackConfig) -> None:
 
 
 def bring_up(stack: str, config: stack_config.StackConfig, ask: Callable[[], None] = lambda: None) -> dict[str, Any]:
-    """Bring the stack to its settings. Return its outputs. `ask` raises NotConfirmed to prevent a cloud's change."""
+    """Update the stack to match its settings. Return its outputs. `ask` raises NotConfirmed to stop it on a cloud."""
     prepare(stack, config)
     if config.cloud.provisioned:
         ask()
@@ -119,7 +119,7 @@ def bring_up(stack: str, config: stack_config.StackConfig, ask: Callable[[], Non
 
 @contextmanager
 def naming_requirements(config: stack_config.StackConfig, again: str) -> Iterator[None]:
-    """Raise an error that names the requirements file if it makes the update fail. `again` is the command to repeat."""
+    """Raise an error with the requirements files if one makes the update fail. `again` is the command to repeat."""
     try:
         yield
     except PulumiFailed as error:
@@ -127,7 +127,7 @@ def naming_requirements(config: stack_config.StackConfig, again: str) -> Iterato
         if not files or not _REQUIREMENTS_ERROR.search(error.diagnostics):
             raise
         raise PulumiFailed(
-            f"{', '.join(files)}: the packages cannot be installed; the reason is above; correct the file, then run "
+            f"{' or '.join(files)}: the packages cannot be installed; the reason is above; correct the file, then run "
             f"{again}"
         ) from error
 

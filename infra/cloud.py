@@ -88,7 +88,7 @@ class Cloud(ABC):
 
     @property
     def built_images(self) -> frozenset[str]:
-        """Names of the builtin images that the platform can build."""
+        """Names of the images, with the trainer's, that the platform can build."""
         return frozenset()
 
     def operators(self, required: frozenset[str]) -> frozenset[str]:
@@ -100,7 +100,7 @@ class Cloud(ABC):
         return []
 
     def machine_problems(self) -> list[Problem]:
-        """Return the problems of the settings on this machine."""
+        """Return a problem for each setting that this machine does not meet."""
         return []
 
     def up_problems(self, checkout: str, stack: str, set_up_bytes: int = 0) -> list[str]:
@@ -296,7 +296,7 @@ class ImageConfig(Section):
     """Name of a Git branch, used only as the image's tag, with `/` replaced by `-`; the image has the checkout's
     current files."""
     python_version: Literal["3.11", "3.12", "3.13"] = "3.11"
-    """Python version in the image; PyTorch does not support the W&B tutorial's 3.8."""
+    """Python version in the image."""
     platforms: ImagePlatforms = ("linux/amd64", "linux/arm64")
     """Processor architectures of the image."""
     prebuilt: Annotated[Image, AfterValidator(_prebuilt)] | None = None

@@ -37,7 +37,7 @@ def kubeconfig_files(path: str | None) -> list[Path]:
 
 
 def contexts(files: list[Path]) -> list[str]:
-    """Return the contexts of the existing files. Raises ValueError for an unreadable file or other content."""
+    """Return the contexts of the existing files. Raises ValueError if a file is unreadable or not a kubeconfig."""
     # Import here: only existing clusters need it.
     import yaml
 

@@ -1,6 +1,6 @@
 """Set up this machine for a stack.
 
-`python -m setup [--no-cluster | --rehearsal SCHEME] [--image] [--operator NAME]... [--own-image NAME]...`
+`python -m setup [--no-cluster | --rehearsal SCHEME] [--image] [--operator NAME]... [--builtin-image NAME]...`
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def main() -> int:
         "--operator", action="append", default=[], metavar="NAME", help="an operator that a job of the stack needs"
     )
     parser.add_argument(
-        "--own-image", action="append", default=[], metavar="NAME", help="a builtin image that a job uses"
+        "--builtin-image", action="append", default=[], metavar="NAME", help="a builtin image that a job uses"
     )
     arguments = parser.parse_args()
     operators = frozenset(arguments.operator)
@@ -40,7 +40,7 @@ def main() -> int:
         if arguments.rehearsal:
             run_steps(rehearsal_steps(operators, arguments.rehearsal, image=arguments.image))
         else:
-            images = frozenset(arguments.own_image)
+            images = frozenset(arguments.builtin_image)
             cluster = not arguments.no_cluster
             found = steps(cluster=cluster, image=arguments.image, operators=operators, builtin_images=images)
             if cluster and (needed := remaining_bytes(found)) and (problems := disk_problems(needed)):

@@ -62,7 +62,7 @@ def _exit() -> None:
 
 
 _session: pytest.Session | None = None
-# This function is registered before those of other libraries, so it runs after them.
+# Registered before the functions of libraries that the tests import, so it runs after them.
 atexit.register(_exit)
 
 

@@ -1,7 +1,8 @@
 """`python -m trainer.launch ...` is torchrun, but exits with the code of the process that failed first.
 
 torchrun itself exits with 1 after any failure, so a preempted run would look like a diverged one. This
-launcher takes torchrun's own flags and environment variables.
+launcher takes torchrun's own flags and environment variables. With a static rendezvous and restarts, it runs the agent
+of trainer/restarts instead of torchrun's.
 
 Without a GPU, this launcher forks the processes of a module (`-m`) from a process that has already loaded torch. A rank
 then restarts in a fraction of a second, and the ranks of a host load their libraries once.
@@ -41,7 +42,7 @@ def main() -> int:
     Add $TRAINYARD_RETRYABLE_OFFSET to codes after which the run should start again, for operators that retry only high
     codes.
     """
-    # torchrun handles signals once it is loaded. Until then, process 1 of a container would ignore them.
+    # torchrun handles signals once it starts the ranks. Until then, process 1 of a container would ignore them.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _preempted_early)
     return _exit_code(_run())

@@ -48,7 +48,7 @@ from workloads.kinds.kind import Resource, Schema
 from workloads.spec import JobSpec
 from workloads.user_files import DATA_PATH, DATA_VARIABLE, FOLDER_IN_POD
 
-FINAL_EXIT_CODES = (65, 66, 69, 78)
+NON_RETRYABLE_EXIT_CODES = (65, 66, 69, 78)
 """Exit codes of errors that a restart would repeat: diverged, data error, slow link, bad configuration."""
 PREEMPTED_EXIT_CODE = 75
 """Exit code of a host that was preempted, or whose peers left."""
@@ -92,7 +92,8 @@ def secondary_metadata(
 def failure_policy(
     container: str, *, peers_leave: bool = False, launchers_restart: bool = False
 ) -> PodFailurePolicyArgs:
-    """Return a policy that does not count disruptions as failures and fails the job at once on final exit codes.
+    """Return a policy that does not count disruptions as failures and fails the job immediately on non-retryable
+    exit codes.
 
     `peers_leave` also ignores hosts that left because others did. Otherwise JobSet would count one more failure and
     restart the whole set. With `launchers_restart`, a pod whose launcher exits by itself fails the job. The launcher
@@ -101,7 +102,11 @@ def failure_policy(
     Rules: https://kubernetes.io/docs/concepts/workloads/controllers/job/#pod-failure-policy
     """
     disrupted = PodFailurePolicyOnPodConditionsPatternArgs(type="DisruptionTarget", status="True")
-    final = _codes(container, LOST_EXIT_CODES, "NotIn") if launchers_restart else _codes(container, FINAL_EXIT_CODES)
+    final = (
+        _codes(container, LOST_EXIT_CODES, "NotIn")
+        if launchers_restart
+        else _codes(container, NON_RETRYABLE_EXIT_CODES)
+    )
     rules = [
         PodFailurePolicyRuleArgs(action="Ignore", on_pod_conditions=[disrupted]),
         PodFailurePolicyRuleArgs(action="FailJob", on_exit_codes=final),

@@ -38,7 +38,7 @@ from infra.local.settings import clusters_folder
 from stack.config import load_file
 
 SLOW_SECONDS = 10.0
-"""Seconds between two queries of nodes and warnings, which are long or change rarely."""
+"""Seconds between two queries of nodes and warnings, whose lists are long or change rarely."""
 MAX_LOGS = 64
 """Maximum number of a job's hosts whose logs one refresh reads, if this machine cannot read the job's metrics."""
 MAX_NOTES = 8
@@ -89,6 +89,8 @@ def state_folder() -> Path | None:
 
 def sources(stack: str, *, only: bool) -> list[Source]:
     """Return the stacks that are up: `stack` first, then the project's, then the local ones of other projects.
+
+    With `only`, return only `stack`.
 
     If the backend is not a folder, ask Pulumi, and only for `stack`. This raises StackNotFound if `stack` is not up.
     """
@@ -149,7 +151,7 @@ class JobFeed:
         self._stamps: dict[str, str] = {}
         self._read_to_end: set[str] = set()
         self._latest: dict[int, Mapping[str, Any]] = {}
-        self._submitted: float | None = None
+        self._started: float | None = None
         self._created: float | None = None
         self._oldest_log = ""
         self._since: float | None = None
@@ -157,7 +159,7 @@ class JobFeed:
         self._reset()
 
     def _reset(self) -> None:
-        self._curves, self._times = Curves(CURVE_KEYS), RunTimes(self._submitted)
+        self._curves, self._times = Curves(CURVE_KEYS), RunTimes(self._started)
         self._times.created = self._created
         self._moments: deque[Mapping[str, Any]] = deque(maxlen=KEPT_MOMENTS)
 
@@ -177,17 +179,17 @@ class JobFeed:
         `pods` are the pods of rank 0 that exist, oldest first. If an earlier pod was deleted before its log was read,
         the known times begin when the oldest pod was created. After a stop, they begin when the job was resumed.
         """
-        self._submitted, self._created = time_of(job.started), time_of(job.created)
+        self._started, self._created = time_of(job.started), time_of(job.created)
         if pods and not self._oldest_log:
             self._oldest_log = pods[0].created
             begun = time_of(self._oldest_log)
-            if begun is not None and self._submitted is not None:
-                if begun - self._submitted > REPLACEMENT_SECONDS:
+            if begun is not None and self._started is not None:
+                if begun - self._started > REPLACEMENT_SECONDS:
                     self._since = begun
                 elif job.is_resumed and not job.queue:
-                    self._since = self._submitted
+                    self._since = self._started
         is_late = self.since is not None and not self._times.starts
-        self._times.job_started = self.since if is_late else self._submitted
+        self._times.job_started = self.since if is_late else self._started
         self._times.created = None if is_late else self._created
 
     def add(self, events: Sequence[Mapping[str, Any]]) -> None:
@@ -210,7 +212,7 @@ class JobFeed:
         self._ranks.update(ranks)
 
     def read_log(self, cluster: Cluster, pod: PodState) -> None:
-        """Read the new lines of rank 0's host. If the metrics are known, use only the restarts in these lines."""
+        """Read the new lines of rank 0's host. If the metrics come from files, use only its restarts."""
         if pod.uid in self._read_to_end:
             return
         last = self._stamps.get(pod.uid, "")

@@ -169,11 +169,13 @@ def why_queued(workload: Object) -> str:
     return "; ".join(one_line(f"{each['name']} {each['state']}: {each.get('message', '')}") for each in checks)
 
 
-_FINAL_EXIT = re.compile(r"Container \S+ for pod (?:\S+/)?(\S+) failed with exit code (\d+) matching FailJob rule.*")
+_NON_RETRYABLE_EXIT = re.compile(
+    r"Container \S+ for pod (?:\S+/)?(\S+) failed with exit code (\d+) matching FailJob rule.*"
+)
 """Kubernetes' message about an exit code that fails a job without a restart."""
 
 
 def _condition_text(condition: Object) -> str:
-    if found := _FINAL_EXIT.fullmatch(one_line(condition.get("message", ""))):
+    if found := _NON_RETRYABLE_EXIT.fullmatch(one_line(condition.get("message", ""))):
         return f"pod {found[1]} failed with exit code {found[2]}, after which Kubernetes does not replace it"
     return ": ".join(filter(None, (condition.get("reason"), one_line(condition.get("message", "")))))

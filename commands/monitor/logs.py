@@ -198,7 +198,7 @@ class LogStreams:
         return not alive and self._lines.empty()
 
     def stop(self) -> None:
-        """End all reading. Drop the lines not yet taken."""
+        """End all reading."""
         self._stopped.set()
         for stream in self._streams.values():
             if stream.end is not None:

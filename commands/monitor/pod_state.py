@@ -427,7 +427,7 @@ TRAINER_CODES = {
     BAD_CONFIGURATION: "bad configuration: a flag or its value",
 }
 """Meaning of the trainer's exit codes."""
-FINAL_CODES = (DIVERGED, DATA_ERROR, SLOW_LINK, BAD_CONFIGURATION)
+NON_RETRYABLE_CODES = (DIVERGED, DATA_ERROR, SLOW_LINK, BAD_CONFIGURATION)
 """Codes after which a job of any kind except `mpi-job` and `ray-job` fails without a restart. This includes jobs of a
 script (docs/kinds.md)."""
 RETRYABLE_OFFSET = 128
@@ -472,7 +472,7 @@ def explain_exit(code: int, pod: PodState) -> str:
         if code == PREEMPTED:
             return "the host received a stop request (SIGTERM), another host ended, or the script's own code"
         # A job with a launcher is restarted after these codes, too.
-        is_final = code in FINAL_CODES and pod.role != LAUNCHER
+        is_final = code in NON_RETRYABLE_CODES and pod.role != LAUNCHER
         own = f"the script's own code{'; Kubernetes does not restart a job after it' if is_final else ''}"
         return PROGRAM_CODES.get(code) or own
     known = TRAINER_CODES.get(code) or TRAINER_CODES.get(code - RETRYABLE_OFFSET)

@@ -1,4 +1,4 @@
-"""Fine-tune a small Llama on sums with TRL's SFTTrainer, under torchrun.
+"""Train a small Llama from random weights on sums with TRL's SFTTrainer, under torchrun.
 
 Takes all options of SFTConfig. Resumes from the newest checkpoint in `--output_dir`.
 """

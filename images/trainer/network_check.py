@@ -1,7 +1,8 @@
-"""`python -m network_check [-- PROGRAM]`: measure the bandwidth between each pair of hosts, and of an all-reduce.
+"""`python -m network_check [-- PROGRAM]`: measure the bandwidth between hosts and of an all-reduce.
 
-torchrun starts this script, which uses NCCL on GPUs and gloo on CPUs. It exits with SLOW_LINK if the slowest link is
-below the minimum. Otherwise the same processes run the program after `--` (a file, or `-m MODULE`, and arguments).
+The first ranks of each pair of hosts exchange data. torchrun starts this script, which uses NCCL on GPUs and gloo on
+CPUs. It exits with SLOW_LINK if the slowest link is below the minimum. Otherwise the same processes run the program
+after `--` (a file, or `-m MODULE`, and arguments).
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def allreduce_gigabits(size: int, ranks: int, seconds: float) -> float:
     return size * BITS / seconds / GIGA * 2 * (ranks - 1) / ranks
 
 
-def measure(device: torch.device, *, megabytes: float, rounds: int) -> float:
+def measure(device: torch.device, *, megabytes: float, repetitions: int) -> float:
     """Measure all links and an all-reduce over all ranks. Print the results on rank 0.
 
     Return the bandwidth of the slowest link in 10^9 bits a second, on every rank.
@@ -61,10 +62,10 @@ def measure(device: torch.device, *, megabytes: float, rounds: int) -> float:
     for pairs in rounds_of_pairs(hosts):
         for pair in pairs:
             if rank in (pair[0] * ranks_per_host, pair[1] * ranks_per_host):
-                bandwidths[pair] = _link_gigabits(data, pair[0] * ranks_per_host, pair[1] * ranks_per_host, rounds)
+                bandwidths[pair] = _link_gigabits(data, pair[0] * ranks_per_host, pair[1] * ranks_per_host, repetitions)
         dist.barrier()
     dist.all_reduce(bandwidths, dist.ReduceOp.MIN)
-    seconds = _median_seconds(lambda: dist.all_reduce(data), rounds, device)
+    seconds = _median_seconds(lambda: dist.all_reduce(data), repetitions, device)
     if rank == 0:
         for first in range(hosts):
             for second in range(first + 1, hosts):
@@ -74,7 +75,7 @@ def measure(device: torch.device, *, megabytes: float, rounds: int) -> float:
     return float(bandwidths.min())
 
 
-def _link_gigabits(data: torch.Tensor, first: int, second: int, rounds: int) -> float:
+def _link_gigabits(data: torch.Tensor, first: int, second: int, repetitions: int) -> float:
     """Return the one-way bandwidth between two ranks in 10^9 bits a second, from the time of a round trip."""
 
     def round_trip() -> None:
@@ -85,12 +86,12 @@ def _link_gigabits(data: torch.Tensor, first: int, second: int, rounds: int) -> 
             dist.recv(data, first)
             dist.send(data, first)
 
-    return 2 * data.numel() * BITS / _median_seconds(round_trip, rounds, data.device) / GIGA
+    return 2 * data.numel() * BITS / _median_seconds(round_trip, repetitions, data.device) / GIGA
 
 
-def _median_seconds(transfer: Callable[[], object], rounds: int, device: torch.device) -> float:
+def _median_seconds(transfer: Callable[[], object], repetitions: int, device: torch.device) -> float:
     seconds = []
-    for _ in range(WARMUP_TRANSFERS + rounds):
+    for _ in range(WARMUP_TRANSFERS + repetitions):
         started = time.perf_counter()
         transfer()
         if device.type == "cuda":
@@ -106,7 +107,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         "--min-bandwidth-gbps", type=float, default=0.0, help="minimum bandwidth of every link, 10^9 bits/s"
     )
     parser.add_argument("--megabytes", type=float, default=64.0, help="size of a transfer in 10^6 bytes")
-    parser.add_argument("--rounds", type=int, default=5, help="number of times each transfer is measured")
+    parser.add_argument("--repetitions", type=int, default=5, help="number of times each transfer is measured")
     end = arguments.index("--") if "--" in arguments else len(arguments)
     return parser.parse_args(arguments[:end], argparse.Namespace(program=arguments[end + 1 :]))
 
@@ -122,13 +123,14 @@ def check(options: argparse.Namespace) -> bool:
     own_store = PrefixStore("links", store)
     dist.init_process_group("nccl" if gpu else "gloo", store=own_store, rank=rank, world_size=ranks)
     try:
-        slowest = measure(device, megabytes=options.megabytes, rounds=options.rounds)
+        slowest = measure(device, megabytes=options.megabytes, repetitions=options.repetitions)
     finally:
         dist.destroy_process_group()
     is_fast_enough: bool = slowest >= options.min_bandwidth_gbps
     if rank == 0:
         print(
-            f"links {'good' if is_fast_enough else 'slow'} slowest={slowest:.2f} least={options.min_bandwidth_gbps:g}",
+            f"links {'good' if is_fast_enough else 'slow'} slowest={slowest:.2f} "
+            f"minimum={options.min_bandwidth_gbps:g}",
             flush=True,
         )
     if not is_fast_enough:

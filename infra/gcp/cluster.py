@@ -42,7 +42,7 @@ class GkeClusterArgs:
 
 
 class GkeCluster(pulumi.ComponentResource):
-    """GKE cluster with private nodes, created without node pools."""
+    """GKE cluster with private nodes. The provider removes the default node pool after the creation."""
 
     name: pulumi.Output[str]
     kubeconfig: pulumi.Output[str]

@@ -123,7 +123,7 @@ VIEWER_ROLES: Mapping[str, str] = {"instance": "roles/compute.viewer", "secret":
 
 
 def permissions(project: str, planned: Iterable[PlannedResource]) -> dict[str, Any]:
-    """Return the project roles to preview, create, destroy and list resources."""
+    """Return the bindings of project roles that permit to preview, create, destroy and list resources."""
     planned = list(planned)
     roles = {role for record in planned for role in ROLES.get(record.type, ())}
     roles |= {VIEWER_ROLES[listing.kind] for listing in LISTINGS if listing.kind in VIEWER_ROLES}

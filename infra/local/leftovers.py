@@ -11,21 +11,21 @@ import time
 from pathlib import Path
 
 CLUSTER_VARIABLE = "TRAINYARD_CLUSTER"
-"""Environment variable with the cluster's folder in every process of a cluster."""
+"""Environment variable with the cluster's folder, in each process of a cluster outside its containers."""
 NODE_VARIABLE = "TRAINYARD_NODE_INDEX"
-"""Environment variable with the node's index in every process of a node."""
+"""Environment variable with the node's index, in each process of a node outside its containers."""
 END_SECONDS = 20.0
 """Seconds that killed processes may take to end."""
 CGROUPS = Path("/sys/fs/cgroup")
 
 
 def processes(folder: Path) -> list[int]:
-    """Return the ids of the processes of the cluster in `folder`."""
+    """Return the ids of the processes of the cluster in `folder`, except those in containers."""
     return [pid for pid, cluster_folder in marked_processes() if cluster_folder == str(folder)]
 
 
 def marked_processes() -> list[tuple[int, str]]:
-    """Return the id and the cluster's folder of every process of any local cluster."""
+    """Return the id and the cluster's folder of each process of all local clusters, except those in containers."""
     marked = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -67,7 +67,7 @@ def node_process(folder: Path, index: int) -> int | None:
 
 
 def node_program(folder: Path, index: int, name: str) -> int | None:
-    """Return the process id of a program of node `index`, even if suspended by a signal, or None."""
+    """Return the process id of a program of node `index`, or None. A process that SIGSTOP has stopped counts too."""
     for pid in processes(folder):
         try:
             has_name = Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip() == name

@@ -36,7 +36,7 @@ SLOW_FACTOR = 20
 """Factor by which a slow creation takes longer."""
 DELETION_SPEEDUP = 500
 """Simulated seconds of a deletion per real second. Deletions take real time and run in parallel. Deleting a network
-while its pool is being deleted therefore fails, as on a real cloud."""
+while a node pool in it is still being deleted therefore fails, as on a real cloud."""
 FAULT_MESSAGES = {
     "stockout": "ZONE_RESOURCE_POOL_EXHAUSTED: the zone has too few resources for the request",
     "quota": "QUOTA_EXCEEDED: the quota of this region is used up",
@@ -169,9 +169,9 @@ class Cloud:
 def check_fault(fault: str) -> None:
     """Raise ValueError, which lists the valid faults, for an invalid fault.
 
-    A fault is `KIND:TYPE`, `KIND:TYPE:NAME` or `KIND:NUMBER`, and happens once. TYPE is part of a resource's type. NAME
-    is a resource's name, or the part of it before a `-`, such as a pool's name. NUMBER counts the calls that change
-    something.
+    A fault is `KIND:RESOURCE`, `KIND:RESOURCE:NAME` or `KIND:NUMBER`, and happens once. RESOURCE is part of a
+    resource's type. NAME is a resource's name, or the part of it before a `-`, such as a pool's name. NUMBER counts the
+    calls that change something.
     """
     kind, _, target = fault.partition(":")
     word, colon, name = target.partition(":")
@@ -192,9 +192,9 @@ def _take_fault(state: CloudState, kind: str, type_: str, urn: str) -> bool:
         return False
     word, _, name = target.partition(":")
     resource = urn.rpartition("::")[2]
-    is_named = not name or resource == name or resource.startswith(f"{name}-")
-    is_typed = word.lower() in type_.rpartition(":")[2].lower()
-    hit = state.calls == int(target) if target.isdecimal() else is_typed and is_named
+    name_matches = not name or resource == name or resource.startswith(f"{name}-")
+    type_matches = word.lower() in type_.rpartition(":")[2].lower()
+    hit = state.calls == int(target) if target.isdecimal() else type_matches and name_matches
     if hit:
         state.fault = ""
     return hit

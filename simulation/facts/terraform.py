@@ -44,8 +44,8 @@ class Reader:
 
     source: GoSource
     prefix: str
-    """Common prefix of the links to source lines. The table omits it."""
-    enums: BotocoreWords
+    """Common prefix of the links to source lines. The tables in simulation/cloud/facts omit it."""
+    enums: BotocoreEnums
     """Enumerations of the API's types."""
     inputs: dict[str, Fact] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
@@ -129,7 +129,7 @@ class Reader:
     def _validation(self, check: Any) -> Fact:
         name = check.name.last if isinstance(check, Call) else check.last if isinstance(check, Name) else ""
         arguments = list(check.arguments) if isinstance(check, Call) else []
-        if name in ("StringInSlice", "ValidateEnum", "IntInSlice") and (words := self._words(arguments[0])):
+        if name in ("StringInSlice", "ValidateEnum", "IntInSlice") and (words := self._allowed_values(arguments[0])):
             ignores_case = len(arguments) > 1 and arguments[1] is True
             return {"words": words} | ({"ignore_case": True} if ignores_case else {})
         types = check.types if isinstance(check, Call) else ()
@@ -166,10 +166,10 @@ class Reader:
             return merged
         return {"check": _formatted(check)}
 
-    def _words(self, given: Any) -> list[Any] | None:
+    def _allowed_values(self, given: Any) -> list[Any] | None:
         """Return the allowed values in a list, in a call that builds a list, or in an API's constants.
 
-        Return None if a value is unknown. `AppendUnique` leaves out a list with an unknown value.
+        Return None if a value is unknown. For `AppendUnique`, leave out a list with an unknown value.
         """
         elements = given
         if isinstance(given, Call):
@@ -180,7 +180,10 @@ class Reader:
             if name == "Values" and given.types:
                 return self.enums.of_type(given.types[0])
             if name == "AppendUnique":
-                return [*(self._words(given.arguments[0]) or ()), *(self._words(given.arguments[1:]) or ())]
+                return [
+                    *(self._allowed_values(given.arguments[0]) or ()),
+                    *(self._allowed_values(given.arguments[1:]) or ()),
+                ]
             elements = given.arguments if name == "Slice" else None
         if not isinstance(elements, list | tuple):
             return None
@@ -272,10 +275,10 @@ _FRAMEWORK_CHECKS: Mapping[str, str] = {
     "RFC3339Type": "IsRFC3339Time",
     "StringEnumType": "Validate",
 }
-"""Validator or type of Terraform's plugin framework -> the equivalent check of Terraform's plugin SDK."""
+"""Validator or type in a schema of the plugin framework -> the equivalent check in a schema of the plugin SDK."""
 
 
-def as_sdk(schema: Literal) -> Literal:
+def as_plugin_sdk(schema: Literal) -> Literal:
     """Return the resource of Terraform's plugin SDK that is equivalent to a schema of its plugin framework."""
     return Literal({"Schema": _framework_inputs(schema)}, {}, "schema.Resource")
 
@@ -301,7 +304,7 @@ def _framework_input(value: Literal) -> Literal:
     if isinstance(default, Call) and default.name.last.startswith("Static"):
         fields["Default"] = default.arguments[0]
     if isinstance(nested := given.get("NestedObject"), Literal):
-        fields["Elem"] = as_sdk(nested)
+        fields["Elem"] = as_plugin_sdk(nested)
         fields["Optional"] = True
     checks = list(_framework_checks(given, fields))
     if checks:
@@ -310,7 +313,7 @@ def _framework_input(value: Literal) -> Literal:
 
 
 def _framework_checks(given: Mapping[str, Any], fields: dict[str, Any]) -> Iterator[Any]:
-    """Yield the checks of values. Put limits on the number of elements into `fields`."""
+    """Yield the checks of values. Store the limits of the number of elements in `fields`."""
     for each in [given.get("CustomType"), *(given.get("Validators") or [])]:
         name = _framework_name(each)
         if name in ("SizeAtLeast", "SizeAtMost"):
@@ -377,7 +380,7 @@ def _classes(expected: Any, several: bool) -> Iterator[tuple[type, bool]]:
         yield from _classes(each, several or is_list)
 
 
-class BotocoreWords:
+class BotocoreEnums:
     """The enumerations of a service's types, from AWS's models in botocore; empty if botocore is not installed.
 
     Install botocore by hand, because its requirements differ from Trainyard's.

@@ -13,7 +13,7 @@ import yaml
 
 from commands.monitor.job_state import job_state
 from commands.monitor.pod_state import (
-    FINAL_CODES,
+    NON_RETRYABLE_CODES,
     STUCK_REASONS,
     TRAINER_CODES,
     PodState,
@@ -25,7 +25,7 @@ from commands.monitor.pod_state import (
     seconds_between,
 )
 from trainer import exit_codes
-from workloads.objects import FINAL_EXIT_CODES
+from workloads.objects import NON_RETRYABLE_EXIT_CODES
 
 API: dict[str, Any] = json.loads((Path(__file__).parent / "api.json").read_text(encoding="utf-8"))
 """Objects of the API server, without the keys that the commands do not read."""
@@ -293,7 +293,7 @@ def test_job_state_failed_job_has_reason_and_times() -> None:
 def test_exit_code_tables_match_trainer_and_workloads() -> None:
     codes = {value for name, value in vars(exit_codes).items() if name.isupper() and isinstance(value, int)}
     assert codes <= TRAINER_CODES.keys()
-    assert FINAL_CODES == FINAL_EXIT_CODES
+    assert NON_RETRYABLE_CODES == NON_RETRYABLE_EXIT_CODES
     assert explain_exit(137, state_of()) == explain_exit(-9, state_of())
     assert "SIGTERM" in explain_exit(143, state_of())
 

@@ -1,7 +1,7 @@
 """Calls to AWS with which the provider creates each resource of a recorded EKS stack, for botocore.
 
 The calls of a type follow its create function in hashicorp/terraform-provider-aws internal/service. Calls refer to
-other resources by their ids in the recording. `make_calls.py` replaces these with the real ids.
+other resources by their ids in the recording. `make_calls.py` replaces these with the ids in moto's responses.
 """
 
 from __future__ import annotations
@@ -13,14 +13,19 @@ from tests.recording import Record
 
 Inputs = dict[str, Any]
 Call = dict[str, Any]
-"""`service`, `operation`, `parameters`, and `gives`: value in the recording -> path of the real value in the
-response."""
+"""`service`, `operation`, `parameters`, and `response_paths`: value in the recording -> path in the
+response of the value that replaces it."""
 
 
-def call(service: str, operation: str, gives: Mapping[str, str] | None = None, **parameters: Any) -> Call:
+def call(service: str, operation: str, response_paths: Mapping[str, str] | None = None, **parameters: Any) -> Call:
     """Return a call without the parameters that are not set."""
     given = {key: value for key, value in parameters.items() if value is not None}
-    return {"service": service, "operation": operation, "parameters": given, "gives": dict(gives or {})}
+    return {
+        "service": service,
+        "operation": operation,
+        "parameters": given,
+        "response_paths": dict(response_paths or {}),
+    }
 
 
 def calls_of(records: Iterable[Record]) -> list[Call]:
@@ -32,11 +37,11 @@ def calls_of(records: Iterable[Record]) -> list[Call]:
     return found
 
 
-def ec2_keys(value: Any) -> Any:
-    """Return a value with its keys in EC2's spelling: `volumeSize` becomes `VolumeSize`."""
+def pascal_case(value: Any) -> Any:
+    """Return a value with its keys as EC2 and S3 spell them: `volumeSize` becomes `VolumeSize`."""
     if isinstance(value, dict):
-        return {key[0].upper() + key[1:]: ec2_keys(each) for key, each in value.items()}
-    return [ec2_keys(each) for each in value] if isinstance(value, list) else value
+        return {key[0].upper() + key[1:]: pascal_case(each) for key, each in value.items()}
+    return [pascal_case(each) for each in value] if isinstance(value, list) else value
 
 
 def with_integers(value: Any) -> Any:
@@ -64,7 +69,7 @@ def _pick(inputs: Inputs, *keys: str) -> dict[str, Any]:
 
 def _ec2_call(record: Record, inputs: Inputs, operation: str, kind: str, result: str, *keys: str) -> Call:
     """Return the call that creates a tagged resource of EC2 from the inputs of these keys."""
-    parameters = ec2_keys(_pick(inputs, *keys))
+    parameters = pascal_case(_pick(inputs, *keys))
     return call("ec2", operation, {_id(record): result}, **parameters, TagSpecifications=_tags(kind, inputs))
 
 
@@ -108,12 +113,12 @@ def _nat(record: Record, inputs: Inputs) -> Iterator[Call]:
 def _table(record: Record, inputs: Inputs) -> Iterator[Call]:
     yield _ec2_call(record, inputs, "create_route_table", "route-table", "RouteTable.RouteTableId", "vpcId")
     for route in inputs["routes"]:
-        target = ec2_keys(_pick(route, "gatewayId", "natGatewayId"))
+        target = pascal_case(_pick(route, "gatewayId", "natGatewayId"))
         yield call("ec2", "create_route", RouteTableId=_id(record), DestinationCidrBlock=route["cidrBlock"], **target)
 
 
 def _association(record: Record, inputs: Inputs) -> Iterator[Call]:
-    yield call("ec2", "associate_route_table", {_id(record): "AssociationId"}, **ec2_keys(inputs))
+    yield call("ec2", "associate_route_table", {_id(record): "AssociationId"}, **pascal_case(inputs))
 
 
 def _group(record: Record, inputs: Inputs) -> Iterator[Call]:
@@ -125,7 +130,7 @@ def _group(record: Record, inputs: Inputs) -> Iterator[Call]:
     rules = [
         {
             "IpProtocol": rule["protocol"],
-            **ec2_keys(_pick(rule, "fromPort", "toPort")),
+            **pascal_case(_pick(rule, "fromPort", "toPort")),
             "IpRanges": [{"CidrIp": network} for network in rule["cidrBlocks"]],
         }
         for rule in inputs["ingress"]
@@ -139,7 +144,7 @@ def _placement(record: Record, inputs: Inputs) -> Iterator[Call]:
 
 def _template(record: Record, inputs: Inputs) -> Iterator[Call]:
     others = ("tags", "updateDefaultVersion", "tagSpecifications")
-    content = ec2_keys({key: value for key, value in inputs.items() if key not in others})
+    content = pascal_case({key: value for key, value in inputs.items() if key not in others})
     content["TagSpecifications"] = [
         each for tagged in inputs["tagSpecifications"] for each in _tags(tagged["resourceType"], tagged) or []
     ]
@@ -162,8 +167,8 @@ def _template(record: Record, inputs: Inputs) -> Iterator[Call]:
 
 def _role(record: Record, inputs: Inputs) -> Iterator[Call]:
     name = f"{record.name}-0123456"
-    gives = {f"arn:aws:iam::123456789012:role/{name}": "Role.Arn"}
-    yield call("iam", "create_role", gives, RoleName=name, AssumeRolePolicyDocument=inputs["assumeRolePolicy"])
+    response_paths = {f"arn:aws:iam::123456789012:role/{name}": "Role.Arn"}
+    yield call("iam", "create_role", response_paths, RoleName=name, AssumeRolePolicyDocument=inputs["assumeRolePolicy"])
 
 
 def _attachment(_record: Record, inputs: Inputs) -> Iterator[Call]:
@@ -177,8 +182,8 @@ def _policy(record: Record, inputs: Inputs) -> Iterator[Call]:
 
 def _key(record: Record, inputs: Inputs) -> Iterator[Call]:
     tags = [{"TagKey": key, "TagValue": value} for key, value in inputs["tags"].items()]
-    gives = {_id(record): "KeyMetadata.KeyId", f"arn:aws:mock:{record.name}": "KeyMetadata.Arn"}
-    yield call("kms", "create_key", gives, Description=inputs["description"], Tags=tags)
+    response_paths = {_id(record): "KeyMetadata.KeyId", f"arn:aws:mock:{record.name}": "KeyMetadata.Arn"}
+    yield call("kms", "create_key", response_paths, Description=inputs["description"], Tags=tags)
     yield call("kms", "enable_key_rotation", KeyId=_id(record))
 
 
@@ -233,7 +238,7 @@ def _bucket(record: Record, inputs: Inputs) -> Iterator[Call]:
 
 
 def _lifecycle(_record: Record, inputs: Inputs) -> Iterator[Call]:
-    rules = [ec2_keys(rule) for rule in inputs["rules"]]
+    rules = [pascal_case(rule) for rule in inputs["rules"]]
     for rule in rules:
         rule["ID"] = rule.pop("Id")
     configuration = {"Rules": rules}
@@ -254,14 +259,14 @@ def _bucket_part(operation: str, parameter: str, key: str = "") -> Callable[[Rec
     def calls(_record: Record, inputs: Inputs) -> Iterator[Call]:
         value = inputs[key] if key else {name: each for name, each in inputs.items() if name != "bucket"}
         yield call(
-            "s3", operation, Bucket=inputs["bucket"], **{parameter: value if key == "policy" else ec2_keys(value)}
+            "s3", operation, Bucket=inputs["bucket"], **{parameter: value if key == "policy" else pascal_case(value)}
         )
 
     return calls
 
 
 def _ownership(_record: Record, inputs: Inputs) -> Iterator[Call]:
-    controls = {"Rules": [ec2_keys(inputs["rule"])]}
+    controls = {"Rules": [pascal_case(inputs["rule"])]}
     yield call("s3", "put_bucket_ownership_controls", Bucket=inputs["bucket"], OwnershipControls=controls)
 
 
@@ -272,7 +277,6 @@ def _repository(_record: Record, inputs: Inputs) -> Iterator[Call]:
 
 
 def _lifecycle_policy(_record: Record, inputs: Inputs) -> Iterator[Call]:
-    # A repository without an explicit name has its resource's name in the recording.
     yield call("ecr", "put_lifecycle_policy", repositoryName=inputs["repository"], lifecyclePolicyText=inputs["policy"])
 
 

@@ -80,7 +80,7 @@ def make(calls: list[dict[str, Any]]) -> dict[str, Any]:
                     rejected.append(f"{name}: {error}")
             else:
                 accepted += 1
-                ids |= {mock: str(value_at(response, path)) for mock, path in each["gives"].items()}
+                ids |= {mock: str(value_at(response, path)) for mock, path in each["response_paths"].items()}
     return {"accepted": accepted, "rejected": rejected, "missing": sorted(missing)}
 
 

@@ -80,7 +80,7 @@ def invalid_call(operation: str, **changes: Any) -> Call:
     """Return a call of the stack `every capacity` with changed parameters."""
     calls = calls_of(records("every capacity"))
     call = next(each for each in calls if each["operation"] == operation)
-    return {**call, "parameters": {**call["parameters"], **changes}, "gives": {}}
+    return {**call, "parameters": {**call["parameters"], **changes}, "response_paths": {}}
 
 
 INVALID_CALLS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -19,7 +19,7 @@ from workloads.job import TrainingJob, TrainingJobArgs
 from workloads.kinds import KINDS as ALL_KINDS
 from workloads.kinds import operators_of
 from workloads.kinds.indexed_job import backoff_limit
-from workloads.objects import FINAL_EXIT_CODES, LOST_EXIT_CODES, Placement
+from workloads.objects import LOST_EXIT_CODES, NON_RETRYABLE_EXIT_CODES, Placement
 from workloads.spec import JobKind, JobSpec
 
 
@@ -202,11 +202,11 @@ def test_job_failure_policy_ends_job_on_launcher_exit() -> None:
     assert final["action"] == "FailJob"
     assert (final["onExitCodes"]["operator"], final["onExitCodes"]["values"]) == ("NotIn", list(LOST_EXIT_CODES))
     (_, final) = job(restarts=0)["spec"]["podFailurePolicy"]["rules"]
-    assert (final["onExitCodes"]["operator"], final["onExitCodes"]["values"]) == ("In", list(FINAL_EXIT_CODES))
+    assert (final["onExitCodes"]["operator"], final["onExitCodes"]["values"]) == ("In", list(NON_RETRYABLE_EXIT_CODES))
 
 
 def test_exit_codes_of_failure_policies_are_sorted_unique_and_not_zero() -> None:
-    for codes in (FINAL_EXIT_CODES, LOST_EXIT_CODES):
+    for codes in (NON_RETRYABLE_EXIT_CODES, LOST_EXIT_CODES):
         assert list(codes) == sorted(set(codes))
         assert 0 not in codes
 

@@ -46,7 +46,7 @@ class Stack:
     """True if this machine must have no leftovers of the stack."""
     has_checkpoint: bool = False
     """True if the bucket must have the checkpoint."""
-    init: int | None = None
+    expected_init_pid: int | None = None
     """Process 1 of the cluster if it must keep running, else None."""
 
     @property
@@ -65,7 +65,7 @@ class Stack:
         content = {"config": {"trainyard:platform": platform, "trainyard:jobs": []}}
         (self.checkout.folder / f"Pulumi.{self.name}.yaml").write_text(json.dumps(content), encoding="utf-8")
 
-    def main_process(self) -> int | None:
+    def init_pid(self) -> int | None:
         """Return the current process 1 of the cluster."""
         found = [pid for pid in leftovers.processes(self.cluster.folder) if leftovers.is_namespace_init(pid)]
         return next((pid for pid in found if leftovers.environment_value(pid, "TRAINYARD_NODE_INDEX") is None), None)
@@ -89,7 +89,7 @@ class Stacks(RuleBasedStateMachine):
 
     def running_stacks(self) -> list[Stack]:
         """Return the stacks whose cluster must run."""
-        return [stack for stack in self.stacks if stack.init is not None]
+        return [stack for stack in self.stacks if stack.expected_init_pid is not None]
 
     def make(self, stack: Stack, target: str, status: int | None = 0, stop: Callable[[int], None] | None = None) -> str:
         """Run a make target and return its output. Meanwhile, call `stop` with the target's process group."""
@@ -120,8 +120,8 @@ class Stacks(RuleBasedStateMachine):
         assert lifecycle.is_running(found)
         assert not stack.has_checkpoint or stack.checkpoint.exists(), "the checkpoint is lost"
         stack.checkpoint.touch()
-        stack.is_down, stack.has_checkpoint, stack.init = False, True, stack.main_process()
-        assert stack.init
+        stack.is_down, stack.has_checkpoint, stack.expected_init_pid = False, True, stack.init_pid()
+        assert stack.expected_init_pid
 
     @rule(index=st.integers(0, 2))
     def down(self, index: int) -> None:
@@ -129,7 +129,7 @@ class Stacks(RuleBasedStateMachine):
         stack = self.stacks[index]
         printed = self.make(stack, "down")
         assert "nothing is left" in printed or "nothing to do" in printed
-        stack.is_down, stack.has_checkpoint, stack.init = True, False, None
+        stack.is_down, stack.has_checkpoint, stack.expected_init_pid = True, False, None
 
     @rule(index=st.integers(0, 2), moment=DELAYS, command=st.sampled_from(["up", "down"]), hard=st.booleans())
     def interrupt(self, index: int, moment: float, command: str, hard: bool) -> None:
@@ -145,19 +145,19 @@ class Stacks(RuleBasedStateMachine):
                     os.killpg(group, signal.SIGINT)
 
         self.make(stack, command, status=None, stop=stop)
-        stack.is_down, stack.init = False, None
+        stack.is_down, stack.expected_init_pid = False, None
         stack.has_checkpoint = stack.has_checkpoint and command == "up"
 
     @precondition(lambda self: self.running_stacks())
     @rule(data=st.data(), node=st.booleans())
-    def kill_process_one(self, data: st.DataObject, node: bool) -> None:
+    def kill_init(self, data: st.DataObject, node: bool) -> None:
         """Kill process 1 of a cluster or of its first node. A node restarts by itself."""
         stack = data.draw(st.sampled_from(self.running_stacks()))
-        victim = leftovers.node_process(stack.cluster.folder, 0) if node else stack.init
+        victim = leftovers.node_process(stack.cluster.folder, 0) if node else stack.expected_init_pid
         if victim is not None:
             os.kill(victim, signal.SIGKILL)
         if not node:
-            stack.init = None
+            stack.expected_init_pid = None
 
     @rule(index=st.integers(0, 2), nodes=st.integers(1, 2))
     def edit_nodes(self, index: int, nodes: int) -> None:
@@ -183,8 +183,8 @@ class Stacks(RuleBasedStateMachine):
                 assert lifecycle.find_leftovers(stack.cluster) == []
             if stack.has_checkpoint:
                 assert stack.checkpoint.exists()
-            if stack.init is not None:
-                assert stack.main_process() == stack.init
+            if stack.expected_init_pid is not None:
+                assert stack.init_pid() == stack.expected_init_pid
 
     def teardown(self) -> None:
         """Destroy every stack, which must always work."""
@@ -204,7 +204,7 @@ def kill_pulumi(stack: Stack) -> None:
 def delete_cluster_folder(stack: Stack) -> None:
     """Delete the whole folder of the stack's cluster while its processes run."""
     shutil.rmtree(stack.cluster.folder, ignore_errors=True)
-    stack.has_checkpoint, stack.init = False, None
+    stack.has_checkpoint, stack.expected_init_pid = False, None
 
 
 @pytest.fixture
@@ -248,7 +248,7 @@ def test_damaged_stack_recovers_and_others_are_unaffected(two_checkouts: list[Ch
         machine.teardown()
 
 
-def test_stacks_in_random_order_keep_data_and_leave_nothing(two_checkouts: list[Checkout]) -> None:
+def test_stacks_after_random_actions_keep_data_and_leave_nothing(two_checkouts: list[Checkout]) -> None:
     Stacks.checkouts = two_checkouts
     Stacks.TestCase.settings = settings(
         max_examples=SEQUENCES,

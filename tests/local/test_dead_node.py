@@ -1,4 +1,4 @@
-"""A node whose kubelet and containerd are killed and not restarted: its pods are recreated on another node."""
+"""A node whose kubelet and containerd are killed: its pods are recreated, then the cluster restarts the node."""
 
 from __future__ import annotations
 

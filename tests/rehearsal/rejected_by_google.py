@@ -1,4 +1,4 @@
-"""Changes of valid inputs that Google's provider rejects, and the input that the provider reports."""
+"""Changes to valid inputs, each rejected by the Google provider, and the input that the provider reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The real Pulumi engine creates, updates, replaces and deletes resources of the simulated clouds."""
+"""The real Pulumi engine creates, replaces and deletes resources of the simulated clouds, and previews updates."""
 
 from collections.abc import Callable
 

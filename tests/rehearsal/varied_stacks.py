@@ -1,4 +1,4 @@
-"""Different stacks that use only documented settings: all accelerators, capacities and kinds of jobs."""
+"""Different stacks that use only documented settings: all accelerators and kinds of jobs, and most capacities."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def slices(accelerator: str, **keys: Any) -> dict[str, Any]:
 
 CENTRAL = "us-central1-a"
 STACKS: dict[str, Stack] = {
-    "one L4 from spot": gke(CENTRAL, [pool("l4", "g2-standard-8", 1, capacity="spot")], job("nvidia-l4")),
+    "one spot L4": gke(CENTRAL, [pool("l4", "g2-standard-8", 1, capacity="spot")], job("nvidia-l4")),
     "RTX PRO 6000 of G4": gke(
         "us-central1-b", [pool("g4", "g4-standard-384", capacity="spot")], job("nvidia-rtx-pro-6000", 8, 2)
     ),
@@ -124,7 +124,7 @@ STACKS: dict[str, Stack] = {
         job("nvidia-tesla-a100", 8, 2),
         job("nvidia-a100-80gb", 8, 2, name="second"),
     ),
-    "a block of P5": eks(
+    "a Capacity Block of P5": eks(
         "us-west-2",
         [pool("p5", "p5.48xlarge", capacity=BLOCK, zones=["us-west-2c"])],
         job("nvidia-h100-80gb", 8, 2, kind="mpi-job", image=IMAGE),
@@ -151,7 +151,7 @@ STACKS: dict[str, Stack] = {
         job("nvidia-h200-141gb", 8, 2),
         job("nvidia-h200-141gb", 8, 2, name="second"),
     ),
-    "a block of P6": eks(
+    "a Capacity Block of P6": eks(
         "us-west-2", [pool("p6", "p6-b200.48xlarge", capacity=BLOCK, zones=["us-west-2a"])], job("nvidia-b200", 8, 2)
     ),
     "P6-B300": eks("us-west-2", [pool("p6", "p6-b300.48xlarge", zones=["us-west-2b"])], job("nvidia-b300", 8, 2)),

@@ -1,4 +1,4 @@
-"""An image of any shape and depth becomes a square of bytes, and any defect raises ValueError."""
+"""An image of any shape and depth becomes a square of bytes, and an image that cannot be decoded raises ValueError."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def dds() -> bytes:
 BROKEN: dict[str, Callable[[], bytes]] = {
     "AVIF": avif,
     "DDS": dds,
-    "a bomb": lambda: encoded(Image.new("1", (40000, 10000))),
+    "a decompression bomb": lambda: encoded(Image.new("1", (40000, 10000))),
 }
 
 

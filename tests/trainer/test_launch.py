@@ -11,7 +11,7 @@ from tests.trainer.recipes import Recipe
 
 
 @pytest.mark.parametrize(("code", "offset", "expected"), [(75, "128", 203), (78, "128", 78), (75, "", 75)])
-def test_launcher_exits_with_the_code_of_the_first_failed_rank(
+def test_launcher_exits_with_the_code_of_the_failed_rank_plus_the_offset_if_retryable(
     tmp_path: Path, code: int, offset: str, expected: int
 ) -> None:
     script = tmp_path / "exits.py"

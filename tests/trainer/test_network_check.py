@@ -31,13 +31,13 @@ def test_allreduce_bandwidth_counts_data_per_rank() -> None:
 
 def test_arguments_after_two_dashes_are_the_program() -> None:
     options = parse(["--min-bandwidth-gbps=2.5", "--", "-m", "trainer", "digits", "--rounds=3"])
-    assert (options.min_bandwidth_gbps, options.rounds) == (2.5, 5)
+    assert (options.min_bandwidth_gbps, options.repetitions) == (2.5, 5)
     assert options.program == ["-m", "trainer", "digits", "--rounds=3"]
 
 
 def check(min_bandwidth_gbps: float, digits: Path, *codes: int) -> Ended:
     with started(
-        *("--megabytes=2", "--rounds=2", "--", "-m", "trainer", "digits", "--epochs=1"),
+        *("--megabytes=2", "--repetitions=2", "--", "-m", "trainer", "digits", "--epochs=1"),
         recipe=f"--min-bandwidth-gbps={min_bandwidth_gbps}",
         program="images.trainer.network_check",
         hosts=2,

@@ -39,7 +39,7 @@ signal.signal(signal.SIGTERM, save)
 )
 """Script that needs 7 seconds to save when it is preempted, more than STOP_SECONDS of trainer/restarts/agent.py."""
 PYTHONS = [pytest.param(sys.executable, id="torch"), pytest.param(str(XLA_PYTHON), id="torch-of-xla", marks=needs_xla)]
-"""Pythons with the torch of the trainer image and of the XLA image. Their launchers differ."""
+"""Pythons with the torch of the trainer image and of the XLA image. Their versions of torchrun differ."""
 
 
 class Job:
@@ -55,7 +55,7 @@ class Job:
     def launch(self, host: int) -> subprocess.Popen[bytes]:
         options = [f"--nnodes={self.num_hosts}", f"--node-rank={host}", f"--max-restarts={self.restarts}"]
         options += ["--rdzv-backend=static", f"--rdzv-endpoint=127.0.0.1:{self.port}"]
-        if self.python == sys.executable:  # torch 2.9 has no such option.
+        if self.python == sys.executable:  # torch 2.9 of the XLA image has no --shutdown-timeout.
             options.append("--shutdown-timeout=20")
         with (self.folder / f"host-{host}.log").open("ab") as log:
             return subprocess.Popen(

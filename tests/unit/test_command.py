@@ -29,7 +29,7 @@ from workloads.command import (
     restarts_in_place,
 )
 from workloads.kinds.mpi_job import SSHD, launcher_command
-from workloads.objects import FINAL_EXIT_CODES, LOST_EXIT_CODES, PREEMPTED_EXIT_CODE
+from workloads.objects import LOST_EXIT_CODES, NON_RETRYABLE_EXIT_CODES, PREEMPTED_EXIT_CODE
 from workloads.spec import JobSpec, Recipe
 from workloads.validation.conflicts import conflicts
 
@@ -148,7 +148,7 @@ def test_recipes_equal_those_of_trainer() -> None:
 
 def test_final_exit_codes_equal_those_of_trainer() -> None:
     final = (exit_codes.DIVERGED, exit_codes.DATA_ERROR, exit_codes.SLOW_LINK, exit_codes.BAD_CONFIGURATION)
-    assert final == FINAL_EXIT_CODES
+    assert final == NON_RETRYABLE_EXIT_CODES
     assert PREEMPTED_EXIT_CODE == exit_codes.PREEMPTED
 
 
@@ -156,7 +156,7 @@ def test_final_exit_codes_equal_those_of_launcher() -> None:
     # Import this module here, because it imports torch, which takes seconds.
     from trainer.restarts import agent
 
-    assert frozenset(FINAL_EXIT_CODES) == agent.FINAL_EXIT_CODES
+    assert frozenset(NON_RETRYABLE_EXIT_CODES) == agent.NON_RETRYABLE_EXIT_CODES
 
 
 def test_lost_exit_codes_exclude_codes_of_failed_ranks() -> None:

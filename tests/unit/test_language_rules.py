@@ -258,11 +258,11 @@ def test_stack_and_trainer_reject_the_same_flags_with_float8(flags: dict[str, An
 
 def test_advice_has_sizes_that_the_tensor_group_divides() -> None:
     keys = {"resources": {"cpu": 1, "memory": "4Gi"}}
-    # The preset 100m would fit, but its 4 heads of keys cannot be divided by 8.
+    # The preset 100m would fit, but its 4 key-value heads cannot be divided by 8.
     flags: dict[str, Any] = {"preset": "70b", "context": 8, "batch_size": 1, "parallelism": "tensor=8"}
     (problem,) = conflicts(spec(hosts=1, processes=8, flags=flags, **keys))
     assert problem.message.endswith("; raise `resources.memory`, or use more hosts")
-    # A context of 12,501 would fit.
+    # A context of 12,501 would fit, but the tensor group of 2 does not divide it.
     flags = {"preset": "1m", "context": 50_004, "batch_size": 1, "parallelism": "tensor=2,shard=4"}
     keys = {"resources": {"cpu": 1, "memory": "1600Mi"}}
     (problem,) = conflicts(spec(hosts=1, processes=8, flags={**flags, "activation_checkpointing": "full"}, **keys))

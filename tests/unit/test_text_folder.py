@@ -1,4 +1,5 @@
-"""Folders of this machine as data of recipe `language`: folders with usable text are accepted, all others rejected."""
+"""Folders of this machine as data of recipe `language`: those without usable text in their first files and lines are
+rejected."""
 
 from __future__ import annotations
 
@@ -114,7 +115,7 @@ def test_rows_of_tokens_with_learnt_tokenizer_are_rejected_by_settings_and_train
 
 
 @pytest.mark.parametrize("changes", [{"recipe": "imagenet"}, {"recipe": None, "script": "./train.py"}])
-def test_folder_of_another_program_needs_no_text(changes: dict[str, Any], tmp_path: Path) -> None:
+def test_folder_for_another_recipe_script_or_image_needs_no_text(changes: dict[str, Any], tmp_path: Path) -> None:
     check_texts(spec(**changes), tmp_path)
     check_texts(spec(image="example.com/mine:1"), tmp_path)
     with pytest.raises(Invalid):

@@ -27,7 +27,7 @@ from torch.distributed.launcher.api import LaunchConfig
 from trainer.exit_codes import BAD_CONFIGURATION, DATA_ERROR, DIVERGED, DONE, PREEMPTED, RESTARTS_USED, SLOW_LINK
 from trainer.restarts.rounds import HostsMissing, JobEnded, Rounds
 
-FINAL_EXIT_CODES = frozenset({DIVERGED, DATA_ERROR, SLOW_LINK, BAD_CONFIGURATION})
+NON_RETRYABLE_EXIT_CODES = frozenset({DIVERGED, DATA_ERROR, SLOW_LINK, BAD_CONFIGURATION})
 """Exit codes after which the same ranks would fail again."""
 STOP_SECONDS = 5
 """Seconds that ranks have to exit after another rank is lost. Without that rank they cannot save anything."""
@@ -173,7 +173,9 @@ class InPlaceAgent(LocalElasticAgent):
         rank, failure = ChildFailedError("", result.failures).get_first_failure()
         code = self._failed_with = failure.exitcode
         reason = f"rank {rank} ended with {f'exit code {code}' if code > 0 else f'signal {-code}'}"
-        following = self._rounds.restart(reason, can_help=code not in FINAL_EXIT_CODES, is_own=code != PREEMPTED)
+        following = self._rounds.restart(
+            reason, can_help=code not in NON_RETRYABLE_EXIT_CODES, is_own=code != PREEMPTED
+        )
         counted = f"{following.restarts}/{self._rounds.max_restarts}"
         print(f"restart number={following.round} counted={counted} failed_rank={rank} exit_code={code}", flush=True)
 

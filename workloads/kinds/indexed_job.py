@@ -1,9 +1,10 @@
-"""Kind `indexed-job`: an Indexed Job whose pods find each other through a headless Service of the job's name.
+"""Kind `indexed-job`: an Indexed Job whose pods find each other through a headless Service named after the job.
 
-The launchers restart failed ranks in their pods if they can (trainer/restarts), and torchrun does so in elastic jobs. A
-pod then fails only if its host is lost, no restart is left, or a restart would not help. In other jobs, a failed rank
-fails the pods of all hosts. Evictions and lost nodes do not count as restarts. Final exit codes end the job at once. An
-elastic job is complete when its minimum number of hosts has succeeded: later hosts have nothing to join.
+With `restarts` and a static rendezvous, the trainer's launcher restarts failed ranks in their pods (trainer/restarts).
+torchrun does so in elastic jobs. A pod then fails only if its host is lost, no restart is left, or a restart would not
+help. In other jobs, a failed rank fails the pods of all hosts. Evictions and lost nodes do not count as restarts. An
+exit code that a restart would repeat ends the job immediately. An elastic job is complete when its minimum number of
+hosts has succeeded: later hosts have nothing to join.
 
 Each host has its own backoff (`backoffLimitPerIndex`): Kubernetes replaces its n-th failed pod after 10 s x 2^(n - 1),
 at most 600 s, for any number of hosts. `backoffLimit` alone counts the failed pods of all hosts together: eight that

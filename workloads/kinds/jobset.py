@@ -1,8 +1,9 @@
 """Kind `jobset`: a JobSet (jobset.x-k8s.io/v1alpha2), an Indexed Job for each TPU slice, or one for all hosts.
 
-A failed host restarts the whole set, at most `restarts` times. A final exit code fails the set at once. Kubernetes
-replaces an evicted host. This eviction does not count as a restart, nor do hosts that then leave with exit code 75. Any
-other failure counts, because JobSet sees only that one of its Jobs failed. Source: sigs.k8s.io/jobset v0.12.0.
+A failed host restarts the whole set, at most `restarts` times. An exit code that a restart would repeat fails the set
+immediately. Kubernetes replaces an evicted host. This eviction does not count as a restart, nor do hosts that then
+leave with exit code 75. Any other failure counts, because JobSet sees only that one of its Jobs failed. Source:
+sigs.k8s.io/jobset v0.12.0.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 SLICES = "worker"
 """Name of the set's one replicated job: a child Job for each slice."""
 FINAL_FAILURES = ("PodFailurePolicy", "DeadlineExceeded")
-"""Reasons of a failed Job that fail the set too: a final exit code, or the deadline, counted from the last restart."""
+"""Reasons of a failed Job that fail the set too: an exit code that a restart would repeat, or the deadline after the
+last restart."""
 EXCLUSIVE_POOL_ANNOTATION = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gke-nodepool"}
 """Annotation that gives each slice a node pool of its own. Slices never share a pool, even in different jobs."""
 
