@@ -37,7 +37,7 @@ class DivergedError(TrainerError):
 def diverged(step: int, learning_rate: float) -> DivergedError:
     """Return the error for a loss or weights that are not finite at or before this step."""
     return DivergedError(
-        f"the loss or a weight is no longer finite, at or before step {step}; allowed is a finite loss: lower "
+        f"the loss or a weight is no longer finite, at or before step {step}; both must stay finite: lower "
         f"learning_rate (now {learning_rate:g})"
     )
 

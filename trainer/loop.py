@@ -275,8 +275,8 @@ def check_same_data(data: Data, runtime: Runtime) -> None:
         for name, count in other.items():
             if count != first[name]:
                 raise DataError(
-                    f"rank {rank} has {count} {name}, and rank 0 has {first[name]}; allowed is the same data on all "
-                    "hosts: give every host the same files in --data-dir"
+                    f"rank {rank} has {count} {name}, and rank 0 has {first[name]}; all hosts must have the same "
+                    "data: give every host the same files in --data-dir"
                 )
 
 

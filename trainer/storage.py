@@ -76,8 +76,10 @@ class Folder:
         try:
             filesystem, path = fsspec.url_to_fs(self.url)
         except (ValueError, ImportError) as error:
-            allowed = "file:///FOLDER, gs://BUCKET/FOLDER, s3://BUCKET/FOLDER"
-            raise StorageError(f"bucket {url!r} cannot be used ({error}); allowed is {allowed}") from None
+            raise StorageError(
+                f"bucket {url!r} cannot be used ({error}); must be file:///FOLDER, gs://BUCKET/FOLDER or "
+                "s3://BUCKET/FOLDER; use such a URL"
+            ) from None
         self._filesystem: Any = filesystem
         self.path: str = path
         """The path on a disk, or the folder's name in its bucket."""

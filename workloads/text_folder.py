@@ -25,7 +25,7 @@ MAX_FILES = 10_000
 """Maximum number of files to check in a split, so that a large data set does not delay reading the settings."""
 MAX_LINE_BYTES = 2**20
 """Maximum length of a first line. A longer line is not checked."""
-_LAYOUT = f"allowed are train/ and test/, each with {', '.join(f'*{suffix}' for suffix in SUFFIXES.values())}"
+_LAYOUT = f"must have train/ and test/, each with {' or '.join(f'*{suffix}' for suffix in SUFFIXES.values())}"
 _REMEDY = "add such files, or write another folder (docs/data.md)"
 
 
@@ -87,8 +87,8 @@ def _check_first_line(folder: Path, names: list[str]) -> None:
         lines = start.splitlines() if is_whole else start.splitlines()[:-1]
         number = next((number for number, line in enumerate(lines) if line.strip()), None)
         if number is not None and not _is_document(lines[number]):
-            allowed = f'allowed is {{"{TEXT_KEY}": "..."}} in each line'
-            message = f"{json.dumps(name)}, line {number + 1} is not a document; {allowed}; create the file again"
+            content = f'each line must be {{"{TEXT_KEY}": "..."}}'
+            message = f"{json.dumps(name)}, line {number + 1} is not a document; {content}; create the file again"
             raise Invalid("not_document", message)
 
 

@@ -109,13 +109,13 @@ def test_cache_on_nearly_full_disk_may_use_a_hundredth_of_the_free_space(
         return load_images(tmp_path / "data", tmp_path / f"cache-{factor}")
 
     assert load_with_free_space(100).num_samples == 4
-    with pytest.raises(StorageError, match="a tenth of the disk must stay free; allowed is a disk for"):
+    with pytest.raises(StorageError, match="a tenth of the disk must stay free; the disk must have space for"):
         load_with_free_space(99)
 
 
 def test_cache_on_too_small_disk_is_rejected(tmp_path: Path) -> None:
     images = [ImageFile(file="none", start=0, size=1, version="", name="none", label=0)] * 1000
-    with pytest.raises(StorageError, match=r"allowed is a disk for 2793967\.7 GiB of decoded images: set --cache-dir"):
+    with pytest.raises(StorageError, match=r"must have space for 2793967\.7 GiB of decoded images: set --cache-dir"):
         load_cached(Folder(str(tmp_path)), images, 10**6, tmp_path / "cache", is_builder=True, heartbeat=lambda: None)
 
 

@@ -55,21 +55,21 @@ def shard(path: Path, labels: Sequence[bytes], suffix: str = "cls") -> None:
 )
 def test_shard_label_that_is_not_a_class_is_rejected(tmp_path: Path, suffix: str, label: bytes) -> None:
     shard(tmp_path / "train-0.tar", [b"0" if suffix == "cls" else b'{"label": 0}', label], suffix)
-    with pytest.raises(DataError, match=rf"train-0.tar:1.{suffix} has no class .*; allowed is .*0.*: create the shard"):
+    with pytest.raises(DataError, match=rf"train-0.tar:1.{suffix} has no class .*; must be .*0.*: create the shard"):
         find_images(Folder(str(tmp_path)), "train", ONLY_RANK)
 
 
 def test_shard_label_beyond_class_names_is_rejected(tmp_path: Path) -> None:
     shard(tmp_path / "train-0.tar", [b"0", b"5"])
     (tmp_path / "classes.txt").write_text("cat\ndog\n", encoding="utf-8")
-    with pytest.raises(DataError, match=r"train-0.tar:1.jpg has class 5; allowed are 0 to 1, .*classes.txt.*: "):
+    with pytest.raises(DataError, match=r"train-0.tar:1.jpg has class 5; must be 0 to 1, .*classes.txt.*: "):
         find_images(Folder(str(tmp_path)), "train", ONLY_RANK)
 
 
 def test_test_image_of_untrained_class_is_rejected(tmp_path: Path) -> None:
     shard(tmp_path / "train-0.tar", [b"0", b"1"])
     shard(tmp_path / "val-0.tar", [b"0", b"7"])
-    with pytest.raises(DataError, match=r"val-0.tar:1.jpg has class 7; allowed are 0 to 1, .*training set.*: "):
+    with pytest.raises(DataError, match=r"val-0.tar:1.jpg has class 7; must be 0 to 1, .*training set.*: "):
         load_images(tmp_path, stream=True)
 
 
@@ -176,7 +176,7 @@ def test_unreadable_class_folder_raises(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_images_of_one_class_are_rejected(tmp_path: Path) -> None:
     imagenet(tmp_path, classes=1, train=4, tests=1, side=32)
-    with pytest.raises(DataError, match="has images of one class; allowed are two classes or more"):
+    with pytest.raises(DataError, match="has images of one class; it must have two classes or more"):
         load_images(tmp_path, stream=True)
 
 
@@ -190,7 +190,9 @@ def test_image_outside_of_classes_is_rejected(tmp_path: Path) -> None:
 def test_missing_split_error_names_the_layouts(tmp_path: Path) -> None:
     imagenet(tmp_path, classes=2, train=1, tests=1, side=32)
     shutil.rmtree(tmp_path / "val")
-    with pytest.raises(DataError, match=r"no images of val: allowed are val/CLASS/\*.jpg .*val_annotations.txt.*; add"):
+    with pytest.raises(
+        DataError, match=r"no images of val; it must have val/CLASS/\*.jpg .*val_annotations.txt.*; add"
+    ):
         load_images(tmp_path, stream=True)
 
 

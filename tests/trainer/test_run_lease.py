@@ -39,7 +39,9 @@ def test_run_without_lease_saves_nothing(is_local: bool, bucket: str, tmp_path: 
     save(after := LeasedCheckpoints(folder, second, runtime), 2, 3)
     for step in (1, 3, 4):
         before.save(step, saved(step))
-        with pytest.raises(ConfigurationError, match="acquired by a run that started later, on node-2; allowed is one"):
+        with pytest.raises(
+            ConfigurationError, match="acquired by a run that started later, on node-2; a job must have only one"
+        ):
             before.wait()
     found, skipped = newest(after)
     assert (found.facts["step"], skipped) == (3, [])

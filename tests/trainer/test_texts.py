@@ -159,7 +159,7 @@ def test_ranks_evaluate_every_token_once_in_equally_many_batches(world: int, fol
 def test_folder_without_text_is_rejected(name: str, tmp_path: Path) -> None:
     (tmp_path / name).parent.mkdir()
     (tmp_path / name).write_text("" if name == "train/a.txt" else "text", encoding="utf-8")
-    with pytest.raises(DataError, match="has no text of train: allowed are train/"):
+    with pytest.raises(DataError, match="has no text of train; it must have train/"):
         texts(tmp_path)
 
 
@@ -229,8 +229,8 @@ def cut_row(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
 
 
-NO_ROW, NO_LINE = "is not a row of tokens", ", line 2: not a document; allowed is"
-NO_TEXT = "not a document; allowed is a text in each row"
+NO_ROW, NO_LINE = "is not a row of tokens", ", line 2: not a document; each line must be"
+NO_TEXT = "not a document; each row must have a text"
 BROKEN: dict[str, tuple[str, Change, str]] = {
     "empty row": ("a.npy", lambda path: path.write_bytes(b""), NO_ROW),
     "text as row": ("a.npy", lambda path: path.write_bytes(b"some text"), NO_ROW),
@@ -239,7 +239,7 @@ BROKEN: dict[str, tuple[str, Change, str]] = {
     "shape": ("a.npy", row(np.zeros((2, 3), np.uint16)), "it has 2 dimensions of type uint16"),
     "type": ("a.npy", row(np.zeros(3, np.int64)), "it has 1 dimensions of type int64"),
     "order": ("a.npy", row(np.zeros(3, ">u2")), "it has 1 dimensions of type >u2"),
-    "token": ("a.npy", row(np.array([256, 257], np.uint16)), "has token 257; allowed are 0 to 256"),
+    "token": ("a.npy", row(np.array([256, 257], np.uint16)), "has token 257; must be 0 to 256"),
     "empty table": ("a.parquet", lambda path: path.write_bytes(b""), "cannot be read"),
     "text as table": ("a.parquet", lambda path: path.write_bytes(b"some text, not a table"), "cannot be read"),
     "column": ("a.parquet", table(content=["text"]), "cannot be read"),
@@ -266,7 +266,7 @@ def test_unknown_token_beyond_the_counted_ones_is_rejected_by_its_batch(monkeypa
     monkeypatch.setattr("trainer.data.texts.COUNTED_TOKENS", 50)
     tokens = Tokens([TokenRow(np.arange(1000, dtype=np.uint16), "row.npy")], 8, ByteTokenizer())
     tokens.batch(np.arange(20), 20)
-    with pytest.raises(DataError, match=r"row\.npy has token 999; allowed are 0 to 256"):
+    with pytest.raises(DataError, match=r"row\.npy has token 999; must be 0 to 256"):
         tokens.batch(np.arange(120, 125), 5)
 
 

@@ -220,7 +220,9 @@ def test_different_data_on_another_host_is_rejected(
         return [mine, mine, {**mine, name: mine[name] + more}]
 
     monkeypatch.setattr(runtime, "gather", gather)
-    with pytest.raises(DataError, match=rf"^rank 2 has \d+ {name}, and rank 0 has \d+; allowed is the same data"):
+    with pytest.raises(
+        DataError, match=rf"^rank 2 has \d+ {name}, and rank 0 has \d+; all hosts must have the same data"
+    ):
         check_same_data(data, runtime)
 
 

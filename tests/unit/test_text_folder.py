@@ -33,19 +33,22 @@ ACCEPTED_FOLDERS: dict[str, dict[str, str]] = {
 }
 """Folders with usable text: path of each file -> its content."""
 REJECTED_FOLDERS: dict[str, tuple[dict[str, str], str]] = {
-    "nothing": ({}, "has no folder train; allowed are train/ and test/, each with *.txt, *.jsonl, *.parquet, *.npy"),
+    "nothing": (
+        {},
+        "has no folder train; must have train/ and test/, each with *.txt or *.jsonl or *.parquet or *.npy",
+    ),
     "files without splits": ({"a.txt": "text"}, "has no folder train;"),
     "a file named train": ({"train": "text", "test/a.txt": "text"}, "has no folder train;"),
     "no test": ({"train/a.txt": "text"}, "has no folder test;"),
     "other suffixes": ({"train/a.md": "text", "train/b.TXT": "text"}, "has no text file in train;"),
     "empty files": (
         {"train/a.txt": "", "train/b.jsonl": "", "test/a.txt": "text"},
-        'has only empty text files in train, such as "train/a.txt"; allowed are train/',
+        'has only empty text files in train, such as "train/a.txt"; must have train/',
     ),
     "empty test": ({"train/a.txt": "text", "test/a.txt": ""}, "has only empty text files in test, such as"),
     "lines that are not JSON": (
         {"train/a.jsonl": "text", "test/a.txt": "text"},
-        '"train/a.jsonl", line 1 is not a document; allowed is {"text": "..."} in each line; create the file again',
+        '"train/a.jsonl", line 1 is not a document; each line must be {"text": "..."}; create the file again',
     ),
     "JSON without text": (
         {"train/a.txt": "text", "test/a.jsonl": '\n{"content": "text"}\n'},

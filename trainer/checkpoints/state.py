@@ -171,8 +171,8 @@ class RunLease:
         if found != self._token:
             node = found.decode(errors="replace").partition(" ")[2]
             raise ConfigurationError(
-                f"{self._folder.url} was acquired by a run that started later, on {node}; allowed is one run of a job "
-                "at a time: stop one of the two runs, or start one with another --job"
+                f"{self._folder.url} was acquired by a run that started later, on {node}; a job must have only one "
+                "run at a time: stop one of the two runs, or start one with another --job"
             )
 
 

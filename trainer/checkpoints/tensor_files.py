@@ -211,7 +211,9 @@ class TensorFilesWriter(_UnchangedPlans, StorageWriter):
             try:
                 self._folder.facts(name)
             except MissingFileError as error:
-                raise StorageError(f"{error}; allowed is a bucket that all hosts share: set --bucket") from None
+                raise StorageError(
+                    f"{error}; checkpoints must be in a bucket that all hosts share: set --bucket"
+                ) from None
 
 
 class TensorFilesReader(_UnchangedPlans, StorageReader):

@@ -104,7 +104,7 @@ class Digits(Data):
         if count < TEST_EVERY or count != len(labels) or not is_square or highest >= DIGITS:
             raise DataError(
                 f"{folder} has {count} images of {height} x {width} pixels and {len(labels)} labels up to {highest}; "
-                f"allowed are at least {TEST_EVERY} images of {DIGIT_SIDE} x {DIGIT_SIDE} pixels and as many labels "
+                f"it must have at least {TEST_EVERY} images of {DIGIT_SIDE} x {DIGIT_SIDE} pixels and as many labels "
                 f"from 0 to {DIGITS - 1}: create the files again"
             )
         self.classes = DIGITS

@@ -170,8 +170,8 @@ def _build(source: Folder, images: list[ImageFile], side: int, place: Path, hear
     disk = shutil.disk_usage(place.parent)
     if needed > max(disk.free - SPARE_DISK_SHARE * disk.total, FREE_SPACE_SHARE * disk.free):
         raise StorageError(
-            f"{place.parent} has {disk.free / 2**30:.1f} GiB free, and a tenth of the disk must stay free; allowed is "
-            f"a disk for {needed / 2**30:.1f} GiB of decoded images: set --cache-dir, or lower --image-size"
+            f"{place.parent} has {disk.free / 2**30:.1f} GiB free, and a tenth of the disk must stay free; the disk "
+            f"must have space for {needed / 2**30:.1f} GiB of decoded images: set --cache-dir, or lower --image-size"
         )
     draft = place.with_suffix(DRAFT_SUFFIX)
     draft.mkdir()

@@ -66,7 +66,7 @@ def find_images(folder: Folder, split: str, runtime: Runtime, *, train_classes: 
             if image.label >= classes:
                 which = "of the training set" if train_classes else f"named in {CLASS_NAMES}"
                 raise DataError(
-                    f"{image.name} has class {image.label}; allowed are 0 to {classes - 1}, the classes {which}: "
+                    f"{image.name} has class {image.label}; must be 0 to {classes - 1}, the classes {which}: "
                     "create the shard again, or add the missing classes"
                 )
     else:
@@ -77,7 +77,7 @@ def find_images(folder: Folder, split: str, runtime: Runtime, *, train_classes: 
     if not images:
         do = "set --data-dir to a folder with them" if split == "train" else "add them"
         raise DataError(
-            f"{folder.url} has no images of {split}: allowed are {split}/CLASS/*.jpg and similar, or {split}-*.tar"
+            f"{folder.url} has no images of {split}; it must have {split}/CLASS/*.jpg and similar, or {split}-*.tar"
             f"{f', or {ANNOTATIONS} and its images' if split == 'val' else ''}; {do}"
         )
     return images, classes
@@ -214,7 +214,7 @@ def _parse_label(where: str, content: bytes) -> int:
         label = None
     if type(label) is not int or not 0 <= label < MAX_CLASSES:
         raise DataError(
-            f"{where} has no class ({content[:40]!r}); allowed is a number from 0 to {MAX_CLASSES - 1}, in a .json as "
+            f"{where} has no class ({content[:40]!r}); must be a number from 0 to {MAX_CLASSES - 1}, in a .json as "
             '{"label": 0}: create the shard again'
         )
     return label

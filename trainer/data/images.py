@@ -71,8 +71,8 @@ class FolderImages:
             )
         if self.classes < MIN_CLASSES:
             raise DataError(
-                f"{config.data_dir} has images of one class; allowed are two classes or more: add images of another "
-                "class"
+                f"{config.data_dir} has images of one class; it must have two classes or more: add images of "
+                "another class"
             )
         test, _ = find_images(folder, "val", runtime, train_classes=self.classes)
         self._train, self._test = (self._open(config, folder, images, runtime) for images in (train, test))

@@ -43,7 +43,7 @@ class TokenRow(NamedTuple):
         """Return `tokens`, a part of this row. Raises DataError if the tokenizer lacks one of them."""
         if len(tokens) and (highest := int(tokens.max())) >= tokenizer.size:
             raise DataError(
-                f"{self.file} has token {highest}; allowed are 0 to {tokenizer.size - 1}, the tokens of the tokenizer: "
+                f"{self.file} has token {highest}; must be 0 to {tokenizer.size - 1}, the tokens of the tokenizer: "
                 "set --tokenizer to the one that the file was made with, or create the file again"
             )
         return tokens
@@ -174,7 +174,7 @@ def read_parts(folder: Folder, split: str, runtime: Runtime) -> Iterator[bytes |
                 yield part
     if is_empty:
         raise DataError(
-            f"{folder.url} has no text of {split}: allowed are {', '.join(f'{split}/*{each}' for each in SUFFIXES)} "
+            f"{folder.url} has no text of {split}; it must have {' or '.join(f'{split}/*{each}' for each in SUFFIXES)} "
             "with at least one byte or token; set --data-dir to a folder with them"
         )
 
@@ -190,8 +190,10 @@ def _parts(folder: Folder, name: str) -> Iterator[bytes | TokenRow]:
         is_table = name.endswith(TABLE_SUFFIX)
         for number, text in _table(folder, name, where) if is_table else _lines(folder.read(name)):
             if not isinstance(text, str):
-                row, allowed = ("row", "a text in each row") if is_table else ("line", f'{{"{TEXT_KEY}": "..."}}')
-                raise DataError(f"{where}, {row} {number}: not a document; allowed is {allowed}: create the file again")
+                row, content = ("row", "have a text") if is_table else ("line", f'be {{"{TEXT_KEY}": "..."}}')
+                raise DataError(
+                    f"{where}, {row} {number}: not a document; each {row} must {content}: create the file again"
+                )
             yield text.encode("utf-8", errors="surrogatepass")
 
 
@@ -207,8 +209,8 @@ def _tokens(folder: Folder, name: str, where: str) -> Row:
             return np.asarray(row)
         problem = f"it has {row.ndim} dimensions of type {row.dtype}"
     raise DataError(
-        f"{where} is not a row of tokens ({problem}); allowed is numpy.save of an array of uint16 or uint32 with one "
-        "dimension: create the file again"
+        f"{where} is not a row of tokens ({problem}); must be an array of uint16 or uint32 with one dimension, saved "
+        "with numpy.save: create the file again"
     )
 
 
@@ -220,9 +222,9 @@ def _table(folder: Folder, name: str, where: str) -> Iterator[tuple[int, object]
         from pyarrow import parquet
     except ImportError:
         raise DataError(
-            f"{where} cannot be read without pyarrow, which this image does not have; allowed are *{TEXT_SUFFIX} and "
-            f"*{LINES_SUFFIX}, or pyarrow: add pyarrow to the file in the job's `requirements`, or set `image: "
-            "frameworks`"
+            f"{where} cannot be read without pyarrow, which this image does not have; texts must be *{TEXT_SUFFIX} or "
+            f"*{LINES_SUFFIX}, or the image must have pyarrow: add pyarrow to the file in the job's `requirements`, or "
+            "set `image: frameworks`"
         ) from None
     try:
         with folder.open(name) as file:
@@ -230,7 +232,7 @@ def _table(folder: Folder, name: str, where: str) -> Iterator[tuple[int, object]
             yield from enumerate((text for batch in batches for text in batch.column(TEXT_KEY).to_pylist()), start=1)
     except (pyarrow.ArrowException, OSError, KeyError) as error:
         raise DataError(
-            f"{where} cannot be read ({error}); allowed is Parquet with texts in the column `{TEXT_KEY}`: create the "
+            f"{where} cannot be read ({error}); must be Parquet with texts in the column `{TEXT_KEY}`: create the "
             "file again"
         ) from None
 

@@ -128,7 +128,7 @@ class PublishedModel:
 
     def _error(self, problem: str) -> DataError:
         return DataError(
-            f"{self.folder.url} cannot be read as a model ({problem}); allowed is a folder with {CONFIG_FILE} and "
+            f"{self.folder.url} cannot be read as a model ({problem}); must be a folder with {CONFIG_FILE} and "
             "model*.safetensors of LlamaForCausalLM: set --init-from to one, or copy the folder again"
         )
 

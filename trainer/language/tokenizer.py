@@ -67,7 +67,7 @@ class FileTokenizer(ByteTokenizer):
             self.size = 1 + max(self._tokenizer.get_vocab().values())
         except Exception as error:  # the library raises Exception itself
             raise DataError(
-                f"{where} cannot be used ({type(error).__name__}: {error}); allowed is a tokenizer.json with a special "
+                f"{where} cannot be used ({type(error).__name__}: {error}); must be a tokenizer.json with a special "
                 "token: set --tokenizer to another file"
             ) from None
 
@@ -130,8 +130,8 @@ def _read(folder: Folder, name: str) -> str:
         return folder.read(name).decode("utf-8", errors="replace")
     except MissingFileError as error:
         raise DataError(
-            f"{error}; allowed is bytes, bpe, or an existing tokenizer.json: set --tokenizer to one, or copy the file "
-            "there"
+            f"{error}; the tokenizer must be bytes, bpe, or an existing tokenizer.json: set --tokenizer to one, or "
+            "copy the file there"
         ) from None
 
 

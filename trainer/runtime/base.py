@@ -378,18 +378,18 @@ def memory_problem(error: BaseException, config: TrainConfig) -> str | None:
     first_line = next(iter(str(error).splitlines()), type(error).__name__)
     if line := _line(SHARED_MEMORY_TEXT, error):
         return (
-            f"shared_memory: /dev/shm of this host is full ({line}); allowed is what NCCL needs for all ranks "
-            "of a host; raise shared_memory, and resources.memory, which contains it"
+            f"shared_memory: /dev/shm of this host is full ({line}); it must be large enough for NCCL's "
+            "buffers of all ranks of the host; raise shared_memory, and resources.memory, which contains it"
         )
     if (line := _line(GPU_MEMORY_TEXT, error)) or isinstance(error, torch.OutOfMemoryError):
-        place, allowed = "accelerator", "a batch that fits its memory; lower flags.batch_size, raise flags.accumulate"
+        place, limit = "accelerator", "the batch must fit its memory; lower flags.batch_size, raise flags.accumulate"
         remedy = "or use an accelerator with more memory: resources.memory does not change it"
     elif (line := _line(HOST_MEMORY_TEXT, error)) or isinstance(error, MemoryError):
-        place, allowed = "host", "what fits resources.memory, which all ranks of the host share; raise resources.memory"
+        place, limit = "host", "all ranks of the host share resources.memory and must fit in it; raise resources.memory"
         remedy = "lower flags.batch_size, raise flags.accumulate, or lower processes_per_host"
     else:
         return None
-    return f"{batch}: the {place} ran out of memory ({line or first_line}); allowed is {allowed}, {remedy}"
+    return f"{batch}: the {place} ran out of memory ({line or first_line}); {limit}, {remedy}"
 
 
 def _line(pattern: re.Pattern[str], error: BaseException) -> str | None:
