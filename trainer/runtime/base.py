@@ -84,7 +84,7 @@ class Runtime:
     device_ids: list[int] | None = None
     """The device_ids argument of DistributedDataParallel."""
     metrics_lag_steps = 0
-    """Number of optimizer steps to wait before the log reads the measures of a step."""
+    """Number of optimizer steps to wait before the log reads the metrics of a step."""
     tensor_size = 1
     """Number of ranks in each tensor group. All ranks of a group get the same samples."""
     is_lockstep = False
@@ -111,7 +111,7 @@ class Runtime:
         if self.world > 1:
             with self.translate_errors():
                 store = init_process_group(self.backend, timedelta(seconds=self.setup_timeout))
-                # Use a separate connection: a rank that blocks on the other one must not silence the watchdog.
+                # Clone the connection: the watchdog must reach the store while the rank blocks on the original one.
                 self.store = PrefixStore("trainer", store.clone())
 
     @property
@@ -207,7 +207,10 @@ class Runtime:
         return tensors
 
     def host_like(self, weight: torch.Tensor) -> torch.Tensor:
-        """Return a tensor with the size and the sharding that the weight has in host memory."""
+        """Return a tensor with the size and sharding of the part of the weight that this host stores in a checkpoint.
+
+        Its values do not matter.
+        """
         return weight
 
     def restore(self, target: torch.Tensor, saved: torch.Tensor) -> None:
@@ -219,7 +222,7 @@ class Runtime:
         return {}
 
     def shardings(self, model: nn.Module, batch: Batch) -> dict[str, str]:
-        """Return the sharding of each tensor by name, or nothing if there is only one device."""
+        """Return the sharding of each tensor by name. Only XLA with several devices has any."""
         del model, batch
         return {}
 
