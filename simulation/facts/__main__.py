@@ -21,7 +21,7 @@ from simulation.cloud.fact_table import FOLDER, file_name, parts
 from simulation.cloud.schema import arguments_class
 from simulation.facts import terraform
 from simulation.facts.go_source import GoSource, Literal
-from simulation.facts.terraform import ANONYMOUS_FUNCTION, BotocoreWords, SdkClass
+from simulation.facts.terraform import ANONYMOUS_FUNCTION, BotocoreEnums, SdkClass
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +135,7 @@ AMAZON = Provider(
 """`X.Schema`: the schema that the method `Schema` of the framework's resource X assigns."""
 PROVIDERS = (GOOGLE, AMAZON)
 
-botocore_words = cache(BotocoreWords)
+botocore_words = cache(BotocoreEnums)
 Table = dict[str, Any]
 """Facts of a resource type, as in its JSON file."""
 HAND_WRITTEN_KEYS = ("rules", "delete_before_replace")
@@ -215,7 +215,7 @@ def _resource(source: GoSource, folder: str, function: str) -> Literal:
         found = source.iam_member_of(source.value(folder, function.partition(" ")[2]))
     elif "." in function:
         receiver, _, method = function.partition(".")
-        found = terraform.as_sdk(source.assigned(folder, receiver, method, "Schema"))
+        found = terraform.as_plugin_sdk(source.assigned(folder, receiver, method, "Schema"))
     else:
         found = source.function(folder, function)
     assert isinstance(found, Literal), f"{folder}: {function} returns no schema"
