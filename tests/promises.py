@@ -44,7 +44,7 @@ CORE = (
     "tests/rehearsal/test_fabric_replaced.py::test_new_range_replaces_pool_before_subnets",
     "tests/rehearsal/test_rehearsal.py::test_a_v4_32_slice_is_four_pods_of_four_chips",
     "tests/trainer/test_faults.py::test_randomly_killed_ranks_end_with_the_same_result[0]",
-    "tests/trainer/test_launch.py::test_launcher_exits_with_the_code_of_the_first_failed_rank",
+    "tests/trainer/test_launch.py::test_launcher_exits_with_the_code_of_the_failed_rank_plus_the_offset_if_retryable",
     "tests/trainer/test_restarts.py::test_killed_ranks_restart_while_all_launchers_stay[digits-2]",
     "tests/trainer/test_sharding.py::test_groups_of_ranks_have_the_losses_of_one_process[ddp]",
     "tests/trainer/test_training.py::test_killed_and_preempted_run_ends_with_the_same_result",
