@@ -224,7 +224,7 @@ class Lines(Callback):
         self, trainer: Trainer, _module: LightningModule, _outputs: object, batch: Step, _number: int
     ) -> None:
         """Report every `log_steps`-th step, and the last step of the epoch."""
-        self._clock.samples += batch.total
+        self._clock.units += batch.total
         self._mine += len(batch.labels)
         number, steps = batch.number
         if number != steps and number % self._settings.log_steps:
