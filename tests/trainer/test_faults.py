@@ -35,7 +35,7 @@ def undisturbed_run(bucket: Path, recipe: Recipe, *flags: str) -> Path:
     return bucket
 
 
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 20))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 20))])
 def test_randomly_killed_ranks_end_with_the_same_result(seed: int, tmp_path: Path, recipe: Recipe) -> None:
     whole = undisturbed_run(tmp_path / "undisturbed", recipe, f"--seed={seed}")
     chance = random.Random(seed)

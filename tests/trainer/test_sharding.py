@@ -121,7 +121,9 @@ def test_checkpoints_are_resumed_by_other_groups_of_ranks(
     assert evaluations(tmp_path / "parts") == pytest.approx(evaluations(tmp_path / "whole"), rel=TOLERANCE)
 
 
-@pytest.mark.parametrize("flags", ["shard=2 --activation-checkpointing=selective", "tensor=2"])
+@pytest.mark.parametrize(
+    "flags", ["tensor=2", pytest.param("shard=2 --activation-checkpointing=selective", marks=pytest.mark.long)]
+)
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs g++ on a CPU, and there is none here")
 def test_compiled_shards_have_the_losses_of_one_process(
     flags: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

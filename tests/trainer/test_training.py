@@ -245,6 +245,7 @@ def test_compile_without_compiler_is_rejected(digits: Path, tmp_path: Path, monk
     assert "No working C++ compiler" in ended.output
 
 
+@pytest.mark.long
 def test_digits_recipe_with_defaults_reaches_documented_accuracy() -> None:
     assert has_digits(), "run `make setup`, which gets all 10,000 digits"
     ended = run("--threads=2", data=digits_folder(), recipe="digits")
