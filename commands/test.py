@@ -28,8 +28,8 @@ WORKERS_LIMIT = 8
 FAILED_STATUS, INTERRUPTED_STATUS = 1, 2
 """Exit status of pytest: https://docs.pytest.org/en/stable/reference/exit-codes.html"""
 LONG_TESTS = DiskNeed(folder=cache_folder, peak_bytes=50_000_000_000)
-"""Images and clusters of the long tests, an estimate. The images of the trainer, PyTorch/XLA, Ray and the frameworks take
-16 GB, and 30 GB during the build for XLA (2026-11-28)."""
+"""Images and clusters of the long tests, an estimate. The images for the trainer, PyTorch/XLA, Ray and the frameworks
+take 16 GB, and 30 GB during the build for XLA (2026-11-28)."""
 LANES = ("fast", "process", "pulumi", "cluster", "end_to_end")
 
 
