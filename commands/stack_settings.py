@@ -287,7 +287,9 @@ def show(*, as_json: bool) -> int:
 
 
 def read_secret(words: Sequence[str]) -> str | None:
-    """Read the value for `set --secret KEY` from the terminal or standard input. Return None for other arguments.
+    """Read the value for `set --secret KEY` from the terminal or standard input.
+
+    Return None if the arguments have the value, no key or no `--secret`.
 
     Raises InvalidSetting for an empty secret, which Pulumi would store.
     """
@@ -298,6 +300,8 @@ def read_secret(words: Sequence[str]) -> str | None:
         for before, word in pairwise(words)
         if before not in OPTIONS_WITH_VALUE and (not word.startswith("-") or NEGATIVE_NUMBER.match(word))
     ]
+    if not arguments:
+        return None  # Pulumi names the missing key.
     found = None
     if len(arguments) == 1:
         try:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.language import MODEL
-from tests.trainer.processes import Running, started
+from tests.trainer.processes import Ended, Running, started
 from tests.trainer.recipes import Recipe
 from trainer.exit_codes import DONE, HANG, PREEMPTED
 from trainer.watchdog import SLOW_RATIO, SLOW_WINDOWS, WINDOW_SECONDS, Heartbeat, Stragglers
@@ -57,15 +57,21 @@ def test_sleeping_rank_without_store_exits(recipe: Recipe) -> None:
     assert "its training makes no progress (rank 1, exit code 70)" in ended.output
 
 
+def stop_rank_1(running: Running) -> Ended:
+    """Stop the process of rank 1 with SIGSTOP. Return the end of the run, in which rank 0 must report a hang."""
+    rank = running.rank_process(1)
+    os.kill(rank, signal.SIGSTOP)
+    running.hosts[0].wait(timeout=60)
+    os.kill(rank, signal.SIGKILL)
+    ended = running.end()
+    assert ended.codes[0] == HANG, ended.output
+    return ended
+
+
 def test_stopped_process_is_reported(recipe: Recipe) -> None:
     with two_hosts(recipe, *FLAGS) as running:
         running.wait_for("train epoch=2")
-        rank = running.rank_process(1)
-        os.kill(rank, signal.SIGSTOP)
-        running.hosts[0].wait(timeout=60)
-        os.kill(rank, signal.SIGKILL)
-        ended = running.end()
-    assert ended.codes[0] == HANG, ended.output
+        ended = stop_rank_1(running)
     assert "the process of rank 1 is stopped" in ended.output
     assert 'loop.py", line' in ended.output
 
@@ -74,12 +80,7 @@ def test_rank_stopped_during_a_save_ends_the_job(tmp_path: Path, recipe: Recipe)
     program = "tests.trainer.faulty none 0 trainer.runtime.base.TIMEOUT_SLACK_SECONDS=1"
     with two_hosts(recipe, *FLAGS, "--checkpoint-steps=1", bucket=tmp_path, program=program) as running:
         running.wait_for("checkpoint ")
-        rank = running.rank_process(1)
-        os.kill(rank, signal.SIGSTOP)
-        running.hosts[0].wait(timeout=60)
-        os.kill(rank, signal.SIGKILL)
-        ended = running.end()
-    assert ended.codes[0] == HANG, ended.output
+        ended = stop_rank_1(running)
     assert "a rank did not answer " in ended.output
 
 
