@@ -87,7 +87,7 @@ def test_stack_is_accepted_and_its_pods_fit_nodes(name: str) -> None:
         for pod in templates(plain(each.inputs))
     ]
     assert len(pods) >= len(jobs)
-    if config.platform.kind == "gke":
+    if state.of_type(NODE_POOL):
         pods = [as_gke_admits(pod) for pod in pods]
     for pod in pods:
         assert any(node_fits_pod(node, pod) for node in nodes), pod["spec"]

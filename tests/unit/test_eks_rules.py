@@ -97,9 +97,7 @@ def test_eks_valid_settings_are_accepted(platform: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("image", [{}, {"name": "mine"}], ids=["default", "other key"])
 def test_eks_image_without_platforms_is_for_x86_64_only(image: dict[str, Any]) -> None:
-    config = parse({"platform": eks(image=image), "jobs": []}).platform
-    assert isinstance(config, EksConfig)
-    assert config.image.platforms == ("linux/amd64",)
+    assert EksConfig.model_validate(eks(image=image)).image.platforms == ("linux/amd64",)
 
 
 def test_eks_up_problems_reject_documentation_ranges() -> None:
