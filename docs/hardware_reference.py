@@ -40,8 +40,8 @@ HEADER = "| machine type | {} | vCPUs | GiB | on demand | spot | region | source
 
 
 @dataclass(frozen=True, kw_only=True)
-class Offer:
-    """Machine type with its number of accelerators, and the price lines of one machine."""
+class PricedMachine:
+    """Machine type with the price lines of one machine."""
 
     machine: MachineType
     count: int
@@ -75,48 +75,49 @@ class Offer:
 def render() -> str:
     """Return the text of the page."""
     sections = [*_gke_gpus(), *_tpus(), *_eks_gpus()]
-    found = [_source(price) for _, offers in sections for offer in offers for price in offer.prices()]
+    found = [_source(price) for _, machines in sections for each in machines for price in each.prices()]
     sources = {source: number for number, source in enumerate(dict.fromkeys(found), 1)}
     parts = [INTRODUCTION]
-    for heading, offers in sections:
-        parts.append("\n".join([heading, *_table(offers, sources), ""]))
+    for heading, machines in sections:
+        parts.append("\n".join([heading, *_table(machines, sources), ""]))
     parts.append("\n".join(["## Sources", "", *_source_rows(sources), ""]))
     return "\n".join(parts)
 
 
-def _table(offers: Sequence[Offer], sources: Mapping[tuple[str, str], int]) -> Iterator[str]:
-    """Yield an empty line and the lines of the table, or nothing without offers."""
-    if offers:
+def _table(machines: Sequence[PricedMachine], sources: Mapping[tuple[str, str], int]) -> Iterator[str]:
+    """Yield an empty line and the lines of the table, or nothing without machines."""
+    if machines:
         yield ""
-        yield HEADER.format("chips" if offers[0].machine.tpu_chips else "GPUs")
-        yield from (offer.row(sources) for offer in offers)
+        yield HEADER.format("chips" if machines[0].machine.tpu_chips else "GPUs")
+        yield from (each.row(sources) for each in machines)
 
 
-def _gke_gpus() -> Iterator[tuple[str, list[Offer]]]:
+def _gke_gpus() -> Iterator[tuple[str, list[PricedMachine]]]:
     """Yield heading and machine types of each GPU model on GKE."""
     yield "## GPUs on GKE", []
     for gpu in GPUS.values():
         counts = gpu.attachment.counts if gpu.attachment else ()
         # GPUs are attached to N1 machines.
-        attached = [_gpu_offer(gce_machine(f"n1-standard-{ATTACHED_VCPUS * each}"), gpu.name, each) for each in counts]
+        attached = [_with_gpus(gce_machine(f"n1-standard-{ATTACHED_VCPUS * each}"), gpu.name, each) for each in counts]
         built_in = [
-            _gpu_offer(machine, gpu.name, machine.gpus)
+            _with_gpus(machine, gpu.name, machine.gpus)
             for family in GCE_FAMILIES.values()
             for machine in family.machines
             if machine.gpu == gpu.name
         ]
-        if offers := attached + built_in:
-            yield f"### `{gpu.name}`", offers
+        if machines := attached + built_in:
+            yield f"### `{gpu.name}`", machines
 
 
-def _gpu_offer(machine: MachineType, gpu: str, count: int) -> Offer:
+def _with_gpus(machine: MachineType, gpu: str, count: int) -> PricedMachine:
+    """Return a machine with GPUs and its prices in the preferred region, else in another region with a price."""
     family = gce_family(machine)
     region = _region(gcp.gpu_line("", REGIONS[gcp.CLOUD], gpu, family, count))
     lines = (gcp.gpu_line("", region, gpu, family, count), *gcp.machine_lines("", region, machine, 1))
-    return Offer(machine=machine, count=count, lines=lines)
+    return PricedMachine(machine=machine, count=count, lines=lines)
 
 
-def _tpus() -> Iterator[tuple[str, list[Offer]]]:
+def _tpus() -> Iterator[tuple[str, list[PricedMachine]]]:
     yield "## TPUs on GKE", []
     for generation in GENERATIONS.values():
         title = f"### `{generation.name}` with a topology, or `{generation.type_prefix}-N`"
@@ -124,14 +125,15 @@ def _tpus() -> Iterator[tuple[str, list[Offer]]]:
         cores = generation.cores_in_type
         unit = "chips" if cores == 1 else f"TensorCores, {cores} for each chip"
         text = f"N counts {unit}. A slice of several hosts has hosts of 4 chips. Zones: {zones}."
-        yield f"{title}\n\n{text}", _tpu_offers(generation)
+        yield f"{title}\n\n{text}", _with_tpus(generation)
 
 
-def _tpu_offers(generation: TpuGeneration) -> list[Offer]:
+def _with_tpus(generation: TpuGeneration) -> list[PricedMachine]:
+    """Return the machines of a TPU generation with their prices, in the regions of `_with_gpus`."""
     family = GCE_FAMILIES[generation.name]
     region = _region(gcp.tpu_line("", REGIONS[gcp.CLOUD], generation.name, 1))
     return [
-        Offer(
+        PricedMachine(
             machine=machine,
             count=machine.tpu_chips,
             lines=(gcp.tpu_line("", region, generation.name, machine.tpu_chips),),
@@ -140,20 +142,20 @@ def _tpu_offers(generation: TpuGeneration) -> list[Offer]:
     ]
 
 
-def _eks_gpus() -> Iterator[tuple[str, list[Offer]]]:
+def _eks_gpus() -> Iterator[tuple[str, list[PricedMachine]]]:
     yield "## GPUs on EKS", []
     for gpu in GPUS:
         machines = [machine for machine in EC2_MACHINES.values() if machine.gpu == gpu]
-        if offers := [offer for machine in machines for offer in _ec2_offers(machine)]:
-            yield f"### `{gpu}` on EKS", offers
+        if priced := [each for machine in machines for each in _priced_instances(machine)]:
+            yield f"### `{gpu}` on EKS", priced
 
 
-def _ec2_offers(machine: Ec2Machine) -> Iterator[Offer]:
+def _priced_instances(machine: Ec2Machine) -> Iterator[PricedMachine]:
     """Yield an instance type on demand, and in a capacity block if AWS sells blocks of its family."""
     for is_block in (False, True) if EC2_FAMILIES[machine.family].capacity_blocks else (False,):
         name = f"{machine.name} in a capacity block" if is_block else machine.name
         line = price_line("", aws.CLOUD, REGIONS[aws.CLOUD], name, 1)
-        yield Offer(machine=machine, count=machine.gpus, lines=(line,), is_block=is_block)
+        yield PricedMachine(machine=machine, count=machine.gpus, lines=(line,), is_block=is_block)
 
 
 def _region(line: Line) -> str:

@@ -40,13 +40,13 @@ COMMANDS_INTRODUCTION = """\
 
 Commands, options and exit statuses of `trainyard`, generated from the code by `python -m docs.references`.
 
-Three ways to get the program, from a checkout:
+There are three ways to get the program, from a checkout:
 
 - `make install` links it into `~/.local/bin`.
 - `uv tool install .` or `pipx install .` installs it in its own environment. It then runs the commands of that
   checkout, from any folder.
-- `make TARGET` needs no installation. Each target of a stack is an alias, and prints the command that it stands for:
-  `make logs JOB=digits` runs `trainyard logs digits`.
+- `make TARGET` needs no installation. The targets that work on a stack are aliases. Each prints the command that it
+  stands for: `make logs JOB=digits` runs `trainyard logs digits`.
 
 `trainyard completion bash` prints a script that completes commands, options and stacks in a shell.
 """
@@ -58,13 +58,13 @@ STATUS_INTRODUCTION = """\
 """
 
 CONFIG_INTRODUCTION = """\
-# Configuration
+# Settings
 
 Every key of `Pulumi.<stack>.yaml`, generated from the code by `python -m docs.references`.
 
-- `pulumi config set --path 'trainyard:jobs[0].hosts' 4` changes one key; so does an editor.
+- To change a key, edit the file, or run `pulumi config set --path 'trainyard:jobs[0].hosts' 4`.
 - `python -m stack.config Pulumi.<stack>.yaml` checks a file; `make up` and `pulumi up` check it first.
-- An unknown key is an error. A key without a default is required.
+- An unknown key is an error. A key whose default is "required" must be set.
 - An entry of `trainyard:jobs` is a job, or the name of one of the [examples](recipes/README.md).
 - [kinds.md](kinds.md) compares the kinds of job.
 - `pulumi config set --secret secrets:NAME` in `make shell STACK=...` stores a secret for a job's `secrets`.
@@ -75,8 +75,8 @@ POLICY_INTRODUCTION = """\
 
 Rules for stacks, generated from `policy/` by `python -m docs.references`.
 
-The rules run as plain predicates in `make preview`, and as a Pulumi policy pack (`pulumi preview --policy-pack
-policy/pack`), from the same source. A `mandatory` finding fails the preview; an `advisory` one is shown.
+`make preview` checks the rules. A Pulumi policy pack checks the same rules (`pulumi preview --policy-pack
+policy/pack`). A `mandatory` finding fails the preview; an `advisory` one is shown.
 
 ```yaml
 trainyard:policy:
@@ -153,27 +153,37 @@ def _descendants(section: type[Section]) -> Iterator[type[Section]]:
 def _flags_section() -> str:
     rows = ["| flag | value | recipe |", "|---|---|---|"]
     for name in dict.fromkeys(name for flags in FLAGS.values() for name in flags):
-        recipes = [recipe for recipe, flags in FLAGS.items() if name in flags]
+        values = {recipe: allowed(flags[name]) for recipe, flags in FLAGS.items() if name in flags}
         aliases = [f"`{alias}`" for alias, target in ALIASES.items() if target == name]
         keys = ", ".join([f"`{name}`", *aliases])
-        values = "; ".join(dict.fromkeys(allowed(FLAGS[recipe][name]) for recipe in recipes))
-        rows.append(f"| {keys} | {values} | {', '.join(recipes)} |")
+        rows.append(f"| {keys} | {_by_recipe(values)} | {', '.join(values)} |")
     text = "`python -m trainer RECIPE --help` describes them and prints their defaults."
     return f"## `trainyard:jobs[].flags`\n\nThe flags of each recipe. {text}\n\n" + "\n".join(rows) + "\n"
+
+
+def _by_recipe(values: dict[str, str]) -> str:
+    """Return the value that all recipes have, or each different value with its recipes."""
+    recipes: dict[str, list[str]] = {}
+    for recipe, value in values.items():
+        recipes.setdefault(value, []).append(recipe)
+    if len(recipes) == 1:
+        return next(iter(recipes))
+    return "; ".join(f"{', '.join(names)}: {value}" for value, names in recipes.items())
 
 
 def _sections(schema: dict[str, Any], models: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield heading and model of each section, outer before inner, in the order of the fields."""
 
-    def walk(key: str, kind: str, field: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    def walk(key: str, suffix: str, field: dict[str, Any]) -> Iterator[tuple[str, str]]:
         names = [reference.rpartition("/")[2] for reference in _references(field)]
         for name in names:
             properties = models[name]["properties"]
-            own = f", kind `{properties['kind']['const']}`" if len(names) > 1 else ""
-            yield f"`{key}`{own or kind}", name
-            for inner, property_ in properties.items():
-                of = own.replace(", kind", f" of `{key}` kind") or kind
-                yield from walk(f"{key}.{inner}{'[]' if 'items' in property_ else ''}", of, property_)
+            kind = properties["kind"]["const"] if len(names) > 1 else ""
+            yield f"`{key}`" + (f", kind `{kind}`" if kind else suffix), name
+            inner_suffix = f", in `{key}` of kind `{kind}`" if kind else suffix
+            for inner, inner_field in properties.items():
+                inner_key = f"{key}.{inner}{'[]' if 'items' in inner_field else ''}"
+                yield from walk(inner_key, inner_suffix, inner_field)
 
     for key, field in schema["properties"].items():
         yield from walk(f"trainyard:{key}[]" if "items" in field else f"trainyard:{key}", "", field)

@@ -15,9 +15,9 @@ PROJECT = Path(__file__).resolve().parents[1]
 INTRODUCTION = """\
 # Versions
 
-The main parts that Trainyard pins, generated from the pins by `python -m docs.references`. The dates of support are
-in `docs/versions_reference.py`, or for EKS in `infra/hardware/versions.py`, each with its source. A test fails at
-least 30 days before such a date. The lock file of each pin (`requirements*.txt`, `go.sum`) lists all other Python
+The main parts that Trainyard pins, generated from the pins by `python -m docs.references`. The last days of support
+are in `docs/versions_reference.py`, or for EKS in `infra/hardware/versions.py`, each with its source. A test fails at
+least 30 days before such a day. The lock file of each pin (`requirements*.txt`, `go.sum`) lists all other Python
 packages and Go modules.
 """
 NEWEST_ONLY = "no dates published; fixes come in the newest release"
@@ -51,7 +51,7 @@ class Part:
         return found[1]
 
 
-KUBERNETES_RULE = "14 months after 1.37.0: https://kubernetes.io/releases/patch-releases/#support-period"
+KUBERNETES_RULE = "14 months after 1.37.0, https://kubernetes.io/releases/patch-releases/#support-period"
 CONTAINERD_RULE = "https://github.com/containerd/containerd/blob/v2.4.2/RELEASES.md"
 TORCH_RULE = "fixes come in the newest minor version: https://github.com/pytorch/pytorch/blob/main/RELEASE.md"
 CLOUDS = f"""
@@ -148,7 +148,7 @@ IMAGES = (
     *_packages(
         "trainer/requirements-frameworks.in",
         "torchtitan",
-        rule=f"{NEWEST_ONLY}; its requirement datasets < 4.8 is overridden, because transformers needs a newer "
+        rule=f"{NEWEST_ONLY}; Trainyard overrides its requirement datasets < 4.8, because transformers needs a newer "
         "huggingface-hub",
     ),
     Part(
