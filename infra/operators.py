@@ -165,7 +165,7 @@ class Operator(pulumi.ComponentResource):
     """
 
     version: pulumi.Output[str]
-    """Version of the operator, known when it is ready."""
+    """Version of the operator, known once it is ready."""
 
     def __init__(
         self,
@@ -342,7 +342,7 @@ class Operators(pulumi.ComponentResource):
     """
 
     versions: pulumi.Output[Mapping[str, str]]
-    """Operator -> version, known when all operators are ready."""
+    """Operator -> version, known once all operators are ready."""
 
     def __init__(self, name: str, args: OperatorsArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:infra:Operators", name, None, opts)

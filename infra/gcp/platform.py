@@ -33,7 +33,7 @@ from infra.platform import (
 )
 
 API_NAMES = ("artifactregistry", "compute", "container", "iam", "logging", "monitoring", "storage")
-"""APIs without their suffix `.googleapis.com`."""
+"""APIs that the stack enables, without their suffix `.googleapis.com`."""
 IDENTITY_ANNOTATION = "iam.gke.io/gcp-service-account"
 
 ClusterAndNodes = tuple[GkeCluster, SystemNodePool, Mapping[str, AcceleratorNodePool]]
@@ -45,7 +45,7 @@ class ProjectServices(pulumi.ComponentResource):
     """Enabled APIs. They stay enabled after the stack is destroyed, because other users may need them."""
 
     project: pulumi.Output[str]
-    """Project id, known when all APIs are enabled. Resources that need the APIs use this output."""
+    """Project id, known once all APIs are enabled. Resources that need the APIs use this output."""
 
     def __init__(self, name: str, *, project: str, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:gcp:ProjectServices", name, None, opts)

@@ -224,7 +224,7 @@ class Fabric:
     interfaces: tuple[Interface, ...]
     """Interfaces of a host, in order."""
     rdma_profile: str | None = None
-    """Suffix after the zone in the name of the RDMA VPC's network profile."""
+    """Name of the RDMA VPC's network profile, without the zone in front of it."""
     nccl_environment: NcclEnvironmentScript | None = None
     """NCCL environment script that Google's installer puts on hosts.
 

@@ -275,8 +275,8 @@ def _names(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -
     longest = max((plan.name for plan in plans), key=len)
     if len(longest) > POOL_NAME_LIMIT:
         message = (
-            f"the node pool {longest} would have {len(longest)} characters; at most {POOL_NAME_LIMIT} are allowed; "
-            "shorten it"
+            f"the node pool's name, {longest}, would have {len(longest)} characters; at most {POOL_NAME_LIMIT} are "
+            "allowed; shorten the name"
         )
         yield pool_problem("gke.pool.name_too_long", pool, "name", message)
 
