@@ -23,6 +23,7 @@ class BuiltinImage:
     data: frozenset[str] = frozenset({"digits"})
     """Names of the folders with data below WORK_FOLDER."""
     arguments: Mapping[str, str] = field(default_factory=dict)
+    """Build arguments of the Dockerfile, in addition to the base image."""
     is_built_for_clouds: bool = False
     """True if the cloud platforms also build it, as a variant of the trainer image."""
     installs_packages: bool = False
@@ -105,10 +106,9 @@ class JobLayer:
 
     @property
     def digests(self) -> str:
-        """SHA-256 of the requirements file, then of the source files, if it has them: 12 hexadecimal digits each."""
-        files = hashlib.sha256(repr(sorted(self.files)).encode())
-        found = [hashlib.sha256(self.requirements.encode())] if self.requirements else []
-        return "-".join(each.hexdigest()[:12] for each in (*found, *([files] if self.files else [])))
+        """Digest of the requirements file and digest of the source files, joined by `-`; one if the other is empty."""
+        contents = [self.requirements, repr(sorted(self.files)) if self.files else ""]
+        return "-".join(hashlib.sha256(content.encode()).hexdigest()[:12] for content in contents if content)
 
     @property
     def name(self) -> str:

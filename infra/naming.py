@@ -75,7 +75,7 @@ def cloud_labels(cluster: str) -> dict[str, str]:
 def fit_name(name: str, role: str, limit: int) -> str:
     """Return `name-role`. If that is longer than `limit`, shorten `name` and add a hash of it.
 
-    Limits differ between clouds. Equal arguments give equal names, and the hash keeps shortened names different.
+    Equal arguments give equal names. The hash keeps shortened names different.
     """
     full_name = f"{name}-{role}"
     if len(full_name) <= limit:

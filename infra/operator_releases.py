@@ -119,7 +119,7 @@ def load_objects(release: Release) -> OperatorObjects:
         raise ValueError(message) from error
 
 
-REQUEST = Capacity(millicores=20, memory=64 * MEBIBYTE)
+OPERATOR_REQUEST = Capacity(millicores=20, memory=64 * MEBIBYTE)
 """Resource requests of an operator's pod."""
 
 CERTIFICATE_SERVICE, CERTIFICATE_SECRET = "training-operator", "training-operator-webhook-cert"
@@ -130,8 +130,8 @@ each version would repeatedly overwrite the authority of the other.
 """
 
 
-def _parts(*resources: str) -> frozenset[str]:
-    """Return the resources and their subresources, as a role's rules name them."""
+def _with_subresources(*resources: str) -> frozenset[str]:
+    """Return the resources, and their subresources as they appear in a role's rules."""
     return frozenset(f"{resource}{suffix}" for resource in resources for suffix in ("", "/finalizers", "/status"))
 
 
@@ -145,7 +145,7 @@ TRAINING_OPERATOR = Release(
     image="ghcr.io/kubeflow/training-v1/training-operator:v1-93c5489",
     definitions=("manifests/base/crds/kubeflow.org_pytorchjobs.yaml",),
     role="manifests/base/rbac/role.yaml",
-    unneeded=_parts("jaxjobs", "mpijobs", "paddlejobs", "tfjobs", "xgboostjobs") | _MPI_JOB_RESOURCES,
+    unneeded=_with_subresources("jaxjobs", "mpijobs", "paddlejobs", "tfjobs", "xgboostjobs") | _MPI_JOB_RESOURCES,
     arguments=("--enable-scheme=pytorchjob", "--metrics-bind-address=0"),
     webhooks=Webhooks(
         manifest="manifests/base/webhook/manifests.yaml",
@@ -166,7 +166,7 @@ TRAINING_OPERATOR_MXJOB = Release(
     image="docker.io/kubeflow/training-operator:v1-04f9f13",
     definitions=("manifests/base/crds/kubeflow.org_mxjobs.yaml",),
     role="manifests/base/rbac/role.yaml",
-    unneeded=_parts("mpijobs", "paddlejobs", "pytorchjobs", "tfjobs", "xgboostjobs")
+    unneeded=_with_subresources("mpijobs", "paddlejobs", "pytorchjobs", "tfjobs", "xgboostjobs")
     | _MPI_JOB_RESOURCES
     | {"horizontalpodautoscalers"},
     arguments=("--enable-scheme=mxjob", "--metrics-bind-address=0"),
@@ -254,7 +254,7 @@ KUBERAY_OPERATOR = Release(
     definitions=tuple(f"config/crd/bases/ray.io_{kind}.yaml" for kind in ("rayclusters", "rayjobs", "rayservices")),
     role="config/rbac/role.yaml",
     # Cron jobs, autoscaling, ingresses, gateways, leader election and OpenShift.
-    unneeded=_parts("raycronjobs")
+    unneeded=_with_subresources("raycronjobs")
     | {"gateways", "httproutes", "ingressclasses", "ingresses", "leases", "rolebindings", "roles", "routes"}
     | {"endpointslices", "pods/proxy", "pods/resize", "serviceaccounts", "services/proxy"},
     arguments=("--enable-leader-election=false", "--metrics-addr=0"),
@@ -327,8 +327,9 @@ KUEUE = Release(
     ),
     role="config/components/rbac/role.yaml",
     # Kinds that Trainyard does not install or does not queue directly, and resources of disabled features.
-    unneeded=_parts("appwrappers", "jaxjobs", "paddlejobs", "pods", "rayservices")
-    | _parts("leaderworkersets", "multikueueclusters", "sparkapplications", "tfjobs", "topologies", "xgboostjobs")
+    unneeded=_with_subresources("appwrappers", "jaxjobs", "paddlejobs", "pods", "rayservices")
+    | _with_subresources("leaderworkersets", "multikueueclusters", "sparkapplications")
+    | _with_subresources("tfjobs", "topologies", "xgboostjobs")
     | {
         "deployments",
         "multikueueconfigs",
@@ -362,7 +363,7 @@ RELEASES = {
 }
 """Operators by name, each after the operators that it requires or follows."""
 
-TOTAL_REQUEST = Capacity(millicores=len(RELEASES) * REQUEST.millicores, memory=len(RELEASES) * REQUEST.memory)
+TOTAL_REQUEST = Capacity(millicores=len(RELEASES) * OPERATOR_REQUEST.millicores, memory=len(RELEASES) * OPERATOR_REQUEST.memory)
 """Resource requests of all operators together, which can run on one node."""
 
 
@@ -394,6 +395,6 @@ def left_for_jobs(machine: Capacity, num_nodes: int, num_operators: int) -> Capa
     """Return a node's capacity for jobs in the worst case: all `num_operators` operators run on that node."""
     spare = reserved_for_other_nodes(machine, num_nodes) - system_reserved(machine, num_nodes)
     return node_share(machine, num_nodes) - Capacity(
-        millicores=max(0, num_operators * REQUEST.millicores - spare.millicores),
-        memory=max(0, num_operators * REQUEST.memory - spare.memory),
+        millicores=max(0, num_operators * OPERATOR_REQUEST.millicores - spare.millicores),
+        memory=max(0, num_operators * OPERATOR_REQUEST.memory - spare.memory),
     )

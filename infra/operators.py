@@ -48,7 +48,7 @@ from pulumi_kubernetes.rbac.v1 import (
 )
 
 from infra.naming import stack_labels
-from infra.operator_releases import REQUEST, OperatorObjects, Release, Webhooks, load_objects, needed_releases
+from infra.operator_releases import OPERATOR_REQUEST, OperatorObjects, Release, Webhooks, load_objects, needed_releases
 from settings.kubernetes_values import format_cpu, format_memory
 from settings.types import OPERATORS_NAMESPACE
 
@@ -87,7 +87,7 @@ def operator_pod(release: Release, image: pulumi.Input[str], labels: Mapping[str
 
 
 def _container(release: Release, image: pulumi.Input[str]) -> ContainerArgs:
-    requests = {"cpu": format_cpu(REQUEST.millicores), "memory": format_memory(REQUEST.memory)}
+    requests = {"cpu": format_cpu(OPERATOR_REQUEST.millicores), "memory": format_memory(OPERATOR_REQUEST.memory)}
     namespace = EnvVarSourceArgs(field_ref=ObjectFieldSelectorArgs(field_path="metadata.namespace"))
     return ContainerArgs(
         name="operator",
@@ -335,7 +335,7 @@ class OperatorsArgs:
 
 
 class Operators(pulumi.ComponentResource):
-    """The operators, in a separate namespace that enforces the `restricted` Pod Security Standard.
+    """Operators in a separate namespace that enforces the `restricted` Pod Security Standard.
 
     Pulumi creates dependents of this component after every webhook answers. On destroy, Pulumi deletes the dependents
     first, then the controllers, and the CRDs last.

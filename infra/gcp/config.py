@@ -142,8 +142,8 @@ class GkePoolConfig(Section):
     nodes: Annotated[int, Field(ge=1, le=15_000)] = 2
     """Number of nodes, or the maximum if the pool scales; for a TPU the slice determines it."""
     min_nodes: Annotated[int, Field(ge=0, le=15_000)] | None = None
-    """Minimum number of nodes; with this key, the pool scales between it and `nodes`. Without it, the size is fixed,
-    but a pool scales from 0 with flex-start, queued or several capacities, and with `compact` or multi-host TPU slices
+    """Minimum number of nodes; with this key, the pool scales between it and `nodes`. Without this key, a pool has a
+    fixed size. Exceptions scale from 0: flex-start, queued, several capacities, and `compact` or multi-host TPU slices
     in several zones."""
     capacity: Annotated[tuple[GkeCapacity, ...], ONE_OR_MANY] = ("on-demand",)
     """Provisioning model: `on-demand`, `spot`, `reservation:NAME`, `flex-start` or `queued`; or a list of them in

@@ -295,14 +295,14 @@ def _platform(
 
 
 def _trainer_images(
-    config: GkeConfig, cloud: GkeComponents, variants: frozenset[str], layers: frozenset[JobLayer]
+    config: GkeConfig, cloud: GkeComponents, names: frozenset[str], layers: frozenset[JobLayer]
 ) -> Images:
     """Return the prebuilt image, or build images and push them to the repository."""
     if cloud.repository is None:
         assert config.image.prebuilt is not None
         return config.image.prebuilt, {}
     name = pulumi.Output.concat(cloud.repository.url, f"/{config.image.name}")
-    return trainer_images(name, config.image, variants, layers)
+    return trainer_images(name, config.image, names, layers)
 
 
 def _console(config: GkeConfig) -> dict[str, str]:

@@ -106,17 +106,17 @@ class Ec2Family:
     """
 
 
-_STANDARD = (
+_STANDARD_QUOTAS = (
     Ec2Quota(code="L-1216C47A", name="Running On-Demand Standard instances"),
     Ec2Quota(code="L-34B43A08", name="All Standard Spot Instance Requests"),
 )
-_G = (
+_G_QUOTAS = (
     Ec2Quota(code="L-DB2E81BA", name="Running On-Demand G and VT instances"),
     Ec2Quota(code="L-3819A6DF", name="All G and VT Spot Instance Requests"),
 )
 _ON_DEMAND_P = Ec2Quota(code="L-417A185B", name="Running On-Demand P instances")
-_P = (_ON_DEMAND_P, Ec2Quota(code="L-7212CCBC", name="All P4, P3 and P2 Spot Instance Requests"))
-_P5 = (_ON_DEMAND_P, Ec2Quota(code="L-C4BD4855", name="All P5 Spot Instance Requests"))
+_P_QUOTAS = (_ON_DEMAND_P, Ec2Quota(code="L-7212CCBC", name="All P4, P3 and P2 Spot Instance Requests"))
+_P5_QUOTAS = (_ON_DEMAND_P, Ec2Quota(code="L-C4BD4855", name="All P5 Spot Instance Requests"))
 
 _CPU_SIZES: Mapping[str, tuple[int, int, int]] = {
     # size: vCPUs, network interfaces, addresses; https://docs.aws.amazon.com/ec2/latest/instancetypes/gp.html
@@ -160,7 +160,7 @@ def _cpu_family(name: str, gib_per_vcpu: float, *, missing_memory: tuple[int, fl
             )
             for size, (vcpus, interfaces, addresses) in _CPU_SIZES.items()
         ),
-        quotas=_STANDARD,
+        quotas=_STANDARD_QUOTAS,
         regions=None,
         capacity_blocks=False,
         first_efa_card=0,
@@ -241,7 +241,7 @@ _FAMILIES = (
             "16xlarge": (1, 64, 256, 1, 4, 15, 7178),
             "metal": (8, 96, 384, 1, 15, 50, 6652),
         },
-        quotas=_G,
+        quotas=_G_QUOTAS,
         regions=None,
         capacity_blocks=False,
         first_efa_card=0,
@@ -260,7 +260,7 @@ _FAMILIES = (
             "24xlarge": (4, 96, 384, 1, 15, 50, 10529),
             "48xlarge": (8, 192, 768, 1, 7, 50, 20552),
         },
-        quotas=_G,
+        quotas=_G_QUOTAS,
         regions=None,
         capacity_blocks=False,
         first_efa_card=0,
@@ -279,7 +279,7 @@ _FAMILIES = (
             "24xlarge": (4, 96, 384, 1, 15, 50, None),
             "48xlarge": (8, 192, 768, 1, 15, 50, None),
         },
-        quotas=_G,
+        quotas=_G_QUOTAS,
         regions=None,
         capacity_blocks=False,
         first_efa_card=0,
@@ -298,7 +298,7 @@ _FAMILIES = (
             "24xlarge": (4, 96, 768, 2, 10, 50, None),
             "48xlarge": (8, 192, 1536, 4, 10, 50, None),
         },
-        quotas=_G,
+        quotas=_G_QUOTAS,
         regions=_regions(
             "ap-northeast-1 ap-northeast-2 eu-central-1 eu-north-1 eu-south-2 us-east-1 us-east-2 us-west-2"
         ),
@@ -317,7 +317,7 @@ _FAMILIES = (
             "24xlarge": (4, 96, 1024, 2, 10, 64, None),
             "48xlarge": (8, 192, 2048, 4, 10, 64, None),
         },
-        quotas=_G,
+        quotas=_G_QUOTAS,
         # us-west-2 is in dstackai/dstack pull request 3752.
         regions=_regions("us-east-1 us-east-2 us-west-2"),
         capacity_blocks=False,
@@ -332,7 +332,7 @@ _FAMILIES = (
             "8xlarge": (4, 32, 244, 0, 8, 30, 4248),
             "16xlarge": (8, 64, 488, 0, 8, 30, 7961),
         },
-        quotas=_P,
+        quotas=_P_QUOTAS,
         regions=None,
         capacity_blocks=False,
         first_efa_card=0,
@@ -342,7 +342,7 @@ _FAMILIES = (
         "p3dn",
         "nvidia-tesla-v100",
         {"24xlarge": (8, 96, 768, 1, 15, 50, None)},
-        quotas=_P,
+        quotas=_P_QUOTAS,
         regions=_regions("ap-northeast-1 eu-west-1 us-east-1 us-west-2"),
         capacity_blocks=False,
         first_efa_card=0,
@@ -352,7 +352,7 @@ _FAMILIES = (
         "p4d",
         "nvidia-tesla-a100",
         {"24xlarge": (8, 96, 1152, 4, 15, 50, None)},
-        quotas=_P,
+        quotas=_P_QUOTAS,
         regions=_regions(
             "ap-northeast-1 ap-northeast-2 ap-south-1 ap-southeast-2 ca-central-1 eu-central-1 eu-north-1 eu-west-1 "
             "eu-west-2 us-east-1 us-east-2 us-west-2"
@@ -365,7 +365,7 @@ _FAMILIES = (
         "p4de",
         "nvidia-a100-80gb",
         {"24xlarge": (8, 96, 1152, 4, 15, 50, None)},
-        quotas=_P,
+        quotas=_P_QUOTAS,
         regions=_regions("ap-northeast-1 ap-southeast-1 eu-central-1 us-east-1 us-west-2"),
         capacity_blocks=True,
         first_efa_card=0,
@@ -375,7 +375,7 @@ _FAMILIES = (
         "p5",
         "nvidia-h100-80gb",
         {"48xlarge": (8, 192, 2048, 32, 2, 50, None)},
-        quotas=_P5,
+        quotas=_P5_QUOTAS,
         regions=_regions(
             "ap-northeast-1 ap-northeast-2 ap-south-1 ap-southeast-2 ap-southeast-3 ca-central-1 eu-north-1 "
             "eu-west-2 us-east-1 us-east-2 us-west-1 us-west-2"
@@ -388,7 +388,7 @@ _FAMILIES = (
         "p5e",
         "nvidia-h200-141gb",
         {"48xlarge": (8, 192, 2048, 32, 2, 50, None)},
-        quotas=_P5,
+        quotas=_P5_QUOTAS,
         regions=_regions("ap-southeast-2 ap-southeast-3 eu-north-1 eu-west-2 us-east-2 us-west-2"),
         capacity_blocks=True,
         first_efa_card=0,
@@ -398,7 +398,7 @@ _FAMILIES = (
         "p5en",
         "nvidia-h200-141gb",
         {"48xlarge": (8, 192, 2048, 16, 4, 50, None)},
-        quotas=_P5,
+        quotas=_P5_QUOTAS,
         regions=_regions(
             "ap-northeast-1 ap-northeast-2 ap-south-1 ap-southeast-3 eu-north-1 eu-south-2 me-central-1 us-east-1 "
             "us-east-2 us-west-1 us-west-2"
@@ -411,7 +411,7 @@ _FAMILIES = (
         "p6-b200",
         "nvidia-b200",
         {"48xlarge": (8, 192, 2048, 8, 4, 50, None)},
-        quotas=_P,
+        quotas=_P_QUOTAS,
         regions=_regions("us-east-1 us-east-2 us-west-2"),
         capacity_blocks=True,
         first_efa_card=0,
@@ -422,7 +422,7 @@ _FAMILIES = (
         "nvidia-b300",
         {"48xlarge": (8, 192, 4096, 16, 4, 50, None)},
         # No page names a spot quota of P6.
-        quotas=_P,
+        quotas=_P_QUOTAS,
         # us-east-1 is in Karpenter's price list v1.15.1.
         regions=_regions("us-east-1 us-west-2"),
         capacity_blocks=True,

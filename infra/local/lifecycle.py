@@ -345,7 +345,7 @@ def _remove_surplus_nodes(settings: ClusterSettings) -> None:
             shutil.rmtree(folder)
 
 
-ARCHITECTURES = ("x86_64", "aarch64")
+SUPPORTED_ARCHITECTURES = ("x86_64", "aarch64")
 RUN_BYTES = 2_000_000_000
 """Free disk space that a cluster needs after its images exist."""
 
@@ -355,10 +355,10 @@ def check_machine(settings: ClusterSettings, set_up_bytes: int = 0) -> list[str]
 
     `set_up_bytes` is the free disk space that the missing steps of set-up need.
     """
-    if platform.system() != "Linux" or platform.machine() not in ARCHITECTURES:
+    if platform.system() != "Linux" or platform.machine() not in SUPPORTED_ARCHITECTURES:
         return [
             f"platform.kind = local: this machine is {platform.system()} on {platform.machine()}; the local cluster "
-            f"needs Linux on {' or '.join(ARCHITECTURES)}; use platform.kind kubeconfig with an existing cluster"
+            f"needs Linux on {' or '.join(SUPPORTED_ARCHITECTURES)}; use platform.kind kubeconfig with an existing cluster"
         ]
     problems = []
     if os.geteuid() != 0:
