@@ -86,7 +86,7 @@ class Ec2Family:
     quotas: tuple[Ec2Quota, Ec2Quota]
     """Quota of on-demand and reserved instances, then quota of spot instances."""
     regions: frozenset[str] | None
-    """Regions with the family. None if they are too many to list or no page lists them, which skips the check.
+    """Regions with the family. None skips the check: the regions are too many to list, or no page lists them.
 
     Source: AWS's list of offers by region, in
     https://github.com/skypilot-org/skypilot-catalog/blob/00148f2af3672e2229b4f7bf8157d5a3f36e3c35/catalogs/v8/aws/vms.csv

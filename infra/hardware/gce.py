@@ -170,7 +170,7 @@ _GPU_FAMILIES = (
         pricing="parts",
         sources=(_ACCELERATED,),
     ),
-    # Flex-start and queued provisioning are for accelerator-optimised GPU machines. No page says so of G4 itself.
+    # Google documents flex-start and queued provisioning for accelerator-optimised GPU machines, without naming G4.
     _gpu_family(
         "g4",
         "nvidia-rtx-pro-6000",

@@ -58,7 +58,7 @@ class MachineType:
 
 
 def zone_set(text: str) -> frozenset[str]:
-    """Parse a list of Google Cloud zones such as `region letter letter, region letter`."""
+    """Return the Google Cloud zones of a text such as `us-east1 b c, us-west1 a`: three zones in two regions."""
     rows = [row.split() for row in text.split(",")]
     return frozenset(f"{region}-{letter}" for region, *letters in rows for letter in letters)
 
