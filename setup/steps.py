@@ -242,7 +242,7 @@ def _sotu(after: Collection[str] | None = None) -> Step:
 def rehearsal_steps(operators: frozenset[str], scheme: str, *, image: bool = False) -> list[Step]:
     """Return the steps for the rehearsal of a stack whose bucket has URLs of `scheme`, `gs` or `s3`.
 
-    A rehearsal neither builds nor pulls images. `image` adds the data that its plan of a trainer image refers to.
+    A rehearsal neither builds nor pulls images. `image` adds the data sets, which the plan of a trainer image needs.
     """
     programs = [KWOK, *(operator_steps.program_of(each.name) for each in needed_releases(operators))]
     programs += [go_programs.GCS_SERVER] if scheme == "gs" else []

@@ -247,7 +247,7 @@ ACTIONS: Mapping[str, Sequence[str]] = {
 }
 """Pulumi type -> actions that create, import, change and delete its resources.
 
-The provider calls them, or AWS calls them with the caller's permissions.
+The provider performs these actions, or AWS performs them with the caller's permissions.
 
 Sources: https://docs.aws.amazon.com/service-authorization/latest/reference/reference.html, and the calls of
 hashicorp/terraform-provider-aws 6.34.0 (f769145, internal/service) for each type in `simulation/facts/__main__.py`.

@@ -153,7 +153,7 @@ def corefile(keys: Path) -> str:
 
 
 def containerd_config() -> str:
-    """Return a node's containerd configuration: files in the node's folders, without AppArmor and OOM scores."""
+    """Return a node's containerd configuration. It uses the node's folders, but neither AppArmor nor OOM scores."""
     runtime = 'plugins."io.containerd.cri.v1.runtime"'
     runc = f"{runtime}.containerd.runtimes.runc"
     return f"""\
