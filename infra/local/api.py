@@ -42,7 +42,7 @@ class Client:
     def request(self, method: str, path: str, body: dict[str, Any] | None = None, content_type: str = APPLY_PATCH) -> Any:
         """Send one request and return the decoded answer.
 
-        Raises ApiUnavailable if the server reports an error or does not answer.
+        Raises ApiUnavailable if the server reports an error or does not answer, and NotFound for status 404.
         """
         text = json.dumps(body).encode() if body is not None else None
         headers = {"Accept": JSON} | ({"Content-Type": content_type} if text else {})

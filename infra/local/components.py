@@ -34,8 +34,7 @@ BUCKET_IN_NODE = str(NODE_ROOT / "bucket")
 
 
 def etcd(programs: Path, keys: Path, data: Path) -> list[str]:
-    """Return the command of etcd. It listens on loopback in the cluster's network namespace, with client
-    certificates."""
+    """Return the command of etcd. It listens on the cluster's loopback interface and requires client certificates."""
     url = f"https://127.0.0.1:{ETCD_PORT}"
     return [
         f"{programs}/etcd",

@@ -45,7 +45,7 @@ Linux uses higher ports for outgoing connections (32768 and above).
 Progress = Callable[[str], None]
 
 _launched: list[subprocess.Popen[bytes]] = []
-"""Handles of the started clusters. Clusters outlive this process, and Python would warn about lost handles."""
+"""Started clusters. Without these references, Python would warn about each cluster, which continues to run."""
 
 
 def programs_folder() -> Path:

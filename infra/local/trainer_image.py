@@ -39,10 +39,7 @@ REGISTRY = "registry-1.docker.io"
 DEBIAN_RELEASE = "bookworm"
 DEBIAN_BASE = f"trainyard.local/base:{DEBIAN_RELEASE}-1"
 MOUNT_FOLDER = Path("/run/mount")
-"""Folder where `mount` keeps its data about mounts.
-
-`mount` creates the folder even if it has no data to keep.
-"""
+"""Folder that `mount` creates for its data, even if it has none."""
 
 
 def base_image(builder: EngineBuilder, progress: Callable[[str], None]) -> str:
