@@ -1,4 +1,4 @@
-"""Problem: an error in a configuration, with a stable code. Detection of secrets, which messages hide.
+"""Problem: an error in a configuration, with a stable code. Also detects secrets, so that messages can hide them.
 
 `make check` searches the repository with detect-secrets, which knows the tokens of more issuers.
 """

@@ -1,4 +1,4 @@
-"""Set-up of this machine for Trainyard: pinned tools, built once into a cache, and images for the local cluster.
+"""Set-up of this machine for Trainyard: pinned tools in a cache, and images for the local cluster.
 
 Importing this package installs a hook: Ctrl-C ends the process with one line instead of a traceback, even during later
 imports.

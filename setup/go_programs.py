@@ -25,7 +25,7 @@ COMPILER_FLAGS = ("-trimpath", "-gcflags=all=-dwarf=false -l", "-gcflags=std=-dw
 Inlining takes a quarter of a build's time and makes the programs about a sixth faster.
 """
 PAUSE_MODULE = "pause"
-"""Folder of a module without requirements."""
+"""Module without requirements, in which `go build std` compiles the standard library."""
 MAX_COMPILER_BYTES = 2600 << 20
 """Maximum memory of one compiler before it collects garbage.
 
