@@ -106,7 +106,7 @@ class JobLayer:
 
     @property
     def digests(self) -> str:
-        """Digest of the requirements file and digest of the source files, joined by `-`; one if the other is empty."""
+        """Digests of the requirements file and of the source files, joined by `-`. An empty part has no digest."""
         contents = [self.requirements, repr(sorted(self.files)) if self.files else ""]
         return "-".join(hashlib.sha256(content.encode()).hexdigest()[:12] for content in contents if content)
 

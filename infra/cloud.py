@@ -33,7 +33,7 @@ class Quota:
     """Amount of a cloud quota that a platform needs."""
 
     name: str
-    """Name of the quota in the cloud, followed by its dimensions."""
+    """Name of the quota in the cloud, with its code or dimensions if it has any."""
     location: str
     """Region of the quota; `global` for all regions."""
     amount: int

@@ -37,7 +37,7 @@ def secret_name(job: str) -> str:
 
 
 def stack_labels() -> dict[str, str]:
-    """Return the labels of every object that does not belong to a single job.
+    """Return the labels of every Kubernetes object of a stack. Objects of a job have more labels; see `job_labels`.
 
     Keys: https://kubernetes.io/docs/concepts/overview/working-with-objects/common-labels/
     """

@@ -138,7 +138,7 @@ def _with_subresources(*resources: str) -> frozenset[str]:
 # Only MPIJob uses these. infra/operators.py grants access to the certificate's Secret.
 _MPI_JOB_RESOURCES = {"configmaps", "pods/exec", "roles", "rolebindings", "secrets", "serviceaccounts"}
 
-TRAINING_OPERATOR = Release(
+TRAINING_OPERATOR_RELEASE = Release(
     name="training-operator",
     module="github.com/kubeflow/training-operator",
     version="v1.9.4",
@@ -158,7 +158,7 @@ TRAINING_OPERATOR = Release(
     # Workers do not need it: torch waits until the master's name resolves.
     files=(("/etc/config/initContainer.yaml", "[]\n"),),
 )
-TRAINING_OPERATOR_MXJOB = Release(
+TRAINING_OPERATOR_MXJOB_RELEASE = Release(
     name="training-operator-mxjob",
     module="github.com/kubeflow/training-operator",
     # v1.8.1 is the last release with MXJob: https://github.com/kubeflow/trainer/issues/1996.
@@ -180,7 +180,7 @@ TRAINING_OPERATOR_MXJOB = Release(
     ),
     requires=frozenset({"training-operator"}),
 )
-MPI_OPERATOR = Release(
+MPI_OPERATOR_RELEASE = Release(
     name="mpi-operator",
     module="github.com/kubeflow/mpi-operator",
     version="v0.8.2",
@@ -193,7 +193,7 @@ MPI_OPERATOR = Release(
     health_port=8080,
     ready_path="/healthz",
 )
-JOBSET = Release(
+JOBSET_RELEASE = Release(
     name="jobset",
     module="sigs.k8s.io/jobset",
     version="v0.12.0",
@@ -219,7 +219,7 @@ apiVersion: config.trainer.kubeflow.org/v1alpha1
 kind: Configuration
 metrics: {bindAddress: "0"}
 """
-TRAINER = Release(
+TRAINER_RELEASE = Release(
     name="trainer",
     module="github.com/kubeflow/trainer/v2",
     version="v2.3.0",
@@ -245,7 +245,7 @@ TRAINER = Release(
     files=(("/etc/trainer/configuration.yaml", TRAINER_CONFIGURATION),),
     requires=frozenset({"jobset"}),
 )
-KUBERAY_OPERATOR = Release(
+KUBERAY_OPERATOR_RELEASE = Release(
     name="kuberay-operator",
     module="github.com/ray-project/kuberay/ray-operator",
     version="v1.6.2",
@@ -307,7 +307,7 @@ waitForPodsReady: {{timeout: 8760h, recoveryTimeout: 0s}}
 integrations: {{frameworks: {json.dumps(sorted(QUEUED_KINDS.values()))}}}
 featureGates: {json.dumps(dict.fromkeys(DISABLED_FEATURES, False))}
 """
-KUEUE = Release(
+KUEUE_RELEASE = Release(
     name="kueue",
     module="sigs.k8s.io/kueue",
     version="v0.19.2",
@@ -359,7 +359,7 @@ KUEUE = Release(
 )
 RELEASES = {
     release.name: release
-    for release in (TRAINING_OPERATOR, TRAINING_OPERATOR_MXJOB, MPI_OPERATOR, JOBSET, TRAINER, KUBERAY_OPERATOR, KUEUE)
+    for release in (TRAINING_OPERATOR_RELEASE, TRAINING_OPERATOR_MXJOB_RELEASE, MPI_OPERATOR_RELEASE, JOBSET_RELEASE, TRAINER_RELEASE, KUBERAY_OPERATOR_RELEASE, KUEUE_RELEASE)
 }
 """Operators by name, each after the operators that it requires or follows."""
 

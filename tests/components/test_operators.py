@@ -12,7 +12,7 @@ import pytest
 from pulumi_kubernetes.core.v1 import Namespace
 
 from infra.hardware import Capacity
-from infra.operator_releases import RELEASES, OPERATOR_REQUEST, save_objects
+from infra.operator_releases import OPERATOR_REQUEST, RELEASES, save_objects
 from infra.operators import Operators, OperatorsArgs
 from settings.kubernetes_values import parse_cpu, parse_memory
 from settings.types import OPERATORS_NAMESPACE

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infra.hardware import Capacity, node_share
-from infra.operator_releases import RELEASES, OPERATOR_REQUEST, left_for_jobs, needed_releases, system_reserved
+from infra.operator_releases import OPERATOR_REQUEST, RELEASES, left_for_jobs, needed_releases, system_reserved
 from workloads import queues
 from workloads.kinds import KINDS
 from workloads.spec import JobSpec
