@@ -53,11 +53,11 @@ class Ec2Machine(MachineType):
     interfaces: int
     """Maximum number of network interfaces on the first card.
 
-    awslabs/amazon-eks-ami 81fec2e, nodeadm/internal/kubelet/instance-info.jsonl. The file lacks P3, so nodeadm asks
-    EC2: aws/amazon-vpc-cni-k8s pkg/vpc/vpc_ip_resource_limit.go.
+    Source: awslabs/amazon-eks-ami 81fec2e, nodeadm/internal/kubelet/instance-info.jsonl. It lacks P3, whose source is
+    aws/amazon-vpc-cni-k8s pkg/vpc/vpc_ip_resource_limit.go.
     """
     addresses: int
-    """Maximum number of IPv4 addresses of each network interface, from the same source."""
+    """Maximum number of IPv4 addresses of each network interface, from the same sources."""
     missing_mib: int | None
     """Memory in MiB that its node does not report, measured on nodes. None without a measurement.
 
@@ -129,11 +129,14 @@ _CPU_SIZES: Mapping[str, tuple[int, int, int]] = {
     "16xlarge": (64, 15, 50),
     "24xlarge": (96, 15, 50),
 }
-# Sources of `missing_memory`. m6i, c6i and r6i: Karpenter's table. r7i: 1212 MiB of 32 GiB, 4311 MiB of 128 GiB
-# (2i2c-org/infrastructure 63cd17e, node-capacity-info.json). g6: 3626 MiB of 64 GiB, at most 5.3 % (pytorch/ci-infra
-# pull requests 1082, 910). p4de: 1146004920Ki allocatable with 21122Mi of huge pages, like r5.24xlarge. p5: capacity
-# 2097112716Ki (aws-do-eks). No figures were found for g6e, g7e, p5en, p6-b200 and p6-b300. g6e and g7e have the figures
-# of g6. The others have the figures of the newest CPU family.
+# Sources of `missing_memory`:
+# - m6i, c6i, r6i: Karpenter's table.
+# - r7i: 1212 MiB of 32 GiB, and 4311 MiB of 128 GiB (2i2c-org/infrastructure 63cd17e, node-capacity-info.json).
+# - g6: 3626 MiB of 64 GiB, at most 5.3 % (pytorch/ci-infra pull requests 1082, 910).
+# - p4de: 1146004920Ki allocatable with 21122Mi of huge pages, like r5.24xlarge.
+# - p5: capacity 2097112716Ki (aws-do-eks).
+# - g6e, g7e: no figures were found; they have the figures of g6.
+# - p5en, p6-b200, p6-b300: no figures were found; they have the figures of the newest CPU families.
 _NEWEST_CPU = (150, 34.5)
 """Memory that nodes of the newest CPU families do not report."""
 
