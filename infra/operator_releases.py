@@ -359,11 +359,21 @@ KUEUE_RELEASE = Release(
 )
 RELEASES = {
     release.name: release
-    for release in (TRAINING_OPERATOR_RELEASE, TRAINING_OPERATOR_MXJOB_RELEASE, MPI_OPERATOR_RELEASE, JOBSET_RELEASE, TRAINER_RELEASE, KUBERAY_OPERATOR_RELEASE, KUEUE_RELEASE)
+    for release in (
+        TRAINING_OPERATOR_RELEASE,
+        TRAINING_OPERATOR_MXJOB_RELEASE,
+        MPI_OPERATOR_RELEASE,
+        JOBSET_RELEASE,
+        TRAINER_RELEASE,
+        KUBERAY_OPERATOR_RELEASE,
+        KUEUE_RELEASE,
+    )
 }
 """Operators by name, each after the operators that it requires or follows."""
 
-TOTAL_REQUEST = Capacity(millicores=len(RELEASES) * OPERATOR_REQUEST.millicores, memory=len(RELEASES) * OPERATOR_REQUEST.memory)
+TOTAL_REQUEST = Capacity(
+    millicores=len(RELEASES) * OPERATOR_REQUEST.millicores, memory=len(RELEASES) * OPERATOR_REQUEST.memory
+)
 """Resource requests of all operators together, which can run on one node."""
 
 

@@ -80,8 +80,8 @@ class EksNetworkConfig(Section):
     services: Cidr = "172.20.0.0/16"
     """Range of the Kubernetes Services, outside the VPC's range."""
     nat_per_zone: bool = False
-    """Create a NAT gateway in each zone, not only in the first; it costs more, but a failed zone then cuts off no other
-    zone from the internet."""
+    """Create a NAT gateway in each zone, not only in the first; this costs more, but then a failure of the first zone
+    does not cut off the others from the internet."""
 
 
 class EksSystemPoolConfig(Section):

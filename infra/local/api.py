@@ -39,7 +39,9 @@ class Client:
         self._thread = threading.local()
         self._opened: list[HTTPSConnection] = []
 
-    def request(self, method: str, path: str, body: dict[str, Any] | None = None, content_type: str = APPLY_PATCH) -> Any:
+    def request(
+        self, method: str, path: str, body: dict[str, Any] | None = None, content_type: str = APPLY_PATCH
+    ) -> Any:
         """Send one request and return the decoded answer.
 
         Raises ApiUnavailable if the server reports an error or does not answer, and NotFound for status 404.

@@ -86,7 +86,9 @@ def test_job_worker_is_equal_in_every_kind(values: dict[str, Any]) -> None:
 def test_job_sources_nccl_environment_script_in_every_kind() -> None:
     nodes = replace(
         ON_GPUS,
-        scheduling=replace(ON_GPUS.scheduling, nccl_environment=GIB_PLUGIN, environment={"LD_LIBRARY_PATH": "/drivers"}),
+        scheduling=replace(
+            ON_GPUS.scheduling, nccl_environment=GIB_PLUGIN, environment={"LD_LIBRARY_PATH": "/drivers"}
+        ),
     )
     values = {**EVERY_KEY, "image": None}
     first = comparable_worker("indexed-job", values, nodes)

@@ -14,7 +14,15 @@ import pytest
 import yaml
 
 from infra.local import image_store
-from infra.operator_releases import JOBSET_RELEASE, RELEASES, Release, Webhooks, load_objects, objects_file, save_objects
+from infra.operator_releases import (
+    JOBSET_RELEASE,
+    RELEASES,
+    Release,
+    Webhooks,
+    load_objects,
+    objects_file,
+    save_objects,
+)
 from setup import operators
 
 RELEASE = Release(
