@@ -4,21 +4,20 @@
 SHELL := /bin/sh
 STACK ?= local
 export STACK
-# Block Ctrl-C until setup/__init__.py handles it. Otherwise Ctrl-C during the start of Python prints a traceback. GNU
-# env has had `--block-signal` since version 8.31.
+# Block Ctrl-C until setup/__init__.py handles it. Otherwise Ctrl-C during the start of Python prints a traceback.
+# GNU env before version 8.31 cannot block signals.
 BLOCK := $(shell env --block-signal=INT true 2> /dev/null && echo env --block-signal=INT)
 PYTHON := $(BLOCK) .venv/bin/python
-# The targets of a stack are aliases of the program `trainyard`. Each prints the command that it stands for.
+# Run the program `trainyard` with these arguments. It prints the command that it runs.
 define run
 @setup/python .venv requirements.txt
 @$(PYTHON) -m commands.cli $(1)
 endef
 DEV := .venv-dev/bin
 PREFIX ?= $(HOME)/.local
-# Without bytecode, every start of Pulumi's program would compile the clouds' SDKs again, and every process of the trainer's
-# tests would compile torch.
+# With this variable, Python stores no bytecode. Each start of Pulumi's program would then compile the clouds' SDKs again.
 unexport PYTHONDONTWRITEBYTECODE
-# Do not inherit the variables that `trainyard` and its shell set: the program that messages name, and a project's folder.
+# `trainyard` sets these for its child processes, such as the shell of `trainyard shell`. Ignore them here.
 unexport TRAINYARD_COMMAND TRAINYARD_PROJECT
 # Accept variables that spend money or delete checkpoints only on the command line: other programs may set them too.
 ifneq ($(origin YES),command line)
@@ -40,7 +39,7 @@ up: ## set up this machine, create or update the stack, follow its jobs (JOB=NAM
 	$(call run,up)
 
 # Use NAME only from the command line, because some machines set it in the environment.
-rehearse: ## create, run and destroy a cloud stack in a simulated cloud: STACK=dev, FAULT=stockout:nodepool:gpus, NAME= for a concurrent one
+rehearse: ## create, run and destroy STACK=dev in a simulated cloud (FAULT=stockout:nodepool:gpus to inject a fault, NAME= to run two at once)
 	@setup/root rehearse
 	$(call run,rehearse $(if $(findstring command,$(origin NAME)),--name $(NAME)))
 
@@ -94,14 +93,14 @@ preview: ## show a change of a stack: resources, cost, quota, broken rules; no c
 xla: ## install PyTorch/XLA for the trainer's tests and benchmark, 6 GB (x86-64); make test then runs the XLA tests too
 	@[ "$$(uname -m)" != x86_64 ] || setup/python .venv-xla trainer/requirements-xla.txt
 
-test: ## run the fast tests and the tests of README's promises; LANE=fast for a lane, FILES=tests/unit for named tests
+test: ## run the fast tests and the tests of README's promises (LANE=fast for one lane, FILES=tests/unit for some files)
 	@setup/root test
 	@setup/python .venv requirements.txt
 	@setup/python .venv-dev requirements-dev.txt
 	@$(PYTHON) -m setup
 	@$(DEV)/python -m commands.test $(or $(FILES),$(if $(LANE),--lane=$(LANE),--core))
 
-test-rest: ## run the tests that make test leaves out, except those that take minutes each; WORKERS=0 for one process
+test-rest: ## run the tests that make test leaves out, except those that take minutes each (WORKERS=0 for one process)
 	@setup/python .venv requirements.txt
 	@setup/python .venv-dev requirements-dev.txt
 	@$(DEV)/python -m commands.test --rest $(if $(WORKERS),-n$(WORKERS))
@@ -120,17 +119,17 @@ test-long: ## run the tests that take minutes each: examples, faults of each kin
 	@$(PYTHON) -m setup
 	@TRAINYARD_TESTS=long $(DEV)/python -m commands.test -mlong
 
-coverage: ## measure the line and branch coverage of each lane of tests
+coverage: ## measure the line and branch coverage of each lane of tests (LANE=fast for one lane)
 	@$(DEV)/python -m commands.test --coverage $(LANE)
 
-mutants: ## make one change at a time in pure modules and list the changes that no fast test finds
+mutants: ## change pure modules in one place at a time, and list the changes that no fast test detects
 	@$(DEV)/python -m tests.mutants $(FILES)
 
 check: ## run ruff, mypy --strict, import contracts, shellcheck, actionlint, zizmor, hadolint, detect-secrets, pip-audit
 	@setup/python .venv-dev requirements-dev.txt
 	@$(DEV)/python -m commands.check
 
-bench: ## measure the speed claims, except those of bench-trainer, as ratios within one run
+bench: ## measure the speed claims, except the trainer's, as ratios of times from the same run
 	@setup/root bench
 	@setup/python .venv requirements.txt
 	@setup/python .venv-dev requirements-dev.txt
@@ -142,11 +141,11 @@ bench-trainer: xla ## measure the speed claims of the trainer
 	@setup/python .venv-dev requirements-dev.txt
 	@$(DEV)/python -m bench.trainer
 
-report: ## write a page about JOB=NAME: curves, restarts, settings, price
+report: ## write an HTML page about JOB=NAME: curves, restarts, settings, price
 	@setup/root report $(STACK)
 	$(call run,report)
 
-profile: ## write a page about the trace that JOB=NAME recorded (RANK=0)
+profile: ## write an HTML page about the trace that JOB=NAME recorded (RANK=0)
 	@setup/root profile $(STACK)
 	$(call run,profile)
 
@@ -160,7 +159,7 @@ bundle: ## pack settings, outputs, state, events, recent logs and versions into 
 	@setup/root bundle $(STACK)
 	$(call run,bundle)
 
-config: ## show the settings of the stack with their defaults
+config: ## show all settings of the stack, including defaults
 	$(call run,config)
 
 shell: ## open a shell with the stack's pulumi, kubectl and python
@@ -178,7 +177,7 @@ install: ## put the program trainyard on PATH, in ~/.local/bin (PREFIX= for anot
 lock: ## compile requirements*.in into hash-locked requirements*.txt
 	@setup/lock
 
-docs: ## build the documentation's site in site/, for reading without a network
+docs: ## build the documentation site in site/, to read offline
 	@setup/python .venv-docs requirements-docs.txt
 	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs build --strict --quiet
 	@echo "open site/index.html"

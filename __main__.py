@@ -7,8 +7,8 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-# Imports and resource declarations create almost no garbage. Collection would take a tenth of the imports' time, and
-# half a second per pass with hundreds of jobs. With 513 jobs, it would free only 3 % of the memory.
+# Imports and resource declarations create almost no garbage. With 513 jobs, one collection takes half a second and
+# frees 3 % of the memory.
 gc.disable()
 
 import pulumi
@@ -35,8 +35,8 @@ def submit(
     dependencies: list[pulumi.Resource],
 ) -> TrainingJob:
     """Create the resources of one job after its dependencies. The job runs on the nodes of `pool`, if set."""
-    # Import here: these modules need the Kubernetes types, a slow import that platform `local` does while its cluster
-    # starts.
+    # Import here: these modules import the Kubernetes types, which is slow. Platform `local` imports them while its
+    # cluster starts.
     from workloads.job import TrainingJob, TrainingJobArgs
     from workloads.objects import PUBLIC_ETCD_IMAGE, Placement
 
@@ -63,9 +63,8 @@ def submit(
 
 
 def mount_folder(spec: JobSpec, folder: Path, platform: Platform) -> pulumi.Output[str]:
-    """Create a volume for a folder of this machine. Return the name of its claim, which changes with the folder."""
-    # Import here: these modules need the Kubernetes types, a slow import that platform `local` does while its cluster
-    # starts.
+    """Create a volume of a folder on this machine. Return the name of its claim, which depends on the folder's path."""
+    # Import here, as in `submit`.
     from infra.platform import HostFolder, HostFolderArgs
 
     claim = f"{spec.name}-data-{hashlib.sha256(str(folder).encode()).hexdigest()[:8]}"
@@ -76,7 +75,7 @@ def mount_folder(spec: JobSpec, folder: Path, platform: Platform) -> pulumi.Outp
 def install_operators(config: stack_config.StackConfig, platform: Platform) -> list[pulumi.Resource]:
     """Install the operators that the jobs require. Return the resources that these jobs must wait for.
 
-    Raises ValueError if set-up has not run.
+    Raises ValueError if set-up has not prepared an operator.
     """
     if not config.operators:
         return []
@@ -107,7 +106,7 @@ def create_queues(
 
 
 def outputs(platform: Platform, jobs: dict[str, TrainingJob]) -> dict[str, pulumi.Input[object]]:
-    """Return the stack's outputs except `run_records`. README.md describes them."""
+    """Return the stack's outputs, except `run_records`. README.md describes each output."""
     part_of = "app.kubernetes.io/part-of"
     follow = "logs --follow --prefix --tail=-1 --max-log-requests=100 --selector"
     return {

@@ -23,6 +23,7 @@ class BuiltinImage:
     data: frozenset[str] = frozenset({"digits"})
     """Names of the folders with data below WORK_FOLDER."""
     arguments: Mapping[str, str] = field(default_factory=dict)
+    """Build arguments of the Dockerfile, in addition to the base image."""
     is_built_for_clouds: bool = False
     """True if the cloud platforms also build it, as a variant of the trainer image."""
     installs_packages: bool = False
@@ -79,10 +80,13 @@ BUILTIN_IMAGES: Mapping[str, BuiltinImage] = {
 }
 """Builtin images by the name in a job's `image`.
 
-`cuda12`: the trainer with CUDA 12, the default on V100s. `etcd`: etcd for rendezvous. `frameworks`: the trainer with
-transformers, accelerate, TRL, DeepSpeed and torchtitan. `horovod`: TensorFlow and MXNet with Horovod over OpenMPI.
-`ray`: Ray with the trainer's torch. `stores`: an object store for recipes. `xla`: the trainer with PyTorch/XLA, the
-default on XLA.
+- `cuda12`: the trainer with CUDA 12, the default on V100s.
+- `etcd`: etcd for rendezvous.
+- `frameworks`: the trainer with transformers, accelerate, TRL, DeepSpeed and torchtitan.
+- `horovod`: TensorFlow and MXNet with Horovod over OpenMPI.
+- `ray`: Ray with the trainer's torch.
+- `stores`: an object store for recipes.
+- `xla`: the trainer with PyTorch/XLA, the default on XLA.
 """
 
 
@@ -105,10 +109,9 @@ class JobLayer:
 
     @property
     def digests(self) -> str:
-        """SHA-256 of the requirements file, then of the source files, if it has them: 12 hexadecimal digits each."""
-        files = hashlib.sha256(repr(sorted(self.files)).encode())
-        found = [hashlib.sha256(self.requirements.encode())] if self.requirements else []
-        return "-".join(each.hexdigest()[:12] for each in (*found, *([files] if self.files else [])))
+        """Digests of the requirements file and of the source files, joined by `-`. An empty part has no digest."""
+        contents = [self.requirements, repr(sorted(self.files)) if self.files else ""]
+        return "-".join(hashlib.sha256(content.encode()).hexdigest()[:12] for content in contents if content)
 
     @property
     def name(self) -> str:

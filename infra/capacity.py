@@ -20,7 +20,10 @@ SYSTEM = "system"
 """Name of the pool for system pods, which every cluster on GKE and EKS has."""
 
 DAEMON_PODS = 10
-"""Number of agent pods on a node. EKS has up to eight: network, proxy, identity, disks, health, DCGM, GPUs, EFA."""
+"""Assumed number of agent pods on a node.
+
+EKS has up to eight: network, proxy, identity, disks, health, DCGM, GPUs, EFA.
+"""
 
 NodeState = tuple[int, int, int, int]
 """Remaining capacity of a node: accelerators, millicores, bytes of memory, pods."""

@@ -33,7 +33,7 @@ class Quota:
     """Amount of a cloud quota that a platform needs."""
 
     name: str
-    """Name of the quota in the cloud, followed by its dimensions."""
+    """Name of the quota in the cloud, with its code or dimensions if it has any."""
     location: str
     """Region of the quota; `global` for all regions."""
     amount: int
@@ -55,7 +55,7 @@ def quotas(needs: QuotaNeeds, region: str) -> tuple[Quota, ...]:
 
 
 class Cloud(ABC):
-    """Platform of a stack, built from its settings. The defaults apply to a cluster without a cloud."""
+    """Platform of a stack, built from its settings. The defaults apply to a cluster outside a cloud account."""
 
     scheme = ""
     """Scheme of the bucket's URL; empty if the bucket is a volume in the cluster."""
@@ -88,7 +88,7 @@ class Cloud(ABC):
 
     @property
     def built_images(self) -> frozenset[str]:
-        """Names of the images, with the trainer's, that the platform can build."""
+        """Names of the images that the platform can build, including the trainer image."""
         return frozenset()
 
     def operators(self, required: frozenset[str]) -> frozenset[str]:
@@ -139,7 +139,7 @@ class Cloud(ABC):
         return ()
 
     def cost_estimate(self) -> CostEstimate:
-        """Return the cost of the platform; without lines for a cluster without a cloud."""
+        """Return the cost of the platform, without lines for a cluster outside a cloud account."""
         return CostEstimate(lines=tuple(self.price_lines()))
 
     @abstractmethod

@@ -24,7 +24,7 @@ X86_64_ONLY: tuple[ImagePlatform, ...] = ("linux/amd64",)
 class TrainerImage(pulumi.ComponentResource):
     """Trainer image for every architecture in the settings, referenced by its digest.
 
-    `variant` is the name of another builtin image, built only for x86-64, with a separate tag.
+    If `variant` is the name of another builtin image, build that image for x86-64 only, with a separate tag.
     The push uses Docker's credentials on this machine. The stack's state contains no credentials.
     """
 
@@ -104,6 +104,7 @@ class LayerImage(pulumi.ComponentResource):
 
 
 def _tag(config: ImageConfig, variant: str) -> str:
+    """Return an image's tag: the Git branch, and the name of a variant or layer."""
     return "-".join(filter(None, (config.git_branch.replace("/", "-"), variant)))
 
 
@@ -116,19 +117,22 @@ def _location(path: Path) -> str:
 
 
 def trainer_images(
-    name: pulumi.Input[str], config: ImageConfig, variants: frozenset[str], layers: frozenset[JobLayer] = frozenset()
+    repository: pulumi.Input[str], config: ImageConfig, names: frozenset[str], layers: frozenset[JobLayer] = frozenset()
 ) -> tuple[pulumi.Output[str], dict[str, pulumi.Input[str]]]:
-    """Return the trainer image's reference, empty if `variants` lacks it, and the other images' references by name."""
+    """Build the builtin images `names` and the images with `layers`, and push them to the repository.
+
+    Return the reference of the trainer image, empty if `names` lacks it, and the other references by name.
+    """
     trainer: pulumi.Output[str] = pulumi.Output.from_input("")
-    if TRAINER in variants:
-        trainer = TrainerImage("image", repository=name, config=config).reference
+    if TRAINER in names:
+        trainer = TrainerImage("image", repository=repository, config=config).reference
     others: dict[str, pulumi.Input[str]] = {
-        variant: TrainerImage(f"image-{variant}", repository=name, config=config, variant=variant).reference
-        for variant in sorted(variants - {TRAINER})
+        name: TrainerImage(f"image-{name}", repository=repository, config=config, variant=name).reference
+        for name in sorted(names - {TRAINER})
     }
     for layer in sorted(layers, key=lambda layer: layer.name):
         base = trainer if layer.base == TRAINER else others[layer.base]
-        image = LayerImage(f"image-{layer.name}", repository=name, config=config, layer=layer, base=base)
+        image = LayerImage(f"image-{layer.name}", repository=repository, config=config, layer=layer, base=base)
         others[layer.name] = image.reference
     return trainer, others
 

@@ -16,7 +16,7 @@ class Item:
     cloud: str
     """`gcp` or `aws`."""
     name: str
-    """Name. It ends with the unit if the price is not that of one item, as in `disk pd-ssd GB`."""
+    """Name, followed by a unit if the price is per unit, as in `disk pd-ssd GB`."""
     spot: bool = False
 
 
@@ -46,7 +46,7 @@ class Source:
 READING_DATE = date(2026, 11, 21)
 """Date on which the authors read the sources without a date."""
 _GITHUB = "https://github.com/"
-CATALOG = Source(
+GCP_CATALOG = Source(
     f"{_GITHUB}skypilot-org/skypilot-catalog/blob/006059e0f18acb1341e22a27751e9f80df6ba92f/catalogs/v8/gcp/vms.csv",
     READING_DATE,
 )
@@ -57,7 +57,7 @@ AWS_CATALOG = Source(
     f"{_GITHUB}skypilot-org/skypilot-catalog/blob/00148f2af3672e2229b4f7bf8157d5a3f36e3c35/catalogs/v8/aws/vms.csv",
     READING_DATE,
 )
-G4 = Source(f"{_GITHUB}skypilot-org/skypilot/pull/10533", date(2026, 8, 20))
+G4_PULL_REQUEST = Source(f"{_GITHUB}skypilot-org/skypilot/pull/10533", date(2026, 8, 20))
 """Prices of us-west1 from the catalogue of that day, quoted in the pull request. It quotes no spot prices."""
 AUTOSCALER = Source(
     f"{_GITHUB}kubernetes/autoscaler/blob/0411d1c8af6b4b095f968868a0f013003fd8a2d8/"
@@ -109,56 +109,56 @@ GCP_ROWS: tuple[Row, ...] = (
     ("disk hyperdisk-balanced GB", "us-central1", 0.08 / _HOURS_PER_MONTH, None, HYPERDISK),
     ("local SSD 375 GB", "us-central1", 375 * 0.08 / _HOURS_PER_MONTH, 375 * 0.048 / _HOURS_PER_MONTH, AUTOSCALER),
     # TPU chips, including their host
-    ("TPU v4 chip", "us-central2", 12.88 / 4, 3.686 / 4, CATALOG),
-    ("TPU v5e chip", "us-central1", 1.2, 0.24493, CATALOG),
-    ("TPU v5e chip", "us-east5", 1.2, 0.6, CATALOG),
-    ("TPU v5e chip", "us-west4", 1.2, 0.48, CATALOG),
-    ("TPU v5e chip", "europe-west4", 1.56, 0.44498, CATALOG),
-    ("TPU v5p chip", "us-central1", 4.2, 4974.09235 / 5952, CATALOG),
-    ("TPU v5p chip", "us-east5", 4.2, 1.68, CATALOG),
-    ("TPU v6e chip", "us-central1", 2.7, 0.54421, CATALOG),
-    ("TPU v6e chip", "us-east5", 2.7, 1.215, CATALOG),
-    ("TPU v6e chip", "europe-west4", 2.97, 1.03748, CATALOG),
+    ("TPU v4 chip", "us-central2", 12.88 / 4, 3.686 / 4, GCP_CATALOG),
+    ("TPU v5e chip", "us-central1", 1.2, 0.24493, GCP_CATALOG),
+    ("TPU v5e chip", "us-east5", 1.2, 0.6, GCP_CATALOG),
+    ("TPU v5e chip", "us-west4", 1.2, 0.48, GCP_CATALOG),
+    ("TPU v5e chip", "europe-west4", 1.56, 0.44498, GCP_CATALOG),
+    ("TPU v5p chip", "us-central1", 4.2, 4974.09235 / 5952, GCP_CATALOG),
+    ("TPU v5p chip", "us-east5", 4.2, 1.68, GCP_CATALOG),
+    ("TPU v6e chip", "us-central1", 2.7, 0.54421, GCP_CATALOG),
+    ("TPU v6e chip", "us-east5", 2.7, 1.215, GCP_CATALOG),
+    ("TPU v6e chip", "europe-west4", 2.97, 1.03748, GCP_CATALOG),
     # GPUs, without the vCPUs and memory of their machine
-    ("nvidia-tesla-t4", "us-central1", 0.35, 0.175, CATALOG),
-    ("nvidia-tesla-t4", "europe-west4", 1.47 / 4, 0.175, CATALOG),
-    ("nvidia-tesla-v100", "us-central1", 2.48, 1.0885, CATALOG),
-    ("nvidia-tesla-v100", "europe-west4", 2.604, 1.0443, CATALOG),
-    ("nvidia-l4", "us-central1", 0.56004, 0.2231, CATALOG),
-    ("nvidia-l4", "europe-west4", 0.58804, 0.2438, CATALOG),
-    ("nvidia-rtx-pro-6000", "us-west1", 1.09565, None, G4),
+    ("nvidia-tesla-t4", "us-central1", 0.35, 0.175, GCP_CATALOG),
+    ("nvidia-tesla-t4", "europe-west4", 1.47 / 4, 0.175, GCP_CATALOG),
+    ("nvidia-tesla-v100", "us-central1", 2.48, 1.0885, GCP_CATALOG),
+    ("nvidia-tesla-v100", "europe-west4", 2.604, 1.0443, GCP_CATALOG),
+    ("nvidia-l4", "us-central1", 0.56004, 0.2231, GCP_CATALOG),
+    ("nvidia-l4", "europe-west4", 0.58804, 0.2438, GCP_CATALOG),
+    ("nvidia-rtx-pro-6000", "us-west1", 1.09565, None, G4_PULL_REQUEST),
     ("nvidia-tesla-a100", "us-central1", _A2_GPU, 1.102016 - 12 * 0.009483 - 85 * 0.004237 * 0.3, AUTOSCALER),
     ("nvidia-a100-80gb", "us-central1", _A2_ULTRA_GPU, None, AUTOSCALER),
-    ("nvidia-a100-80gb", "us-east5", 8.84839 / 2, 2.6712 / 2, CATALOG),
-    ("nvidia-h100-80gb", "us-east4", 9.79655, 2.2356, CATALOG),
-    ("nvidia-h100-mega-80gb", "us-central1", 82.75421 / 8, 25.2808 / 8, CATALOG),
-    ("nvidia-h200-141gb", "us-central1", 74.49392 / 8, 37.2472 / 8, CATALOG),
+    ("nvidia-a100-80gb", "us-east5", 8.84839 / 2, 2.6712 / 2, GCP_CATALOG),
+    ("nvidia-h100-80gb", "us-east4", 9.79655, 2.2356, GCP_CATALOG),
+    ("nvidia-h100-mega-80gb", "us-central1", 82.75421 / 8, 25.2808 / 8, GCP_CATALOG),
+    ("nvidia-h200-141gb", "us-central1", 74.49392 / 8, 37.2472 / 8, GCP_CATALOG),
     # The catalogue has no separate price for A4 machines. The price of their GPUs includes it.
-    ("nvidia-b200 with its share of the machine", "us-central1", 90.216 / 8, 32.6064 / 8, CATALOG),
+    ("nvidia-b200 with its share of the machine", "us-central1", 90.216 / 8, 32.6064 / 8, GCP_CATALOG),
     # Rates of vCPUs and memory. The spot discount of a family applies to both.
-    ("a2 vCPU", "us-central1", 0.031611, 0.031611 / 2, CATALOG),
-    ("a2 GiB", "us-central1", 0.004237, 0.004237 / 2, CATALOG),
-    ("c2 vCPU", "us-central1", 0.03398, 0.03398 * 0.27187 / 0.83523, CATALOG),
-    ("c2 GiB", "us-central1", 0.00455, 0.00455 * 0.27187 / 0.83523, CATALOG),
+    ("a2 vCPU", "us-central1", 0.031611, 0.031611 / 2, GCP_CATALOG),
+    ("a2 GiB", "us-central1", 0.004237, 0.004237 / 2, GCP_CATALOG),
+    ("c2 vCPU", "us-central1", 0.03398, 0.03398 * 0.27187 / 0.83523, GCP_CATALOG),
+    ("c2 GiB", "us-central1", 0.00455, 0.00455 * 0.27187 / 0.83523, GCP_CATALOG),
     ("c3 vCPU", "us-central1", 0.03398, 0.003086, AUTOSCALER),
     ("c3 GiB", "us-central1", 0.00456, 0.00456 * 0.003086 / 0.03398, AUTOSCALER),
-    ("e2 vCPU", "us-central1", 0.0218114, 0.0095705, CATALOG),
-    ("e2 GiB", "us-central1", 0.0029236, 0.0012820, CATALOG),
+    ("e2 vCPU", "us-central1", 0.0218114, 0.0095705, GCP_CATALOG),
+    ("e2 GiB", "us-central1", 0.0029236, 0.0012820, GCP_CATALOG),
     ("g2 vCPU", "us-central1", 0.024988, 0.007496, AUTOSCALER),
     ("g2 GiB", "us-central1", 0.002927, 0.002927 * 0.007496 / 0.024988, AUTOSCALER),
     ("n1 vCPU", "us-central1", 0.031611, 0.006655, AUTOSCALER),
     ("n1 GiB", "us-central1", 0.004237, 0.004237 * 0.006655 / 0.031611, AUTOSCALER),
-    ("n2 vCPU", "us-central1", 0.031611, 0.031611 * 1.02778 / 3.14434, CATALOG),
-    ("n2 GiB", "us-central1", 0.004237, 0.004237 * 1.02778 / 3.14434, CATALOG),
+    ("n2 vCPU", "us-central1", 0.031611, 0.031611 * 1.02778 / 3.14434, GCP_CATALOG),
+    ("n2 GiB", "us-central1", 0.004237, 0.004237 * 1.02778 / 3.14434, GCP_CATALOG),
     ("n2d vCPU", "us-central1", 0.027502, 0.002773, AUTOSCALER),
     ("n2d GiB", "us-central1", 0.003686, 0.003686 * 0.002773 / 0.027502, AUTOSCALER),
     # Families with prices of whole machines only. Prices are proportional to the vCPUs.
-    ("c4-standard vCPU with its memory", "us-central1", 4.74408 / 96, 2.25864 / 96, CATALOG),
-    ("g4-standard vCPU with its memory", "us-west1", 3.40428 / 48, None, G4),
-    ("a3-highgpu vCPU with its memory", "us-central1", 1.18251 / 26, 0.36117 / 26, CATALOG),
-    ("a3-highgpu vCPU with its memory", "us-east4", 1.18251 / 26, 0.26996 / 26, CATALOG),
-    ("a3-megagpu vCPU with its memory", "us-west1", 9.46006 / 208, 2.88933 / 208, CATALOG),
-    ("a3-ultragpu vCPU with its memory", "us-central1", 12.266 / 224, 3.74713 / 224, CATALOG),
+    ("c4-standard vCPU with its memory", "us-central1", 4.74408 / 96, 2.25864 / 96, GCP_CATALOG),
+    ("g4-standard vCPU with its memory", "us-west1", 3.40428 / 48, None, G4_PULL_REQUEST),
+    ("a3-highgpu vCPU with its memory", "us-central1", 1.18251 / 26, 0.36117 / 26, GCP_CATALOG),
+    ("a3-highgpu vCPU with its memory", "us-east4", 1.18251 / 26, 0.26996 / 26, GCP_CATALOG),
+    ("a3-megagpu vCPU with its memory", "us-west1", 9.46006 / 208, 2.88933 / 208, GCP_CATALOG),
+    ("a3-ultragpu vCPU with its memory", "us-central1", 12.266 / 224, 3.74713 / 224, GCP_CATALOG),
 )
 
 AWS_FAMILIES: Mapping[str, tuple[float, Source]] = {
@@ -336,7 +336,7 @@ class CostEstimate:
         return sum((line.cost(spot=line.spot) or NO_COST for line in self.lines), NO_COST)
 
     def by_part(self, *, spot: bool | None = None) -> Mapping[str, Money]:
-        """Return the total of each part's priced items. `spot` None uses the provisioning models in the settings."""
+        """Return the total of each part's priced items. Without `spot`, use the provisioning models in the settings."""
         totals: dict[str, Money] = {}
         for line in self.lines:
             cost = line.cost(spot=_is_spot(line, spot)) or NO_COST

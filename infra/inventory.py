@@ -17,7 +17,7 @@ CLUSTER_NAME_LABELS = frozenset(
         *("cluster.k8s.amazonaws.com/name", "elbv2.k8s.aws/cluster"),
     )
 )
-"""The clouds' own labels and tags whose value is a cluster's name."""
+"""Labels and tags that the clouds set, with a cluster's name as the value."""
 CLUSTER_NAME_PREFIXES = ("kubernetes.io/cluster/", "k8s.io/cluster-autoscaler/")
 """Prefixes of tags that end in a cluster's name."""
 
@@ -57,7 +57,7 @@ class CloudResource:
     id: str = ""
     """The provider's id."""
     facts: Mapping[str, str] = field(default_factory=dict)
-    """Other text fields, under Pulumi's names."""
+    """All text fields, under Pulumi's names."""
 
     @property
     def network(self) -> str:
@@ -148,7 +148,7 @@ class Ownership:
         return _matches(self.names, resource.kind, resource.name)
 
     def needs_tags(self, listing: Listing, resource: CloudResource) -> bool:
-        """Return True if only the resource's tags show its owner. A query of the tags takes a second."""
+        """Return True if the resource's owner is known only from its tags. A query of the tags takes a second."""
         has_patterns = listing.kind in self.shared_names
         return bool(listing.tags) and (not has_patterns or _matches(self.shared_names, listing.kind, resource.name))
 

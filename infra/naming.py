@@ -37,7 +37,7 @@ def secret_name(job: str) -> str:
 
 
 def stack_labels() -> dict[str, str]:
-    """Return the labels of every object that does not belong to a single job.
+    """Return the labels of every Kubernetes object of a stack. Objects of a job have more labels; see `job_labels`.
 
     Keys: https://kubernetes.io/docs/concepts/overview/working-with-objects/common-labels/
     """
@@ -75,7 +75,7 @@ def cloud_labels(cluster: str) -> dict[str, str]:
 def fit_name(name: str, role: str, limit: int) -> str:
     """Return `name-role`. If that is longer than `limit`, shorten `name` and add a hash of it.
 
-    Limits differ between clouds. Equal arguments give equal names, and the hash keeps shortened names different.
+    Equal arguments give equal names. The hash keeps shortened names different.
     """
     full_name = f"{name}-{role}"
     if len(full_name) <= limit:

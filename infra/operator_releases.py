@@ -119,7 +119,7 @@ def load_objects(release: Release) -> OperatorObjects:
         raise ValueError(message) from error
 
 
-REQUEST = Capacity(millicores=20, memory=64 * MEBIBYTE)
+OPERATOR_REQUEST = Capacity(millicores=20, memory=64 * MEBIBYTE)
 """Resource requests of an operator's pod."""
 
 CERTIFICATE_SERVICE, CERTIFICATE_SECRET = "training-operator", "training-operator-webhook-cert"
@@ -130,22 +130,22 @@ each version would repeatedly overwrite the authority of the other.
 """
 
 
-def _parts(*resources: str) -> frozenset[str]:
-    """Return the resources and their subresources, as a role's rules name them."""
+def _with_subresources(*resources: str) -> frozenset[str]:
+    """Return the resources, and their subresources as they appear in a role's rules."""
     return frozenset(f"{resource}{suffix}" for resource in resources for suffix in ("", "/finalizers", "/status"))
 
 
 # Only MPIJob uses these. infra/operators.py grants access to the certificate's Secret.
 _MPI_JOB_RESOURCES = {"configmaps", "pods/exec", "roles", "rolebindings", "secrets", "serviceaccounts"}
 
-TRAINING_OPERATOR = Release(
+TRAINING_OPERATOR_RELEASE = Release(
     name="training-operator",
     module="github.com/kubeflow/training-operator",
     version="v1.9.4",
     image="ghcr.io/kubeflow/training-v1/training-operator:v1-93c5489",
     definitions=("manifests/base/crds/kubeflow.org_pytorchjobs.yaml",),
     role="manifests/base/rbac/role.yaml",
-    unneeded=_parts("jaxjobs", "mpijobs", "paddlejobs", "tfjobs", "xgboostjobs") | _MPI_JOB_RESOURCES,
+    unneeded=_with_subresources("jaxjobs", "mpijobs", "paddlejobs", "tfjobs", "xgboostjobs") | _MPI_JOB_RESOURCES,
     arguments=("--enable-scheme=pytorchjob", "--metrics-bind-address=0"),
     webhooks=Webhooks(
         manifest="manifests/base/webhook/manifests.yaml",
@@ -158,7 +158,7 @@ TRAINING_OPERATOR = Release(
     # Workers do not need it: torch waits until the master's name resolves.
     files=(("/etc/config/initContainer.yaml", "[]\n"),),
 )
-TRAINING_OPERATOR_MXJOB = Release(
+TRAINING_OPERATOR_MXJOB_RELEASE = Release(
     name="training-operator-mxjob",
     module="github.com/kubeflow/training-operator",
     # v1.8.1 is the last release with MXJob: https://github.com/kubeflow/trainer/issues/1996.
@@ -166,7 +166,7 @@ TRAINING_OPERATOR_MXJOB = Release(
     image="docker.io/kubeflow/training-operator:v1-04f9f13",
     definitions=("manifests/base/crds/kubeflow.org_mxjobs.yaml",),
     role="manifests/base/rbac/role.yaml",
-    unneeded=_parts("mpijobs", "paddlejobs", "pytorchjobs", "tfjobs", "xgboostjobs")
+    unneeded=_with_subresources("mpijobs", "paddlejobs", "pytorchjobs", "tfjobs", "xgboostjobs")
     | _MPI_JOB_RESOURCES
     | {"horizontalpodautoscalers"},
     arguments=("--enable-scheme=mxjob", "--metrics-bind-address=0"),
@@ -180,7 +180,7 @@ TRAINING_OPERATOR_MXJOB = Release(
     ),
     requires=frozenset({"training-operator"}),
 )
-MPI_OPERATOR = Release(
+MPI_OPERATOR_RELEASE = Release(
     name="mpi-operator",
     module="github.com/kubeflow/mpi-operator",
     version="v0.8.2",
@@ -193,7 +193,7 @@ MPI_OPERATOR = Release(
     health_port=8080,
     ready_path="/healthz",
 )
-JOBSET = Release(
+JOBSET_RELEASE = Release(
     name="jobset",
     module="sigs.k8s.io/jobset",
     version="v0.12.0",
@@ -219,7 +219,7 @@ apiVersion: config.trainer.kubeflow.org/v1alpha1
 kind: Configuration
 metrics: {bindAddress: "0"}
 """
-TRAINER = Release(
+TRAINER_RELEASE = Release(
     name="trainer",
     module="github.com/kubeflow/trainer/v2",
     version="v2.3.0",
@@ -245,7 +245,7 @@ TRAINER = Release(
     files=(("/etc/trainer/configuration.yaml", TRAINER_CONFIGURATION),),
     requires=frozenset({"jobset"}),
 )
-KUBERAY_OPERATOR = Release(
+KUBERAY_OPERATOR_RELEASE = Release(
     name="kuberay-operator",
     module="github.com/ray-project/kuberay/ray-operator",
     version="v1.6.2",
@@ -254,7 +254,7 @@ KUBERAY_OPERATOR = Release(
     definitions=tuple(f"config/crd/bases/ray.io_{kind}.yaml" for kind in ("rayclusters", "rayjobs", "rayservices")),
     role="config/rbac/role.yaml",
     # Cron jobs, autoscaling, ingresses, gateways, leader election and OpenShift.
-    unneeded=_parts("raycronjobs")
+    unneeded=_with_subresources("raycronjobs")
     | {"gateways", "httproutes", "ingressclasses", "ingresses", "leases", "rolebindings", "roles", "routes"}
     | {"endpointslices", "pods/proxy", "pods/resize", "serviceaccounts", "services/proxy"},
     arguments=("--enable-leader-election=false", "--metrics-addr=0"),
@@ -307,7 +307,7 @@ waitForPodsReady: {{timeout: 8760h, recoveryTimeout: 0s}}
 integrations: {{frameworks: {json.dumps(sorted(QUEUED_KINDS.values()))}}}
 featureGates: {json.dumps(dict.fromkeys(DISABLED_FEATURES, False))}
 """
-KUEUE = Release(
+KUEUE_RELEASE = Release(
     name="kueue",
     module="sigs.k8s.io/kueue",
     version="v0.19.2",
@@ -327,8 +327,9 @@ KUEUE = Release(
     ),
     role="config/components/rbac/role.yaml",
     # Kinds that Trainyard does not install or does not queue directly, and resources of disabled features.
-    unneeded=_parts("appwrappers", "jaxjobs", "paddlejobs", "pods", "rayservices")
-    | _parts("leaderworkersets", "multikueueclusters", "sparkapplications", "tfjobs", "topologies", "xgboostjobs")
+    unneeded=_with_subresources("appwrappers", "jaxjobs", "paddlejobs", "pods", "rayservices")
+    | _with_subresources("leaderworkersets", "multikueueclusters", "sparkapplications")
+    | _with_subresources("tfjobs", "topologies", "xgboostjobs")
     | {
         "deployments",
         "multikueueconfigs",
@@ -358,11 +359,21 @@ KUEUE = Release(
 )
 RELEASES = {
     release.name: release
-    for release in (TRAINING_OPERATOR, TRAINING_OPERATOR_MXJOB, MPI_OPERATOR, JOBSET, TRAINER, KUBERAY_OPERATOR, KUEUE)
+    for release in (
+        TRAINING_OPERATOR_RELEASE,
+        TRAINING_OPERATOR_MXJOB_RELEASE,
+        MPI_OPERATOR_RELEASE,
+        JOBSET_RELEASE,
+        TRAINER_RELEASE,
+        KUBERAY_OPERATOR_RELEASE,
+        KUEUE_RELEASE,
+    )
 }
 """Operators by name, each after the operators that it requires or follows."""
 
-TOTAL_REQUEST = Capacity(millicores=len(RELEASES) * REQUEST.millicores, memory=len(RELEASES) * REQUEST.memory)
+TOTAL_REQUEST = Capacity(
+    millicores=len(RELEASES) * OPERATOR_REQUEST.millicores, memory=len(RELEASES) * OPERATOR_REQUEST.memory
+)
 """Resource requests of all operators together, which can run on one node."""
 
 
@@ -394,6 +405,6 @@ def left_for_jobs(machine: Capacity, num_nodes: int, num_operators: int) -> Capa
     """Return a node's capacity for jobs in the worst case: all `num_operators` operators run on that node."""
     spare = reserved_for_other_nodes(machine, num_nodes) - system_reserved(machine, num_nodes)
     return node_share(machine, num_nodes) - Capacity(
-        millicores=max(0, num_operators * REQUEST.millicores - spare.millicores),
-        memory=max(0, num_operators * REQUEST.memory - spare.memory),
+        millicores=max(0, num_operators * OPERATOR_REQUEST.millicores - spare.millicores),
+        memory=max(0, num_operators * OPERATOR_REQUEST.memory - spare.memory),
     )

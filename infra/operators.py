@@ -48,7 +48,7 @@ from pulumi_kubernetes.rbac.v1 import (
 )
 
 from infra.naming import stack_labels
-from infra.operator_releases import REQUEST, OperatorObjects, Release, Webhooks, load_objects, needed_releases
+from infra.operator_releases import OPERATOR_REQUEST, OperatorObjects, Release, Webhooks, load_objects, needed_releases
 from settings.kubernetes_values import format_cpu, format_memory
 from settings.types import OPERATORS_NAMESPACE
 
@@ -87,7 +87,7 @@ def operator_pod(release: Release, image: pulumi.Input[str], labels: Mapping[str
 
 
 def _container(release: Release, image: pulumi.Input[str]) -> ContainerArgs:
-    requests = {"cpu": format_cpu(REQUEST.millicores), "memory": format_memory(REQUEST.memory)}
+    requests = {"cpu": format_cpu(OPERATOR_REQUEST.millicores), "memory": format_memory(OPERATOR_REQUEST.memory)}
     namespace = EnvVarSourceArgs(field_ref=ObjectFieldSelectorArgs(field_path="metadata.namespace"))
     return ContainerArgs(
         name="operator",
@@ -165,7 +165,7 @@ class Operator(pulumi.ComponentResource):
     """
 
     version: pulumi.Output[str]
-    """Version of the operator, known when it is ready."""
+    """Version of the operator, known once it is ready."""
 
     def __init__(
         self,
@@ -335,14 +335,14 @@ class OperatorsArgs:
 
 
 class Operators(pulumi.ComponentResource):
-    """The operators, in a separate namespace that enforces the `restricted` Pod Security Standard.
+    """Operators in a separate namespace that enforces the `restricted` Pod Security Standard.
 
     Pulumi creates dependents of this component after every webhook answers. On destroy, Pulumi deletes the dependents
     first, then the controllers, and the CRDs last.
     """
 
     versions: pulumi.Output[Mapping[str, str]]
-    """Operator -> version, known when all operators are ready."""
+    """Operator -> version, known once all operators are ready."""
 
     def __init__(self, name: str, args: OperatorsArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:infra:Operators", name, None, opts)

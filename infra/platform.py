@@ -126,7 +126,7 @@ class TrainingNamespace(pulumi.ComponentResource):
     """
 
     namespace: pulumi.Output[str]
-    """Name of the namespace, known when it exists."""
+    """Name of the namespace, known once it exists."""
     service_account: pulumi.Output[str]
     """Name of the pods' service account, which has no Kubernetes permissions and no token."""
     bucket_claim: pulumi.Output[str] | None

@@ -1,4 +1,4 @@
-"""Problem: an error in a configuration, with a stable code. Detection of secrets, which messages hide.
+"""Problem: an error in a configuration, with a stable code. Also detects secrets, so that messages can hide them.
 
 `make check` searches the repository with detect-secrets, which knows the tokens of more issuers.
 """
@@ -31,8 +31,8 @@ _SECRET_NAME = re.compile(
 )
 """Names of secrets, in capitals and with `_` instead of `-`."""
 _KEY_NAME = re.compile(r"(.*_)?(KEY|TOKEN)|WANDB")
-"""Names of secrets and of other values, such as SORT_KEY and PAD_TOKEN. Only a random value counts as a secret
-under these names."""
+"""Names that may be of a secret or of another value, such as SORT_KEY and PAD_TOKEN. Under these names, only a random
+value counts as a secret."""
 _RANDOM_TEXT = re.compile(r"(?=.*\d)(?=.*[A-Za-z])(?=.*[A-Za-z0-9+]{16})[\w+/=-]{20,}")
 """Generated keys: long strings of letters and digits. Paths and labels, which consist of short words, do not match."""
 _NOT_SECRET = re.compile(
@@ -97,7 +97,7 @@ def _flatten(value: object) -> str:
 
 
 def _named_secret(name: str, value: str) -> str | None:
-    """Return "a secret" for a secret's name and value, an assignment to such a name, or a login; else None."""
+    """Return "a secret" if the name or the text of a value shows that it contains a secret, else None."""
     pairs = [(name, value), *(match.groups() for match in _ASSIGNMENT.finditer(value))]
     return "a secret" if _LOGIN.search(value) or any(_is_secret(*pair) for pair in pairs) else None
 

@@ -155,7 +155,7 @@ def problems_of(
 ) -> list[Problem]:
     """Return the problems that pydantic found. `number_texts` maps the path of a number to its text in the file."""
     errors = error.errors(include_url=False)
-    # A factory default is missing if the fields that it depends on are invalid. Those fields have their own errors.
+    # Skip fields whose default depends on an invalid field. The invalid field has an error of its own.
     return [_problem(each, model, number_texts) for each in errors if each["type"] != "default_factory_not_called"]
 
 
@@ -312,10 +312,9 @@ def _legal_values(expected: str, value: object) -> str:
 
 
 def _nearest_number(location: _Location, value: object) -> str:
-    """Return the key with the valid number nearest to the value. Return "" for a value above the maximum.
+    """Return an entry to write instead of the value, such as `nodes: 2`. Return "" for a value above the maximum.
 
-    Return an example if the value is not a number, or if it is not above an exclusive minimum. Return an example too if
-    the field has no maximum and the value is below the minimum.
+    The entry has the nearest valid number, or the field's example if the nearest number is not obvious.
     """
     exclusive_min, minimum, maximum = _bounds(location.field)
     key = str(location.path[-1])

@@ -50,7 +50,7 @@ def with_code(code: str, check: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def match_pattern(code: str, pattern: re.Pattern[str], message: str, limit: int = 1000) -> AfterValidator:
-    """Return a validator that rejects values longer than `limit` or not fully matched by `pattern`."""
+    """Return a validator that accepts values of at most `limit` characters that `pattern` matches completely."""
 
     def check(value: str) -> str:
         if len(value) > limit or not pattern.fullmatch(value):

@@ -1,7 +1,7 @@
-"""Loader of a stack's YAML file. It rejects values that YAML parsers would silently drop, change or repeat.
+"""Loader of a stack's YAML file. It rejects duplicate keys, recursive aliases, and values that YAML changes.
 
-The loader follows Pulumi, whose gopkg.in/yaml.v3 mixes YAML 1.1 and 1.2: it reads `010` as 8 and `yes` as text.
-ruamel.yaml reads `010` as 10 in YAML 1.2, and `yes` as true in YAML 1.1.
+YAML parsers differ. Pulumi's parser, gopkg.in/yaml.v3, mixes YAML 1.1 and 1.2: it reads `010` as 8 and `yes` as text.
+This loader follows Pulumi.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ resolve.go."""
 
 
 class _Loader(yaml.SafeLoader):
-    """Loader that returns the values that programs get from Pulumi.
+    """Loader that reads numbers and dates as Pulumi does.
 
-    It reads some values differently, such as `yes`. `changed_value_problem` rejects them.
+    It reads some other values differently, such as `yes`. `changed_value_problem` rejects them.
     """
 
     def construct_json_number(self, node: yaml.ScalarNode) -> int | float:

@@ -1,4 +1,4 @@
-"""Set-up of this machine for Trainyard: pinned tools, built once into a cache, and images for the local cluster.
+"""Set-up of this machine for Trainyard: pinned tools in a cache, and images for the local cluster.
 
 Importing this package installs a hook: Ctrl-C ends the process with one line instead of a traceback, even during later
 imports.
@@ -20,7 +20,7 @@ SIGNAL_STATUS_OFFSET = 128
 GRACE_SECONDS = 3.0
 """Seconds that the programs of set-up have to end after each signal."""
 EXIT_SECONDS = 5
-"""Seconds that the steps of set-up have to clean up after that."""
+"""Seconds that the steps of set-up have to clean up after their programs have ended."""
 
 
 def install() -> None:

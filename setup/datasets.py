@@ -62,7 +62,7 @@ def convert_digits(archive: Path, folder: Path, *, counts: tuple[int, ...] = COU
     for digit, (images, count) in enumerate(zip(by_digit, counts, strict=True)):
         if len(images) != count:
             raise ValueError(f"{archive.name}: digit {digit} has {len(images)} images, not {count}")
-    # Write the digits in the order 0, 1, 2, ..., so that every part but the end contains every digit.
+    # Write one image of each digit in turn, so that each part of the files, except their end, has all digits.
     pairs = [(image, digit) for row in zip_longest(*by_digit) for digit, image in enumerate(row) if image is not None]
     header = struct.pack(">IIII", IMAGES_MAGIC, len(pairs), SIDE, SIDE)
     (folder / IMAGES).write_bytes(header + b"".join(image for image, _ in pairs))

@@ -19,13 +19,13 @@ from infra.make_command import make_command
 MODULES = Path(__file__).resolve().parent / "go"
 OLDEST_GO = (1, 26, 6)
 """Highest Go version that a go.mod in setup/go requires."""
-FLAGS = ("-trimpath", "-gcflags=all=-dwarf=false -l", "-gcflags=std=-dwarf=false")
+COMPILER_FLAGS = ("-trimpath", "-gcflags=all=-dwarf=false -l", "-gcflags=std=-dwarf=false")
 """Compiler flags: no debug information, which the linker would drop, and no inlining outside the standard library.
 
 Inlining takes a quarter of a build's time and makes the programs about a sixth faster.
 """
 PAUSE_MODULE = "pause"
-"""Folder of a module without requirements."""
+"""Module without requirements, in which `go build std` compiles the standard library."""
 MAX_COMPILER_BYTES = 2600 << 20
 """Maximum memory of one compiler before it collects garbage.
 
@@ -169,7 +169,7 @@ def _lock_file() -> Path:
 
 def _copy_standard_library() -> None:
     """Copy the objects of Go's standard library to the build cache. Compile them once for all programs."""
-    key = hashlib.sha256(repr((_version(go()), FLAGS)).encode()).hexdigest()[:12]
+    key = hashlib.sha256(repr((_version(go()), COMPILER_FLAGS)).encode()).hexdigest()[:12]
     kept = cache_folder() / f"go-std-{key}"
     if not kept.exists():
         for old in cache_folder().glob("go-std-*"):
@@ -188,7 +188,7 @@ def _copy_standard_library() -> None:
 
 def _compile(what: str, module: str, words: Sequence[str], *, objects: Path | None = None, cgo: bool = False) -> None:
     extra = {"CGO_ENABLED": str(int(cgo))} | ({"GOCACHE": str(objects)} if objects else {})
-    _run_go(["build", *FLAGS, *words], f"building {what}", MODULES / module, extra)
+    _run_go(["build", *COMPILER_FLAGS, *words], f"building {what}", MODULES / module, extra)
 
 
 def _run_go(words: Sequence[str], what: str, folder: Path, extra: Mapping[str, str] | None = None) -> str:

@@ -1,6 +1,6 @@
 """Processes of Pulumi's plugins: run a program or serve the plugin protocol, and die with the engine.
 
-Run by path, this file needs no PYTHONPATH and only the standard library.
+If Python runs this file by its path, the file needs only the standard library, and no PYTHONPATH.
 """
 
 from __future__ import annotations

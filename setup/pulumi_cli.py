@@ -31,7 +31,7 @@ BUILT_CLI_FOLDER = (".trainyard", "cli")
 """Subfolder of a checkout with the built CLI and its stand-ins, see `bundle_cli`."""
 STAND_INS = Path(__file__).resolve().parent / "stand_ins" / "bin"
 KUBERNETES_PLUGIN_VERSION = "4.25.0"
-"""Version of the Python package. Pulumi requires the plugin of exactly this version."""
+"""Version of the Python package pulumi-kubernetes. Pulumi requires the plugin of exactly this version."""
 KUBERNETES_PLUGIN_MODULE = "github.com/pulumi/pulumi-kubernetes/provider/v4"
 KUBERNETES_PLUGIN_NAME = "pulumi-resource-kubernetes"
 KUBERNETES_PLUGIN = GoProgram(
@@ -154,7 +154,7 @@ def fetch_release(downloads: Downloads) -> None:
 
 
 def missing_hosts() -> list[str]:
-    """Return the stand-ins whose programs are neither on PATH, nor next to the CLI, nor installed by Pulumi."""
+    """Return the stand-ins of programs that are neither on PATH, nor next to the CLI, nor installed by Pulumi."""
     wanted = {
         "language": ("pulumi-language-python", "language-python-v*"),
         "dynamic": ("pulumi-resource-pulumi-python", "resource-pulumi-python-v*"),
@@ -175,7 +175,7 @@ def _is_stand_in(program: Path) -> bool:
 
 
 def installed_kubernetes_plugin() -> Path | None:
-    """Return the plugin that Pulumi runs: one on PATH, the user's own, or the build. None if there is none."""
+    """Return the plugin that Pulumi runs: one on PATH, the user's own, or set-up's build. None if there is none."""
     if on_path := shutil.which(KUBERNETES_PLUGIN_NAME):
         return Path(on_path)
     build = KUBERNETES_PLUGIN.folder / KUBERNETES_PLUGIN_NAME

@@ -80,7 +80,7 @@ KWOK = go_programs.GoProgram(
     flags=[f"-X sigs.k8s.io/kwok/pkg/consts.Version=v{KWOK_VERSION}"],
     binary="kwok",
 )
-DEBIAN, DIGITS, SOTU = "Debian packages", "handwritten digits", "State of the Union addresses"
+DEBIAN_STEP, DIGITS_STEP, SOTU_STEP = "Debian packages", "handwritten digits", "State of the Union addresses"
 RUNTIME_STEP = f"containerd {CONTAINERD_VERSION} and runc {RUNC_VERSION}"
 RUNTIME_MINUTES, PULUMI_MINUTES, KUBERNETES_MINUTES, IMAGE_MINUTES = 1, 10, 5, 10
 """Minutes of the builds on two cores. Set-up builds Pulumi and the trainer image at the same time."""
@@ -117,13 +117,13 @@ def steps(
         _kubernetes(downloads),
         Step(name="pause image", is_done=lambda: PAUSE_IMAGE in stored_references(), do=_store_pause),
         # The next three steps run while the Go programs compile: they mainly download, unpack and write.
-        _digits(after=[DEBIAN]),
-        _sotu(after=[DIGITS]),
+        _digits(after=[DEBIAN_STEP]),
+        _sotu(after=[DIGITS_STEP]),
         Step(
             name="trainer image",
             is_done=lambda: trainer_image_reference() in stored_references(),
             do=lambda progress: _store(trainer_image_reference(), progress),
-            after=[DEBIAN, DIGITS, SOTU, RUNTIME_STEP],
+            after=[DEBIAN_STEP, DIGITS_STEP, SOTU_STEP, RUNTIME_STEP],
             first_minutes=IMAGE_MINUTES,
             # After a change of the trainer, the build adds a small layer to the earlier image's layers.
             disk=[] if has_trainer_image else [PYTHON_PACKAGES, IMAGES],
@@ -179,7 +179,7 @@ def _without_services() -> Iterator[None]:
 
 def _debian() -> Step:
     return Step(
-        name=DEBIAN,
+        name=DEBIAN_STEP,
         is_done=lambda: not missing_packages(),
         do=lambda _progress: install_packages(missing_packages()),
     )
@@ -232,17 +232,17 @@ def _builtin_image(name: str) -> Step:
 
 
 def _digits(after: Collection[str] | None = None) -> Step:
-    return Step(name=DIGITS, is_done=datasets.has_digits, do=lambda _progress: datasets.get_digits(), after=after)
+    return Step(name=DIGITS_STEP, is_done=datasets.has_digits, do=lambda _progress: datasets.get_digits(), after=after)
 
 
 def _sotu(after: Collection[str] | None = None) -> Step:
-    return Step(name=SOTU, is_done=datasets.has_sotu, do=lambda _progress: datasets.get_sotu(), after=after)
+    return Step(name=SOTU_STEP, is_done=datasets.has_sotu, do=lambda _progress: datasets.get_sotu(), after=after)
 
 
 def rehearsal_steps(operators: frozenset[str], scheme: str, *, image: bool = False) -> list[Step]:
     """Return the steps for the rehearsal of a stack whose bucket has URLs of `scheme`, `gs` or `s3`.
 
-    A rehearsal neither builds nor pulls images. `image` adds the data that its plan of a trainer image refers to.
+    A rehearsal neither builds nor pulls images. `image` adds the data sets, which the plan of a trainer image needs.
     """
     programs = [KWOK, *(operator_steps.program_of(each.name) for each in needed_releases(operators))]
     programs += [go_programs.GCS_SERVER] if scheme == "gs" else []

@@ -42,8 +42,8 @@ class Eks(ProvisionedCloud):
         if not (ranges := documentation_ranges(self.config.authorized_networks)):
             return []
         return [
-            f"trainyard:platform.authorized_networks = {', '.join(ranges)}: is a range for documentation, which AWS "
-            "rejects; write the public address of this machine, followed by /32"
+            f"trainyard:platform.authorized_networks = {', '.join(ranges)}: is reserved for documentation, and AWS "
+            "rejects it; write the public address of this machine, followed by /32"
         ]
 
     def problems_in_state(self, deployment: Mapping[str, Any]) -> list[Problem]:

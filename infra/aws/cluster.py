@@ -15,9 +15,9 @@ from infra.kubeconfig import one_context
 TIMEOUTS = pulumi.CustomTimeouts(create="45m", update="90m", delete="30m")
 LOG_TYPES = ("api", "audit", "authenticator", "controllerManager", "scheduler")
 MONITORING_AGENT_VALUES = json.dumps({"dcgmAgent": {"tolerations": [{"operator": "Exists"}]}})
-"""Settings of the node monitoring agent, whose GPU pods must also run on tainted nodes.
+"""Settings of the node monitoring agent. They let its GPU pods run on tainted nodes.
 
-By default these pods have no tolerations, and the agent then reports each GPU node as unhealthy (DCGMError):
+By default these pods have no tolerations. The agent then reports each GPU node as unhealthy (DCGMError):
 aws/eks-node-monitoring-agent charts/eks-node-monitoring-agent/values.yaml:158, configuration.schema.json:138.
 """
 ADMIN_POLICY = "arn:aws:eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy"
@@ -28,11 +28,11 @@ class EksCluster(pulumi.ComponentResource):
     """EKS cluster without node groups. It includes the add-ons that nodes need at startup."""
 
     name: pulumi.Output[str]
-    """Name of the cluster, known when nodes can join it."""
+    """Name of the cluster, known once nodes can join it."""
     version: pulumi.Output[str]
-    """Minor version of Kubernetes, known when the control plane runs it."""
+    """Minor version of Kubernetes, known once the control plane runs it."""
     security_group: pulumi.Output[str]
-    """Security group of the control plane and all nodes. Members reach each other on any port."""
+    """Security group of the control plane and all nodes. It allows all traffic between them."""
     kubeconfig: pulumi.Output[str]
     """Kubeconfig without credentials. `aws eks get-token` supplies them."""
     control_plane: eks.Cluster
@@ -98,7 +98,10 @@ class EksCluster(pulumi.ComponentResource):
         after: pulumi.Resource | None = None,
         values: str | None = None,
     ) -> eks.Addon:
-        """Install an EKS add-on, with a role if its pods need one. AWS chooses the version if the settings do not."""
+        """Install an EKS add-on. Create an IAM role for its service account if `policy` is set.
+
+        AWS chooses the version if the settings do not.
+        """
         identities = None
         if service_account and policy:
             role = ServiceRole(
@@ -120,8 +123,8 @@ class EksCluster(pulumi.ComponentResource):
     def _admins(self, name: str, config: EksConfig) -> None:
         """Create access entries for the administrators of the cluster.
 
-        Each resource has the name of its principal. With numbered names, the removal of an administrator would change
-        the ARNs of later resources. EKS allows one entry per ARN:
+        The name of each resource contains the principal. With numbered names, the removal of an administrator would
+        change the ARNs of later resources. EKS allows one entry per ARN:
         https://docs.aws.amazon.com/eks/latest/APIReference/API_CreateAccessEntry.html
         """
         for index, principal in enumerate(config.admins):
@@ -205,7 +208,7 @@ class ServiceRole(pulumi.ComponentResource):
     """Role for one AWS service."""
 
     arn: pulumi.Output[str]
-    """ARN of the role, known after its policies are attached."""
+    """ARN of the role, known once its policies are attached."""
 
     def __init__(
         self, name: str, *, service: str, policies: Sequence[str] = (), opts: pulumi.ResourceOptions | None = None
@@ -237,7 +240,7 @@ class WorkloadIdentity(pulumi.ComponentResource):
     """IAM role of the jobs, through EKS Pod Identity. It allows access only to the jobs' prefix of the bucket."""
 
     ready: pulumi.Output[str]
-    """Id of the pod identity association, known when jobs have the role."""
+    """Id of the pod identity association, known once jobs have the role."""
 
     def __init__(
         self,

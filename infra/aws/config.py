@@ -80,7 +80,8 @@ class EksNetworkConfig(Section):
     services: Cidr = "172.20.0.0/16"
     """Range of the Kubernetes Services, outside the VPC's range."""
     nat_per_zone: bool = False
-    """Create a NAT gateway in each zone, so that zones do not depend on each other; this costs more."""
+    """Create a NAT gateway in each zone, not only in the first; this costs more, but then a failure of the first zone
+    does not cut off the others from the internet."""
 
 
 class EksSystemPoolConfig(Section):
@@ -104,7 +105,8 @@ class EksPoolConfig(Section):
     capacity: EksCapacity = "on-demand"
     """Provisioning model: `on-demand`, `spot`, `reservation:cr-ID` or `capacity-block:cr-ID`."""
     zones: Annotated[tuple[EksZone, ...], ONE_OR_MANY] = ()
-    """Zones of the nodes; by default one zone for nodes that must be close together, else all zones of the platform."""
+    """Zones of the nodes; by default the platform's first zone for nodes with EFA or a placement group, else all its
+    zones."""
     efa: bool | None = None
     """Attach Elastic Fabric Adapters; by default true for two or more nodes of a type with EFA."""
     placement_group: bool | None = None
@@ -130,9 +132,9 @@ class EksBucketConfig(Section):
     keep: bool = True
     """Keep the bucket and its objects when the stack is destroyed; `false` deletes them, including checkpoints."""
     profile_days: Annotated[int, Field(ge=1, le=3650)] = 30
-    """Days after which profiles (`profiles/` below the prefix) are deleted."""
+    """Days after which S3 deletes profiles (`profiles/` below the prefix)."""
     checkpoint_days: Annotated[int, Field(ge=1, le=3650)] | None = None
-    """Days after which checkpoints (`checkpoints/` below the prefix) are deleted; by default never."""
+    """Days after which S3 deletes checkpoints (`checkpoints/` below the prefix); by default never."""
     restore_days: Annotated[int, Field(ge=1, le=365)] = 7
     """Days during which deleted and overwritten objects can be restored."""
 
@@ -141,7 +143,7 @@ class EcrConfig(Section):
     """ECR repository of the trainer image."""
 
     keep_images: Annotated[int, Field(ge=1, le=1000)] = 10
-    """Number of newest images that clean-up keeps."""
+    """Number of images that the repository keeps; AWS deletes older ones."""
 
 
 class EksImageConfig(ImageConfig):
@@ -152,7 +154,7 @@ class EksImageConfig(ImageConfig):
 
 
 class EksConfig(Section):
-    """EKS cluster with its network, node groups, bucket and registry, which the stack creates and deletes; with
+    """EKS cluster that the stack creates and deletes, with its network, node groups, bucket and registry. With
     `bucket.keep`, the bucket stays."""
 
     kind: Literal["eks"]
@@ -197,8 +199,8 @@ class EksConfig(Section):
         ],
         ...,
     ] = ()
-    """IAM roles and users that administer the cluster, in addition to its creator; EKS rejects a second entry for
-    the creator."""
+    """IAM roles and users that administer the cluster, in addition to its creator; do not list the creator, because EKS
+    rejects a second entry."""
     deletion_protection: bool = False
     """Enable deletion protection in AWS; `make down` then fails until it is off."""
     system_pool: EksSystemPoolConfig = EksSystemPoolConfig()
@@ -218,7 +220,7 @@ class EksConfig(Section):
 
     @property
     def cluster_label(self) -> str:
-        """Tag of the cluster's resources. It contains the region, because roles and buckets are account-wide."""
+        """Value of the tag on the cluster's resources. It contains the region, because IAM roles have no region."""
         return f"{self.name}.{self.region}"
 
     @property

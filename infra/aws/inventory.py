@@ -14,18 +14,19 @@ from infra.naming import CLUSTER_LABEL
 
 
 def _aws(
-    kind: str, command: str, rows: str = "", name: str = "name", type_: str = "", *, tags: str = "", **keys: str
+    kind: str, command: str, rows: str = "", name: str = "name", type_: str = "", *, tags: str = "", **fields: str
 ) -> Listing:
-    """Return the listing of a kind. `type_` is a Pulumi type without `aws:`, and `keys` are other fields of Listing."""
+    """Return the listing of a kind. `type_` is a Pulumi type without `aws:`, `fields` are further fields of Listing."""
     tags_command = ("aws", *tags.split()) if tags else ()
     types = (f"aws:{type_}",) if type_ else ()
     command_words = ("aws", *command.split())
-    return Listing(kind=kind, command=command_words, tags=tags_command, rows=rows, name=name, types=types, **keys)
+    return Listing(kind=kind, command=command_words, tags=tags_command, rows=rows, name=name, types=types, **fields)
 
 
-def _ec2(kind: str, verb: str, rows: str, name: str, type_: str = "", labels: str = "Tags", **keys: str) -> Listing:
+def _ec2(kind: str, noun: str, rows: str, name: str, type_: str = "", labels: str = "Tags", **fields: str) -> Listing:
+    """Return the listing of `aws ec2 describe-<noun>`. `type_` is a Pulumi type without `aws:ec2/`."""
     type_ = type_ and f"ec2/{type_}"
-    return _aws(kind, f"ec2 describe-{verb}", rows, name, type_, labels=labels, **keys)
+    return _aws(kind, f"ec2 describe-{noun}", rows, name, type_, labels=labels, **fields)
 
 
 _NOT_TERMINATED = "--filters=Name=instance-state-name,Values=pending,running,shutting-down,stopping,stopped"
@@ -116,15 +117,15 @@ DEPENDENT_LISTINGS = (
         "eks/podIdentityAssociation:PodIdentityAssociation",
     ),
 )
-"""Kinds that AWS deletes with their owner, and whose ids AWS generates."""
+"""Kinds that AWS deletes with their owner. Recovery from an interrupted update looks up their generated ids here."""
 
 
 def resources(
     listing: Listing, platform: EksConfig, ownership: Ownership, run_json: RunCommand
 ) -> Iterator[CloudResource]:
-    """Yield all resources of a kind in the platform's region; of IAM and other global services, in the account.
+    """Yield the resources of a kind: those in the platform's region, or all in the account if the kind has no region.
 
-    Of keys, yield only those with the cluster's label that are not scheduled for deletion.
+    Yield a KMS key only if it has the cluster's label and is not scheduled for deletion.
     """
     options = (f"--region={platform.region}", "--output=json")
     command = [
@@ -141,7 +142,7 @@ def resources(
 
 
 def _is_pending_deletion(key: CloudResource, options: tuple[str, ...], run_json: RunCommand) -> bool:
-    """Return True if a key is scheduled for deletion. Such a key costs nothing and can be restored for a week."""
+    """Return True if a key is scheduled for deletion. Such a key costs nothing."""
     output = run_json("aws", "kms", "describe-key", f"--key-id={key.name}", *options)
     return bool(output["KeyMetadata"]["KeyState"] == "PendingDeletion")
 
@@ -246,7 +247,7 @@ ACTIONS: Mapping[str, Sequence[str]] = {
 }
 """Pulumi type -> actions that create, import, change and delete its resources.
 
-The provider calls them, or AWS calls them with the caller's permissions.
+The provider performs these actions, or AWS performs them with the caller's permissions.
 
 Sources: https://docs.aws.amazon.com/service-authorization/latest/reference/reference.html, and the calls of
 hashicorp/terraform-provider-aws 6.34.0 (f769145, internal/service) for each type in `simulation/facts/__main__.py`.

@@ -19,7 +19,7 @@ class Network(pulumi.ComponentResource):
     """VPC of the cluster. Nodes are in private subnets. Public subnets contain only NAT gateways."""
 
     private_subnets: dict[str, pulumi.Output[str]]
-    """Id of each zone's private subnet, known when the subnet has internet access."""
+    """Zone -> id of its private subnet, known once the subnet has internet access."""
 
     def __init__(self, name: str, *, config: EksConfig, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:aws:Network", name, None, opts)
@@ -32,7 +32,7 @@ class Network(pulumi.ComponentResource):
             tags={"Name": config.name},
             opts=pulumi.ResourceOptions(parent=self),
         )
-        # By default, the default security group allows all traffic between its members. Remove its rules.
+        # AWS's default security group allows all traffic between its members. Remove its rules.
         ec2.DefaultSecurityGroup(
             f"{name}-default-group", vpc_id=vpc.id, ingress=[], egress=[], opts=pulumi.ResourceOptions(parent=self)
         )
@@ -137,7 +137,7 @@ class Network(pulumi.ComponentResource):
             )
 
     def _tags(self, *parts: str) -> dict[str, str]:
-        """Return a name tag, unique among resources of its kind. It identifies them after an interrupted update."""
+        """Return a name tag, unique among resources of the same kind. Recovery from an interrupted update needs it."""
         return {"Name": "-".join((self._cluster, *parts))}
 
 

@@ -26,9 +26,9 @@ class NodeGroupArgs:
     """Inputs of `NodeGroup`."""
 
     cluster: pulumi.Input[str]
-    """Name of the cluster, known when nodes can join it."""
+    """Name of the cluster, known once nodes can join it."""
     version: pulumi.Input[str]
-    """Minor version of the control plane, known when it runs that version."""
+    """Minor version of the control plane, known once it runs that version."""
     config: EksConfig
     machine: Ec2Machine
     nodes: int
@@ -42,10 +42,10 @@ class NodeGroupArgs:
 
 
 class NodeGroup(pulumi.ComponentResource):
-    """Managed nodes on Amazon Linux 2023: private, encrypted, with only version 2 of the metadata service."""
+    """Managed nodes on Amazon Linux 2023. They have private addresses, encrypted disks and only IMDSv2."""
 
     ready: pulumi.Output[str]
-    """Id of the group, known when it has its nodes."""
+    """Id of the group, known once it has its nodes."""
 
     def __init__(self, name: str, args: NodeGroupArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:aws:NodeGroup", name, None, opts)
@@ -61,8 +61,8 @@ class NodeGroup(pulumi.ComponentResource):
         group = eks.NodeGroup(
             f"{name}-nodes",
             cluster_name=args.cluster,
-            # The provider updates nodes only if `version` changes. EKS rejects the next minor version of a cluster
-            # while a node group has an older one (hashicorp/terraform-provider-aws issue 19478).
+            # The provider updates nodes only if `version` changes. EKS rejects an upgrade of the cluster while a node
+            # group has an older version than the cluster (hashicorp/terraform-provider-aws issue 19478).
             version=args.version,
             node_group_name=args.pool,
             node_role_arn=args.role,
@@ -123,7 +123,7 @@ def _replacing_inputs(plan: NodeGroupPlan | None) -> list[str]:
 
 
 def _template(args: NodeGroupArgs, placement_group: pulumi.Output[str] | None) -> ec2.LaunchTemplateArgs:
-    """Return the launch template's inputs. EKS adds the image and joins the nodes to the cluster."""
+    """Return the launch template's inputs. EKS adds the machine image, and joins the nodes to the cluster."""
     plan = args.plan
     interfaces = fabric_interfaces(args.machine, args.security_group) if plan and plan.efa else None
     is_capacity_block = plan is not None and plan.model.is_capacity_block

@@ -163,13 +163,13 @@ class DevicePlugin:
     """True if the plugin runs privileged, with the node's network."""
 
 
-NVIDIA = DevicePlugin(
+NVIDIA_PLUGIN = DevicePlugin(
     name="nvidia-device-plugin",
     image="nvcr.io/nvidia/k8s-device-plugin:v0.18.0",
     folders={"plugins": "/var/lib/kubelet/device-plugins"},
 )
 """NVIDIA's device plugin: https://github.com/NVIDIA/k8s-device-plugin"""
-EFA = DevicePlugin(
+EFA_PLUGIN = DevicePlugin(
     name="efa-device-plugin",
     image="602401143452.dkr.ecr.us-west-2.amazonaws.com/eks/aws-efa-k8s-device-plugin:v0.5.20",
     folders={"plugins": "/var/lib/kubelet/device-plugins", "infiniband": "/dev/infiniband"},
@@ -192,10 +192,10 @@ class DevicePlugins(pulumi.ComponentResource):
         super().__init__("trainyard:aws:DevicePlugins", name, None, opts)
         if gpus:
             nodes = NodeSelectorRequirementArgs(key=ACCELERATOR_LABEL, operator="Exists")
-            self._daemon(f"{name}-nvidia", NVIDIA, nodes)
+            self._daemon(f"{name}-nvidia", NVIDIA_PLUGIN, nodes)
         if efa_pools:
             nodes = NodeSelectorRequirementArgs(key=POOL_LABEL, operator="In", values=efa_pools)
-            self._daemon(f"{name}-efa", EFA, nodes)
+            self._daemon(f"{name}-efa", EFA_PLUGIN, nodes)
         self.register_outputs({})
 
     def _daemon(self, name: str, plugin: DevicePlugin, nodes: NodeSelectorRequirementArgs) -> None:
@@ -315,13 +315,13 @@ def _platform(
 
 
 def _trainer_images(
-    config: EksConfig, cloud: EksComponents, variants: frozenset[str], layers: frozenset[JobLayer]
+    config: EksConfig, cloud: EksComponents, names: frozenset[str], layers: frozenset[JobLayer]
 ) -> Images:
     """Return the prebuilt image, or build images and push them to the repository."""
     if cloud.repository is None:
         assert config.image.prebuilt is not None
         return config.image.prebuilt, {}
-    return trainer_images(cloud.repository.url, config.image, variants, layers)
+    return trainer_images(cloud.repository.url, config.image, names, layers)
 
 
 def _console(config: EksConfig) -> dict[str, str]:

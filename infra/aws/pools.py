@@ -121,7 +121,7 @@ def scheduling(platform: EksConfig, hosts: PodGroup, pool: str | None) -> Schedu
 
 
 def quota_needs(platform: EksConfig) -> QuotaNeeds:
-    """Return quota -> required amount. Nodes of a reservation count, those of a capacity block do not."""
+    """Return quota -> vCPUs that the platform needs. Nodes in a capacity block need no quota."""
     needs: QuotaNeeds = Counter()
     system = ec2_machine(platform.system_pool.machine_type)
     needs[(_ec2_quota(system, spot=False), "", QUOTA_SOURCE)] += system.vcpus * platform.system_pool.nodes

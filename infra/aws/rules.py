@@ -63,7 +63,7 @@ https://docs.aws.amazon.com/vpc/latest/userguide/vpc-cidr-blocks.html
 """
 BUCKET_NAME_LIMIT = 63
 DEFAULT_BUCKET_SUFFIX = "-bucket-0123abc"
-"""Example of what follows the cluster's name in a default bucket name. Pulumi generates the last 7 characters."""
+"""Example suffix of a default bucket name, after the cluster's name. Pulumi generates the last 7 characters."""
 
 
 def _version(config: EksConfig) -> Iterator[Problem]:
@@ -199,7 +199,7 @@ def _zones(config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> Itera
         yield pool_problem("eks.pool.zones_duplicate", pool, "zones", "has a zone twice; remove one")
 
 
-EFA_MINOR = 33
+MIN_EFA_MINOR = 33
 """Oldest minor version whose cluster security group has an egress rule to itself, which allows outgoing EFA traffic.
 
 0.0.0.0/0 does not match EFA traffic: https://docs.aws.amazon.com/eks/latest/userguide/sec-group-reqs.html and
@@ -210,10 +210,10 @@ eksctl-io/eksctl pull request 8509.
 def _fabric(config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> Iterator[Problem]:
     """Check EFA: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-acc-inst-types.html"""
     # With check_availability, the version's own rule rejects older versions.
-    if plan.efa and not config.check_availability and minor_of(config.kubernetes_version) < EFA_MINOR:
+    if plan.efa and not config.check_availability and minor_of(config.kubernetes_version) < MIN_EFA_MINOR:
         message = (
-            f"requires Kubernetes 1.{EFA_MINOR} or newer, because older security groups block outgoing EFA traffic; "
-            f"write `kubernetes_version: '1.{EFA_MINOR}'` or newer, or `efa: false` for this pool"
+            f"requires Kubernetes 1.{MIN_EFA_MINOR} or newer, because security groups of older clusters block outgoing "
+            f"EFA traffic; write `kubernetes_version: '1.{MIN_EFA_MINOR}'` or newer, or `efa: false` for this pool"
         )
         yield Problem("eks.pool.efa_version", ("efa",), message, True)
     if pool.efa and not plan.machine.efa_interfaces:
@@ -265,17 +265,17 @@ def _capacity(_config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> I
         yield pool_problem("eks.pool.reservation_without_zone", pool, "zones", message)
 
 
-def _recreation() -> str:
-    """Return the commands that create the cluster again, for messages."""
+def _recreate_hint() -> str:
+    """Return the end of a message: how to create the cluster again with the new value."""
     down, up = make_command("down"), make_command("up")
-    return f"or run {down} and then {up}, which keeps the bucket unless `bucket.keep` is false"
+    return f"or recreate the cluster with {down} and {up}; the bucket stays unless `bucket.keep` is false"
 
 
 CLUSTER_TYPE = "aws:eks/cluster:Cluster"
 VPC_TYPE = "aws:ec2/vpc:Vpc"
 SUBNET_TYPE = "aws:ec2/subnet:Subnet"
 PRIVATE_SUBNET_PREFIX = "network-private-"
-"""Prefix of the Pulumi names of the cluster's subnets."""
+"""Prefix of the Pulumi names of the private subnets, which contain the nodes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -292,7 +292,7 @@ class DeployedCluster:
 
 
 def deployed_cluster(config: EksConfig) -> DeployedCluster:
-    """Return the cluster that a deployment of these settings created."""
+    """Return the cluster that a deployment of these settings creates."""
     return DeployedCluster(
         region=config.region, vpc=config.network.vpc, zones=config.all_zones, version=config.kubernetes_version
     )
@@ -332,11 +332,11 @@ def update_problems(cluster: DeployedCluster, config: EksConfig) -> list[Problem
         return []
     changes = []
     if cluster.vpc != config.network.vpc:
-        message = f"cannot change while the cluster exists; write its range, {cluster.vpc}, {_recreation()}"
+        message = f"cannot change while the cluster exists; write its range, {cluster.vpc}, {_recreate_hint()}"
         changes.append(Problem("eks.network.vpc_fixed", ("platform", "network", "vpc"), message, config.network.vpc))
     if cluster.zones != config.all_zones:
         zones = f"[{', '.join(cluster.zones)}]"
-        message = f"cannot change while the cluster exists; write its zones in this order, {zones}, {_recreation()}"
+        message = f"cannot change while the cluster exists; write its zones in this order, {zones}, {_recreate_hint()}"
         changes.append(Problem("eks.zones.fixed", ("platform", "zones"), message, list(config.all_zones)))
     return [*changes, *_version_step(cluster.version, config.kubernetes_version)]
 
@@ -352,12 +352,12 @@ def _version_step(current: str, requested: str) -> Iterator[Problem]:
         next_version = f"1.{minor_of(current) + 1}"
         message = (
             f"is {steps} minor versions above the cluster's, {current}; EKS upgrades one at a time; write "
-            f"'{next_version}', run {make_command('up')} until all nodes have it, and then write the next"
+            f"'{next_version}', run {make_command('up')} until it succeeds, and then write the next version"
         )
         yield Problem("eks.kubernetes_version.skipped", path, message, requested)
     elif steps < 0:
         message = (
-            f"is below the cluster's version, {current}, but EKS does not downgrade clusters; write '{current}' or "
-            "the next minor version (EKS upgrades a cluster automatically when standard support of its version ends)"
+            f"is below the cluster's version, {current}, and EKS cannot downgrade a cluster; write '{current}' or the "
+            "next minor version (EKS itself upgrades a cluster when standard support of its version ends)"
         )
         yield Problem("eks.kubernetes_version.downgrade", path, message, requested)

@@ -11,7 +11,7 @@ from infra.aws.config import EcrConfig, EksBucketConfig
 
 
 class CheckpointBucket(pulumi.ComponentResource):
-    """Private, encrypted bucket. It outlives the stack if `keep` is set."""
+    """Private, encrypted bucket. With `keep`, it stays when the stack is destroyed."""
 
     name: pulumi.Output[str]
     """Name of the bucket, known after its protections exist."""

@@ -16,8 +16,8 @@ from infra.kubeconfig import one_context
 from infra.naming import cloud_labels, fit_name
 
 TIMEOUTS = pulumi.CustomTimeouts(create="60m", update="120m", delete="60m")
-"""Timeouts of the control plane. The creation of a regional one takes up to half an hour. An update first waits until
-GKE has finished earlier operations, such as an upgrade of the nodes."""
+"""Timeouts of the control plane. GKE takes up to half an hour to create a regional one. An update first waits until GKE
+has finished earlier operations, such as an upgrade of the nodes."""
 WINDOW_ORIGIN = "2026-01-01"
 """Start date of the maintenance windows, in the past."""
 ACCOUNT_LIMIT = 30
@@ -42,7 +42,7 @@ class GkeClusterArgs:
 
 
 class GkeCluster(pulumi.ComponentResource):
-    """GKE cluster with private nodes. The provider removes the default node pool after the creation."""
+    """GKE cluster with private nodes. The provider creates it with a default node pool and then removes that pool."""
 
     name: pulumi.Output[str]
     kubeconfig: pulumi.Output[str]
@@ -269,7 +269,7 @@ class NodeIdentity(pulumi.ComponentResource):
 
 
 class WorkloadIdentity(pulumi.ComponentResource):
-    """Google Cloud service account of the jobs. It has roles only on single resources.
+    """Google Cloud service account of the jobs. It has roles only on single resources, such as the bucket.
 
     https://cloud.google.com/kubernetes-engine/docs/how-to/workload-identity
     """

@@ -21,7 +21,7 @@ POOL_NAME_LIMIT = 40
 """Maximum length:
 https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/projects.locations.clusters.nodePools"""
 MIN_DISK_GB = 15
-"""Minimum size of a boot disk, from the field diskSizeGb on this page, which allows less for old versions of GKE:
+"""Minimum size of a boot disk, from the field diskSizeGb on this page. Only old versions of GKE allow less:
 https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/NodeConfig"""
 
 _PROJECT = re.compile(r"([a-z0-9.]+:)?[a-z][-a-z0-9]{4,28}[a-z0-9]")
@@ -107,8 +107,8 @@ class GkeNetworkConfig(Section):
     control_plane: Cidr = "172.16.0.0/28"
     """Range of the control plane's private endpoint, a /28."""
     accelerators: Cidr = "192.168.0.0/16"
-    """Range of the additional networks of A3 and A4 hosts, a /16. Each additional interface of a host gets a
-    /20 subnet of it."""
+    """Range of the additional networks of A3 and A4 hosts, a /16; each additional network interface of a host uses a
+    separate /20 of it."""
 
 
 class SystemPoolConfig(Section):
@@ -119,7 +119,7 @@ class SystemPoolConfig(Section):
     nodes: Annotated[int, Field(ge=1, le=100)] = 1
     """Initial and minimum number of nodes, in one zone."""
     max_nodes: Annotated[int, Field(ge=1, le=100)] = 3
-    """Maximum number of nodes to which the autoscaler scales the pool."""
+    """Maximum number of nodes; the autoscaler adds nodes up to this number."""
 
 
 class GkePoolConfig(Section):
@@ -131,8 +131,8 @@ class GkePoolConfig(Section):
     """Machine type of each node; for a TPU the slice determines it. If the type has no GPUs and `accelerator` is not
     set, the pool is for CPU jobs."""
     accelerator: str = "nvidia-tesla-t4"
-    """GPU model, TPU type such as `v4-32`, or TPU generation with `topology`; if only `machine_type` is set, the GPU
-    of that type, or none."""
+    """GPU model, TPU type such as `v4-32`, or TPU generation with `topology`. If only `machine_type` is set, the pool
+    has the GPUs of that type, or none."""
     accelerators_per_node: Annotated[int, Field(ge=1, le=16)] = 2
     """GPUs attached to each N1 node; other machine types have a fixed number."""
     topology: str | None = None
@@ -142,10 +142,11 @@ class GkePoolConfig(Section):
     nodes: Annotated[int, Field(ge=1, le=15_000)] = 2
     """Number of nodes, or the maximum if the pool scales; for a TPU the slice determines it."""
     min_nodes: Annotated[int, Field(ge=0, le=15_000)] | None = None
-    """Minimum number of nodes of a pool that scales. The default is 0 with flex-start, queued, several capacities, or
-    several zones with `compact` or multi-host TPU slices; by default other pools have a fixed size."""
+    """Minimum number of nodes; with this key, the pool scales between it and `nodes`. Without this key, a pool has a
+    fixed size. Exceptions scale from 0: flex-start, queued, several capacities, and `compact` or multi-host TPU slices
+    in several zones."""
     capacity: Annotated[tuple[GkeCapacity, ...], ONE_OR_MANY] = ("on-demand",)
-    """Provisioning model, `on-demand`, `spot`, `reservation:NAME`, `flex-start` or `queued`, or a list of them in
+    """Provisioning model: `on-demand`, `spot`, `reservation:NAME`, `flex-start` or `queued`; or a list of them in
     fallback order."""
     zones: Annotated[tuple[Zone, ...], ONE_OR_MANY] = ()
     """Zones of the nodes; by default the platform's zone."""
@@ -189,9 +190,9 @@ class GkeBucketConfig(Section):
     keep: bool = True
     """Keep the bucket and its objects when the stack is destroyed; `false` deletes them, including checkpoints."""
     profile_days: Annotated[int, Field(ge=1, le=3650)] = 30
-    """Days after which profiles (`profiles/`) are deleted."""
+    """Days after which Cloud Storage deletes profiles (`profiles/`)."""
     checkpoint_days: Annotated[int, Field(ge=1, le=3650)] | None = None
-    """Days after which checkpoints (`checkpoints/`) are deleted; by default never."""
+    """Days after which Cloud Storage deletes checkpoints (`checkpoints/`); by default never."""
     soft_delete_days: Annotated[int, Field(ge=7, le=90)] = 7
     """Days during which deleted objects can be restored."""
 
@@ -209,14 +210,15 @@ class RegistryConfig(Section):
     repository: Annotated[str, name_pattern("gke_name", 63, "trainyard")] = "trainyard"
     """Repository on `LOCATION-docker.pkg.dev`; `gcr.io` has a fixed one."""
     keep_images: Annotated[int, Field(ge=1, le=1000)] = 10
-    """Number of newest images that clean-up keeps; it deletes others after 30 days."""
+    """Number of newest images to keep; Artifact Registry deletes others 30 days after their upload."""
 
 
 Day = Literal["MO", "TU", "WE", "TH", "FR", "SA", "SU"]
 
 
 class MaintenanceConfig(Section):
-    """Maintenance windows of GKE. Until support of a minor version ends, GKE upgrades neither the version nor nodes."""
+    """Maintenance windows of GKE. Until support of the cluster's minor version ends, GKE upgrades neither that version
+    nor the nodes."""
 
     days: tuple[Day, ...] = ("SA", "SU")
     """Days of the week."""
@@ -227,7 +229,7 @@ class MaintenanceConfig(Section):
 
 
 class GkeConfig(Section):
-    """GKE cluster with its network, node pools, bucket and registry, which the stack creates and deletes; with
+    """GKE cluster that the stack creates and deletes, with its network, node pools, bucket and registry. With
     `bucket.keep`, the bucket stays."""
 
     kind: Literal["gke"]
@@ -260,8 +262,8 @@ class GkeConfig(Section):
     """Address ranges with access to the API server's public address; by default the API server has no public
     address, and clients use its DNS name with IAM."""
     deletion_protection: bool = False
-    """Protection by Pulumi's provider against deletion and replacement of the cluster; `make down` fails until it is
-    off. gcloud and the console can still delete the cluster."""
+    """Make Pulumi reject a deletion or replacement of the cluster; `make down` then fails until this is off. gcloud and
+    the console can still delete the cluster."""
     system_pool: SystemPoolConfig = SystemPoolConfig()
     """Nodes for system pods."""
     pools: tuple[GkePoolConfig, ...] = (GkePoolConfig(name="gpus"),)

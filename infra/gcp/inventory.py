@@ -11,7 +11,7 @@ from infra.gcp.config import GkeConfig
 from infra.inventory import CloudResource, Listing, PlannedResource, RunCommand, resources_in
 
 MIN_NAME_LENGTH = 16
-"""Minimum length to which GKE truncates cluster and pool names in machine names.
+"""Minimum length of truncated cluster and pool names, which GKE uses in machine names.
 
 https://github.com/kubernetes/ingress-gce/pull/1623, https://github.com/vanvalenlab/kiosk-console/pull/259
 """
@@ -61,7 +61,7 @@ LISTINGS = (
 )
 """Resource kinds, from https://cloud.google.com/sdk/gcloud/reference.
 
-Google Cloud deletes node pools and NAT with their owners.
+They do not include node pools and NAT, which Google Cloud deletes with the cluster and the router.
 """
 
 
@@ -123,7 +123,7 @@ VIEWER_ROLES: Mapping[str, str] = {"instance": "roles/compute.viewer", "secret":
 
 
 def permissions(project: str, planned: Iterable[PlannedResource]) -> dict[str, Any]:
-    """Return the bindings of project roles that permit to preview, create, destroy and list resources."""
+    """Return bindings of the project roles that are needed to preview, create, destroy and list resources."""
     planned = list(planned)
     roles = {role for record in planned for role in ROLES.get(record.type, ())}
     roles |= {VIEWER_ROLES[listing.kind] for listing in LISTINGS if listing.kind in VIEWER_ROLES}

@@ -25,7 +25,7 @@ class Network(pulumi.ComponentResource):
     """VPC of the cluster. Nodes have no public addresses."""
 
     network: pulumi.Output[str]
-    """Reference to the VPC, known when nodes can reach the internet."""
+    """Reference to the VPC, known once nodes can reach the internet."""
     subnetwork: pulumi.Output[str]
     """Subnet of the nodes."""
 
@@ -87,7 +87,7 @@ class AcceleratorNetwork(pulumi.ComponentResource):
     names: list[tuple[str, str]]
     """VPC and subnet names of each interface, in order."""
     networks: pulumi.Output[list[tuple[str, str]]]
-    """VPC and subnet names of each interface, known when the networks exist."""
+    """VPC and subnet names of each interface, known once the networks exist."""
 
     def __init__(
         self,

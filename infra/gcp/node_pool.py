@@ -136,7 +136,7 @@ class SystemNodePool(pulumi.ComponentResource):
     """On-demand nodes in one zone, for system pods."""
 
     ready: pulumi.Output[str]
-    """Id of the pool, known when it has its nodes."""
+    """Id of the pool, known once it has its nodes."""
 
     def __init__(
         self,

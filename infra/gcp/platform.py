@@ -33,7 +33,7 @@ from infra.platform import (
 )
 
 API_NAMES = ("artifactregistry", "compute", "container", "iam", "logging", "monitoring", "storage")
-"""APIs without their suffix `.googleapis.com`."""
+"""APIs that the stack enables, without their suffix `.googleapis.com`."""
 IDENTITY_ANNOTATION = "iam.gke.io/gcp-service-account"
 
 ClusterAndNodes = tuple[GkeCluster, SystemNodePool, Mapping[str, AcceleratorNodePool]]
@@ -45,7 +45,7 @@ class ProjectServices(pulumi.ComponentResource):
     """Enabled APIs. They stay enabled after the stack is destroyed, because other users may need them."""
 
     project: pulumi.Output[str]
-    """Project id, known when all APIs are enabled. Resources that need the APIs use this output."""
+    """Project id, known once all APIs are enabled. Resources that need the APIs use this output."""
 
     def __init__(self, name: str, *, project: str, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:gcp:ProjectServices", name, None, opts)
@@ -295,14 +295,14 @@ def _platform(
 
 
 def _trainer_images(
-    config: GkeConfig, cloud: GkeComponents, variants: frozenset[str], layers: frozenset[JobLayer]
+    config: GkeConfig, cloud: GkeComponents, names: frozenset[str], layers: frozenset[JobLayer]
 ) -> Images:
     """Return the prebuilt image, or build images and push them to the repository."""
     if cloud.repository is None:
         assert config.image.prebuilt is not None
         return config.image.prebuilt, {}
     name = pulumi.Output.concat(cloud.repository.url, f"/{config.image.name}")
-    return trainer_images(name, config.image, variants, layers)
+    return trainer_images(name, config.image, names, layers)
 
 
 def _console(config: GkeConfig) -> dict[str, str]:

@@ -224,7 +224,7 @@ class Fabric:
     interfaces: tuple[Interface, ...]
     """Interfaces of a host, in order."""
     rdma_profile: str | None = None
-    """Suffix after the zone in the name of the RDMA VPC's network profile."""
+    """Name of the RDMA VPC's network profile, without the zone in front of it."""
     nccl_environment: NcclEnvironmentScript | None = None
     """NCCL environment script that Google's installer puts on hosts.
 
@@ -242,7 +242,7 @@ def _ethernet_interfaces(count: int) -> tuple[Interface, ...]:
     return tuple(Interface(name=name, vpc=name, device_mode="NetDevice") for name in names)
 
 
-GIB = NcclEnvironmentScript(
+GIB_PLUGIN = NcclEnvironmentScript(
     claim="gib",
     folder="/home/kubernetes/bin/gib",
     mount="/usr/local/gib",
@@ -254,7 +254,7 @@ https://cloud.google.com/ai-hypercomputer/docs/create/gke-ai-hypercompute-custom
 """
 _RDMA = Fabric(
     mtu=8896,
-    nccl_environment=GIB,
+    nccl_environment=GIB_PLUGIN,
     interfaces=(
         Interface(name="gvnic-1", vpc="gvnic-1", device_mode="NetDevice"),
         *(Interface(name=f"rdma-{index}", vpc="rdma", device_mode="RDMA") for index in range(8)),

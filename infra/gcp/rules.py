@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from ipaddress import IPv4Network
@@ -57,17 +57,26 @@ def problems(config: GkeConfig) -> list[Problem]:
         fabrics.update({(plan.machine.name, zone): index for plan in plans if fabric_of(plan) for zone in plan.zones})
         for rule in (_tpu, _gpu, _zones, _size, _capacity, _placement, _disk, _names):
             all_problems += [problem.below(*path) for problem in rule(config, pool, plans)]
-    if len(fabrics) > 1:
-        (machine, zone), index = list(fabrics.items())[-1]
-        same_machine = len({name for name, _ in fabrics}) == 1
-        allowed = "one zone for all pools of this type" if same_machine else "the same type for all pools of A3 and A4"
-        message = (
-            f"{machine} in {zone} needs a separate set of networks, but a cluster can have only one; write {allowed}"
-        )
-        value: object = sorted({zone for _, zone in fabrics}) if same_machine else machine
-        key = "zones" if same_machine else "machine_type"
-        all_problems.append(Problem("gke.pool.fabrics_differ", ("platform", "pools", index, key), message, value))
-    return all_problems
+    return [*all_problems, *_several_fabrics(fabrics)]
+
+
+def _several_fabrics(fabrics: Mapping[tuple[str, str], int]) -> Iterator[Problem]:
+    """Yield a problem if the pools need several sets of additional networks.
+
+    `fabrics` maps machine type and zone of each set to the index of a pool.
+    """
+    if len(fabrics) <= 1:
+        return
+    (machine, zone), index = list(fabrics.items())[-1]
+    reason = f"{machine} in {zone} needs a separate set of networks, but a cluster can have only one"
+    value: object
+    if len({name for name, _ in fabrics}) == 1:
+        key, value = "zones", sorted({zone for _, zone in fabrics})
+        message = f"{reason}; write one zone for all pools of this type"
+    else:
+        key, value = "machine_type", machine
+        message = f"{reason}; write the same type for all pools of A3 and A4"
+    yield Problem("gke.pool.fabrics_differ", ("platform", "pools", index, key), message, value)
 
 
 def _storage(config: GkeConfig) -> Iterator[Problem]:
@@ -275,8 +284,8 @@ def _names(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -
     longest = max((plan.name for plan in plans), key=len)
     if len(longest) > POOL_NAME_LIMIT:
         message = (
-            f"the node pool {longest} would have {len(longest)} characters; at most {POOL_NAME_LIMIT} are allowed; "
-            "shorten it"
+            f"the node pool's name, {longest}, would have {len(longest)} characters; at most {POOL_NAME_LIMIT} are "
+            "allowed; shorten the name"
         )
         yield pool_problem("gke.pool.name_too_long", pool, "name", message)
 

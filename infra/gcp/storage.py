@@ -10,13 +10,13 @@ from infra.naming import cloud_labels
 
 DAY_SECONDS = 24 * 60 * 60
 MAX_IMAGE_AGE = "2592000s"
-"""Age after which the registry deletes images: 30 days."""
+"""Age after which the registry deletes images, except the newest: 30 days."""
 _GCR_LOCATIONS = {"gcr.io": "us", "us.gcr.io": "us", "eu.gcr.io": "europe", "asia.gcr.io": "asia"}
 """Locations of the gcr.io hosts: https://cloud.google.com/artifact-registry/docs/transition/gcr-repositories"""
 
 
 class CheckpointBucket(pulumi.ComponentResource):
-    """Private bucket with folders. It outlives the stack if `keep` is set."""
+    """Private bucket with a hierarchical namespace. With `keep`, it stays when the stack is destroyed."""
 
     url: pulumi.Output[str]
     """URL of the bucket, known after the jobs have access."""
@@ -86,7 +86,7 @@ class ImageRepository(pulumi.ComponentResource):
     """Docker repository that nodes can pull from."""
 
     url: pulumi.Output[str]
-    """Prefix of image names without the last slash, known when nodes can pull."""
+    """Prefix of image names without the last slash, known once nodes can pull."""
 
     def __init__(
         self,

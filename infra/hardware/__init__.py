@@ -62,7 +62,7 @@ class PodGroup:
     job: int = 0
     """Index of the job in its stack."""
     count: int
-    """Number of pods, spread evenly over the nodes."""
+    """Number of pods."""
     per_pod: Capacity
     """CPUs and memory of each pod."""
     accelerator: str | None = None

@@ -53,11 +53,11 @@ class Ec2Machine(MachineType):
     interfaces: int
     """Maximum number of network interfaces on the first card.
 
-    awslabs/amazon-eks-ami 81fec2e, nodeadm/internal/kubelet/instance-info.jsonl. The file lacks P3, so nodeadm asks
-    EC2: aws/amazon-vpc-cni-k8s pkg/vpc/vpc_ip_resource_limit.go.
+    Source: awslabs/amazon-eks-ami 81fec2e, nodeadm/internal/kubelet/instance-info.jsonl. It lacks P3, whose source is
+    aws/amazon-vpc-cni-k8s pkg/vpc/vpc_ip_resource_limit.go.
     """
     addresses: int
-    """Maximum number of IPv4 addresses of each network interface, from the same source."""
+    """Maximum number of IPv4 addresses of each network interface, from the same sources."""
     missing_mib: int | None
     """Memory in MiB that its node does not report, measured on nodes. None without a measurement.
 
@@ -86,7 +86,7 @@ class Ec2Family:
     quotas: tuple[Ec2Quota, Ec2Quota]
     """Quota of on-demand and reserved instances, then quota of spot instances."""
     regions: frozenset[str] | None
-    """Regions with the family. None if they are too many to list or no page lists them, which skips the check.
+    """Regions with the family. None skips the check: the regions are too many to list, or no page lists them.
 
     Source: AWS's list of offers by region, in
     https://github.com/skypilot-org/skypilot-catalog/blob/00148f2af3672e2229b4f7bf8157d5a3f36e3c35/catalogs/v8/aws/vms.csv
@@ -106,17 +106,17 @@ class Ec2Family:
     """
 
 
-_STANDARD = (
+_STANDARD_QUOTAS = (
     Ec2Quota(code="L-1216C47A", name="Running On-Demand Standard instances"),
     Ec2Quota(code="L-34B43A08", name="All Standard Spot Instance Requests"),
 )
-_G = (
+_G_QUOTAS = (
     Ec2Quota(code="L-DB2E81BA", name="Running On-Demand G and VT instances"),
     Ec2Quota(code="L-3819A6DF", name="All G and VT Spot Instance Requests"),
 )
 _ON_DEMAND_P = Ec2Quota(code="L-417A185B", name="Running On-Demand P instances")
-_P = (_ON_DEMAND_P, Ec2Quota(code="L-7212CCBC", name="All P4, P3 and P2 Spot Instance Requests"))
-_P5 = (_ON_DEMAND_P, Ec2Quota(code="L-C4BD4855", name="All P5 Spot Instance Requests"))
+_P_QUOTAS = (_ON_DEMAND_P, Ec2Quota(code="L-7212CCBC", name="All P4, P3 and P2 Spot Instance Requests"))
+_P5_QUOTAS = (_ON_DEMAND_P, Ec2Quota(code="L-C4BD4855", name="All P5 Spot Instance Requests"))
 
 _CPU_SIZES: Mapping[str, tuple[int, int, int]] = {
     # size: vCPUs, network interfaces, addresses; https://docs.aws.amazon.com/ec2/latest/instancetypes/gp.html
@@ -129,11 +129,14 @@ _CPU_SIZES: Mapping[str, tuple[int, int, int]] = {
     "16xlarge": (64, 15, 50),
     "24xlarge": (96, 15, 50),
 }
-# Sources of `missing_memory`. m6i, c6i and r6i: Karpenter's table. r7i: 1212 MiB of 32 GiB, 4311 MiB of 128 GiB
-# (2i2c-org/infrastructure 63cd17e, node-capacity-info.json). g6: 3626 MiB of 64 GiB, at most 5.3 % (pytorch/ci-infra
-# pull requests 1082, 910). p4de: 1146004920Ki allocatable with 21122Mi of huge pages, like r5.24xlarge. p5: capacity
-# 2097112716Ki (aws-do-eks). No figures were found for g6e, g7e, p5en, p6-b200 and p6-b300. g6e and g7e have the figures
-# of g6. The others have the figures of the newest CPU family.
+# Sources of `missing_memory`:
+# - m6i, c6i, r6i: Karpenter's table.
+# - r7i: 1212 MiB of 32 GiB, and 4311 MiB of 128 GiB (2i2c-org/infrastructure 63cd17e, node-capacity-info.json).
+# - g6: 3626 MiB of 64 GiB, at most 5.3 % (pytorch/ci-infra pull requests 1082, 910).
+# - p4de: 1146004920Ki allocatable with 21122Mi of huge pages, like r5.24xlarge.
+# - p5: capacity 2097112716Ki (aws-do-eks).
+# - g6e, g7e: no figures were found; they have the figures of g6.
+# - p5en, p6-b200, p6-b300: no figures were found; they have the figures of the newest CPU families.
 _NEWEST_CPU = (150, 34.5)
 """Memory that nodes of the newest CPU families do not report."""
 
@@ -160,7 +163,7 @@ def _cpu_family(name: str, gib_per_vcpu: float, *, missing_memory: tuple[int, fl
             )
             for size, (vcpus, interfaces, addresses) in _CPU_SIZES.items()
         ),
-        quotas=_STANDARD,
+        quotas=_STANDARD_QUOTAS,
         regions=None,
         capacity_blocks=False,
         first_efa_card=0,
@@ -241,7 +244,7 @@ _FAMILIES = (
             "16xlarge": (1, 64, 256, 1, 4, 15, 7178),
             "metal": (8, 96, 384, 1, 15, 50, 6652),
         },
-        quotas=_G,
+        quotas=_G_QUOTAS,
         regions=None,
         capacity_blocks=False,
         first_efa_card=0,
@@ -260,7 +263,7 @@ _FAMILIES = (
             "24xlarge": (4, 96, 384, 1, 15, 50, 10529),
             "48xlarge": (8, 192, 768, 1, 7, 50, 20552),
         },
-        quotas=_G,
+        quotas=_G_QUOTAS,
         regions=None,
         capacity_blocks=False,
         first_efa_card=0,
@@ -279,7 +282,7 @@ _FAMILIES = (
             "24xlarge": (4, 96, 384, 1, 15, 50, None),
             "48xlarge": (8, 192, 768, 1, 15, 50, None),
         },
-        quotas=_G,
+        quotas=_G_QUOTAS,
         regions=None,
         capacity_blocks=False,
         first_efa_card=0,
@@ -298,7 +301,7 @@ _FAMILIES = (
             "24xlarge": (4, 96, 768, 2, 10, 50, None),
             "48xlarge": (8, 192, 1536, 4, 10, 50, None),
         },
-        quotas=_G,
+        quotas=_G_QUOTAS,
         regions=_regions(
             "ap-northeast-1 ap-northeast-2 eu-central-1 eu-north-1 eu-south-2 us-east-1 us-east-2 us-west-2"
         ),
@@ -317,7 +320,7 @@ _FAMILIES = (
             "24xlarge": (4, 96, 1024, 2, 10, 64, None),
             "48xlarge": (8, 192, 2048, 4, 10, 64, None),
         },
-        quotas=_G,
+        quotas=_G_QUOTAS,
         # us-west-2 is in dstackai/dstack pull request 3752.
         regions=_regions("us-east-1 us-east-2 us-west-2"),
         capacity_blocks=False,
@@ -332,7 +335,7 @@ _FAMILIES = (
             "8xlarge": (4, 32, 244, 0, 8, 30, 4248),
             "16xlarge": (8, 64, 488, 0, 8, 30, 7961),
         },
-        quotas=_P,
+        quotas=_P_QUOTAS,
         regions=None,
         capacity_blocks=False,
         first_efa_card=0,
@@ -342,7 +345,7 @@ _FAMILIES = (
         "p3dn",
         "nvidia-tesla-v100",
         {"24xlarge": (8, 96, 768, 1, 15, 50, None)},
-        quotas=_P,
+        quotas=_P_QUOTAS,
         regions=_regions("ap-northeast-1 eu-west-1 us-east-1 us-west-2"),
         capacity_blocks=False,
         first_efa_card=0,
@@ -352,7 +355,7 @@ _FAMILIES = (
         "p4d",
         "nvidia-tesla-a100",
         {"24xlarge": (8, 96, 1152, 4, 15, 50, None)},
-        quotas=_P,
+        quotas=_P_QUOTAS,
         regions=_regions(
             "ap-northeast-1 ap-northeast-2 ap-south-1 ap-southeast-2 ca-central-1 eu-central-1 eu-north-1 eu-west-1 "
             "eu-west-2 us-east-1 us-east-2 us-west-2"
@@ -365,7 +368,7 @@ _FAMILIES = (
         "p4de",
         "nvidia-a100-80gb",
         {"24xlarge": (8, 96, 1152, 4, 15, 50, None)},
-        quotas=_P,
+        quotas=_P_QUOTAS,
         regions=_regions("ap-northeast-1 ap-southeast-1 eu-central-1 us-east-1 us-west-2"),
         capacity_blocks=True,
         first_efa_card=0,
@@ -375,7 +378,7 @@ _FAMILIES = (
         "p5",
         "nvidia-h100-80gb",
         {"48xlarge": (8, 192, 2048, 32, 2, 50, None)},
-        quotas=_P5,
+        quotas=_P5_QUOTAS,
         regions=_regions(
             "ap-northeast-1 ap-northeast-2 ap-south-1 ap-southeast-2 ap-southeast-3 ca-central-1 eu-north-1 "
             "eu-west-2 us-east-1 us-east-2 us-west-1 us-west-2"
@@ -388,7 +391,7 @@ _FAMILIES = (
         "p5e",
         "nvidia-h200-141gb",
         {"48xlarge": (8, 192, 2048, 32, 2, 50, None)},
-        quotas=_P5,
+        quotas=_P5_QUOTAS,
         regions=_regions("ap-southeast-2 ap-southeast-3 eu-north-1 eu-west-2 us-east-2 us-west-2"),
         capacity_blocks=True,
         first_efa_card=0,
@@ -398,7 +401,7 @@ _FAMILIES = (
         "p5en",
         "nvidia-h200-141gb",
         {"48xlarge": (8, 192, 2048, 16, 4, 50, None)},
-        quotas=_P5,
+        quotas=_P5_QUOTAS,
         regions=_regions(
             "ap-northeast-1 ap-northeast-2 ap-south-1 ap-southeast-3 eu-north-1 eu-south-2 me-central-1 us-east-1 "
             "us-east-2 us-west-1 us-west-2"
@@ -411,7 +414,7 @@ _FAMILIES = (
         "p6-b200",
         "nvidia-b200",
         {"48xlarge": (8, 192, 2048, 8, 4, 50, None)},
-        quotas=_P,
+        quotas=_P_QUOTAS,
         regions=_regions("us-east-1 us-east-2 us-west-2"),
         capacity_blocks=True,
         first_efa_card=0,
@@ -422,7 +425,7 @@ _FAMILIES = (
         "nvidia-b300",
         {"48xlarge": (8, 192, 4096, 16, 4, 50, None)},
         # No page names a spot quota of P6.
-        quotas=_P,
+        quotas=_P_QUOTAS,
         # us-east-1 is in Karpenter's price list v1.15.1.
         regions=_regions("us-east-1 us-west-2"),
         capacity_blocks=True,

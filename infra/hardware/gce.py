@@ -33,8 +33,12 @@ class GceFamily:
     disks: BootDisks
     """Boot disks that it supports: https://cloud.google.com/compute/docs/disks/hyperdisks#machine-type-support"""
     compact: Compact
-    """Compact placement. `default`: by default; `allowed`: if the settings request it; `never`: not supported;
-    `topology`: by the topology of a TPU slice.
+    """Compact placement.
+
+    - `default`: by default.
+    - `allowed`: if the settings request it.
+    - `never`: not supported.
+    - `topology`: by the topology of a TPU slice.
 
     https://cloud.google.com/compute/docs/instances/placement-policies-overview#restrictions,
     https://github.com/dstackai/dstack/issues/2591
@@ -53,8 +57,12 @@ class GceFamily:
     https://cloud.google.com/compute/resource-usage
     """
     pricing: Pricing
-    """Priced parts. `parts`: vCPUs and GiB; `series`: vCPUs with their memory; `gpu` and `tpu`: neither, because the
-    price of the accelerators includes them."""
+    """Parts that have a price of their own, in addition to accelerators.
+
+    - `parts`: vCPUs and GiB of memory.
+    - `series`: vCPUs with their memory.
+    - `gpu`, `tpu`: none, because the price of the accelerators includes the machine.
+    """
     sources: tuple[str, ...]
     """Pages that describe the machine types."""
 
@@ -170,7 +178,7 @@ _GPU_FAMILIES = (
         pricing="parts",
         sources=(_ACCELERATED,),
     ),
-    # Flex-start and queued provisioning are for accelerator-optimised GPU machines. No page says so of G4 itself.
+    # Google documents flex-start and queued provisioning for accelerator-optimised GPU machines, without naming G4.
     _gpu_family(
         "g4",
         "nvidia-rtx-pro-6000",

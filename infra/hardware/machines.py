@@ -12,8 +12,13 @@ from infra.hardware import GIBIBYTE, Capacity
 HardwareKey = Literal["accelerator", "accelerators_per_node", "machine_type", "topology"]
 """Key of a node pool's hardware settings."""
 BootDisks = Literal["any", "no-hyperdisk", "ssd", "hyperdisk"]
-"""Boot disks of a GCE family. `any`: all types; `no-hyperdisk`: all but Hyperdisk; `ssd`: all but pd-standard;
-`hyperdisk`: only Hyperdisk."""
+"""Boot disks of a GCE family.
+
+- `any`: all types.
+- `no-hyperdisk`: all but Hyperdisk.
+- `ssd`: all but pd-standard.
+- `hyperdisk`: only Hyperdisk.
+"""
 ModelKind = Literal["on-demand", "spot", "flex-start", "queued", "reservation", "capacity-block"]
 _KINDS: dict[str, ModelKind] = {kind: kind for kind in get_args(ModelKind)}
 
@@ -58,7 +63,7 @@ class MachineType:
 
 
 def zone_set(text: str) -> frozenset[str]:
-    """Parse a list of Google Cloud zones such as `region letter letter, region letter`."""
+    """Return the Google Cloud zones of a text such as `us-east1 b c, us-west1 a`: three zones in two regions."""
     rows = [row.split() for row in text.split(",")]
     return frozenset(f"{region}-{letter}" for region, *letters in rows for letter in letters)
 

@@ -13,12 +13,15 @@ https://docs.aws.amazon.com/eks/latest/userguide/choosing-instance-type.html
 """
 
 _EKS_KERNEL_MARGIN_MIB = 40
-"""Memory in MiB that later kernels reserve in addition: 33 MiB on g5.8xlarge (aws/aws-k8s-tester pull request 471)."""
+"""Memory in MiB that kernels newer than the measurements also reserve.
+
+It was 33 MiB on a g5.8xlarge (aws/aws-k8s-tester pull request 471).
+"""
 
 HUGE_PAGES_PER_VCPU = 110
 """Huge pages of 2 MiB that the EFA driver allocates for each vCPU. A node has one page more.
 
-42242Mi on a p5.48xlarge, 21122Mi on a p4de.24xlarge (aws-samples/aws-do-eks); HUGEPAGES_2MB_PER_CORE in
+Sources: 42242Mi on a p5.48xlarge and 21122Mi on a p4de.24xlarge (aws-samples/aws-do-eks), and HUGEPAGES_2MB_PER_CORE in
 bottlerocket-core-kit sources/corndog. The EKS image installs the driver: awslabs/amazon-eks-ami 81fec2e,
 templates/al2023/provisioners/install-efa.sh:53. No published figure of an AL2023 node was found.
 """

@@ -27,18 +27,19 @@ GKE_STANDARD_ENDS: Mapping[int, date] = {
 }
 """Estimated end date of GKE's standard support of each minor version.
 
-https://cloud.google.com/kubernetes-engine/docs/release-schedule, as read in endoflife-date/endoflife.date,
-products/google-kubernetes-engine.md at commit 00fa52a3d91f (February 2026). GKE's page was unavailable.
+Source: endoflife-date/endoflife.date, products/google-kubernetes-engine.md at commit 00fa52a3d91f (February 2026). It
+copies https://cloud.google.com/kubernetes-engine/docs/release-schedule, which was unavailable.
 
 The file has no dates for 1.36 and 1.37. GKE supports a version for 14 months after its release to the Regular channel
 (https://cloud.google.com/kubernetes-engine/versioning).
 """
 
 GKE_VERSIONS_CHECKED = date(2026, 11, 25)
-"""Date of the last search for newer dates of GKE."""
+"""Date of the last search for newer data about GKE's versions."""
 
 EXTENDED_CHANNEL = "EXTENDED"
-"""GKE's release channel with about ten months of additional support, for a fee: https://cloud.google.com/kubernetes-engine/pricing"""
+"""GKE's release channel with about ten months of additional support, for a fee:
+https://cloud.google.com/kubernetes-engine/pricing"""
 
 
 def minor_of(version: str) -> int:

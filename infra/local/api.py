@@ -15,8 +15,8 @@ from infra.local.settings import CONTROL_PLANE_ADDRESS, DNS_SERVICE_ADDRESS, Clu
 ANSWER_SECONDS = 10
 """Seconds to wait for an answer from the server."""
 FIELD_MANAGER = "trainyard-local"
-APPLY, MERGE = "application/apply-patch+yaml", "application/merge-patch+json"
-STRATEGIC_MERGE = "application/strategic-merge-patch+json"
+APPLY_PATCH, MERGE_PATCH = "application/apply-patch+yaml", "application/merge-patch+json"
+STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 JSON = "application/json"
 
 
@@ -39,10 +39,12 @@ class Client:
         self._thread = threading.local()
         self._opened: list[HTTPSConnection] = []
 
-    def request(self, method: str, path: str, body: dict[str, Any] | None = None, content_type: str = APPLY) -> Any:
+    def request(
+        self, method: str, path: str, body: dict[str, Any] | None = None, content_type: str = APPLY_PATCH
+    ) -> Any:
         """Send one request and return the decoded answer.
 
-        Raises ApiUnavailable if the server reports an error or does not answer.
+        Raises ApiUnavailable if the server reports an error or does not answer, and NotFound for status 404.
         """
         text = json.dumps(body).encode() if body is not None else None
         headers = {"Accept": JSON} | ({"Content-Type": content_type} if text else {})
@@ -87,7 +89,7 @@ def request(
     method: str,
     path: str,
     body: dict[str, Any] | None = None,
-    content_type: str = APPLY,
+    content_type: str = APPLY_PATCH,
     *,
     server: str = "",
 ) -> Any:
@@ -106,7 +108,7 @@ def apply(settings: ClusterSettings, path: str, body: dict[str, Any]) -> None:
 
 def annotate(settings: ClusterSettings, path: str, annotations: dict[str, str]) -> None:
     """Annotate the object at `path`. Raises NotFound if it does not exist; an `apply` would try to create it."""
-    request(settings, "PATCH", path, {"metadata": {"annotations": annotations}}, MERGE)
+    request(settings, "PATCH", path, {"metadata": {"annotations": annotations}}, MERGE_PATCH)
 
 
 def ready_nodes(settings: ClusterSettings) -> set[str]:

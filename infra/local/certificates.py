@@ -64,7 +64,7 @@ class Authority:
 
 
 def make_keys(settings: ClusterSettings) -> None:
-    """Create all keys, certificates and kubeconfigs of a cluster in its `keys` folder, mode 0600."""
+    """Create all keys, certificates and kubeconfigs of a cluster in its `keys` folder, with mode 0600."""
     folder = settings.keys
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     etcd = Authority(folder, "etcd-ca")

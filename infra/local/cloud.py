@@ -22,15 +22,14 @@ _cluster_name = with_code("cluster_name", partial(check_label, limit=MAX_NAME_LE
 
 
 class LocalConfig(Section):
-    """Kubernetes cluster on this machine that belongs to the stack; other stacks and checkouts have separate
-    clusters."""
+    """Kubernetes cluster on this machine, for this stack only."""
 
     kind: Literal["local"]
     """Cluster on this machine."""
     name: Annotated[str, Field(max_length=MAX_NAME_LENGTH), AfterValidator(_cluster_name)] | None = Field(
         None, examples=["dev"]
     )
-    """Prefix of the nodes' names; kubeconfigs call the cluster `trainyard-NAME`; by default the stack's name."""
+    """Prefix of the nodes' names, by default the stack's name; kubeconfigs call the cluster `trainyard-NAME`."""
     nodes: Annotated[int, Field(ge=1, le=8)] = 2
     """Number of nodes; each has an equal share of this machine's CPUs and memory."""
     port: Annotated[int, Field(ge=1024, le=65535)] | None = None

@@ -34,8 +34,7 @@ BUCKET_IN_NODE = str(NODE_ROOT / "bucket")
 
 
 def etcd(programs: Path, keys: Path, data: Path) -> list[str]:
-    """Return the command of etcd. It listens on loopback in the cluster's network namespace, with client
-    certificates."""
+    """Return the command of etcd. It listens on the cluster's loopback interface and requires client certificates."""
     url = f"https://127.0.0.1:{ETCD_PORT}"
     return [
         f"{programs}/etcd",
@@ -153,7 +152,7 @@ def corefile(keys: Path) -> str:
 
 
 def containerd_config() -> str:
-    """Return a node's containerd configuration: files in the node's folders, without AppArmor and OOM scores."""
+    """Return a node's containerd configuration. It uses the node's folders, but neither AppArmor nor OOM scores."""
     runtime = 'plugins."io.containerd.cri.v1.runtime"'
     runc = f"{runtime}.containerd.runtimes.runc"
     return f"""\

@@ -90,9 +90,10 @@ def change_store(
 
 
 def share_files(builder_folder: Path) -> None:
-    """Keep files that the store and the builder's folder both have only once on the disk, as hard links.
+    """Replace equal files of the store and of the builder's folder by hard links to one file.
 
-    Neither program changes the files of a layer in place. Without the program `hardlink`, each keeps its own files.
+    This is safe, because neither containerd nor the builder changes a layer's files in place. Do nothing if the program
+    `hardlink` is not installed.
     """
     if program := shutil.which("hardlink"):
         options = ["--quiet", "--respect-xattrs", "--maximize", f"--minimum-size={MIN_SHARED_BYTES}"]
@@ -143,6 +144,7 @@ def clone_store(target: Path) -> None:
 
 
 START_SECONDS = 30.0
+"""Maximum seconds until containerd is ready."""
 
 
 def ctr(*words: str) -> None:

@@ -11,9 +11,9 @@ import time
 from pathlib import Path
 
 CLUSTER_VARIABLE = "TRAINYARD_CLUSTER"
-"""Environment variable with the cluster's folder, in each process of a cluster outside its containers."""
+"""Environment variable with the cluster's folder. Each process of a cluster has it, except those in containers."""
 NODE_VARIABLE = "TRAINYARD_NODE_INDEX"
-"""Environment variable with the node's index, in each process of a node outside its containers."""
+"""Environment variable with the node's index. Each process of a node has it, except those in containers."""
 END_SECONDS = 20.0
 """Seconds that killed processes may take to end."""
 CGROUPS = Path("/sys/fs/cgroup")

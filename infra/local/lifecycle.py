@@ -35,6 +35,7 @@ from infra.make_command import make_command
 from infra.project import CHECKOUT
 
 START_SECONDS = 120.0
+"""Maximum seconds of a cluster's start."""
 PORTS = range(16443, 16743)
 """Ports for clusters without a port in their settings.
 
@@ -44,7 +45,7 @@ Linux uses higher ports for outgoing connections (32768 and above).
 Progress = Callable[[str], None]
 
 _launched: list[subprocess.Popen[bytes]] = []
-"""Handles of the started clusters. Clusters outlive this process, and Python would warn about lost handles."""
+"""Started clusters. Without these references, Python would warn about each cluster, which continues to run."""
 
 
 def programs_folder() -> Path:
@@ -106,7 +107,7 @@ def saved_settings(folder: Path) -> ClusterSettings | None:
 
 
 def changed_keys(settings: ClusterSettings) -> str:
-    """Return the settings in which the running cluster differs; empty if the cluster does not run."""
+    """Return the keys of the settings that differ from the running cluster's; empty if the cluster does not run."""
     before = saved_settings(settings.folder)
     if before is None or not leftovers.processes(settings.folder):
         return ""
@@ -199,6 +200,7 @@ def _remove_data(settings: ClusterSettings) -> None:
 
 
 def _make_folders(settings: ClusterSettings, port: int) -> None:
+    """Create the cluster's folders, keys and bucket, and clone the image store for each node."""
     from infra.local.certificates import make_keys
     from infra.local.image_store import clone_store
 
@@ -345,7 +347,7 @@ def _remove_surplus_nodes(settings: ClusterSettings) -> None:
             shutil.rmtree(folder)
 
 
-ARCHITECTURES = ("x86_64", "aarch64")
+SUPPORTED_ARCHITECTURES = ("x86_64", "aarch64")
 RUN_BYTES = 2_000_000_000
 """Free disk space that a cluster needs after its images exist."""
 
@@ -355,10 +357,11 @@ def check_machine(settings: ClusterSettings, set_up_bytes: int = 0) -> list[str]
 
     `set_up_bytes` is the free disk space that the missing steps of set-up need.
     """
-    if platform.system() != "Linux" or platform.machine() not in ARCHITECTURES:
+    if platform.system() != "Linux" or platform.machine() not in SUPPORTED_ARCHITECTURES:
         return [
             f"platform.kind = local: this machine is {platform.system()} on {platform.machine()}; the local cluster "
-            f"needs Linux on {' or '.join(ARCHITECTURES)}; use platform.kind kubeconfig with an existing cluster"
+            f"needs Linux on {' or '.join(SUPPORTED_ARCHITECTURES)}; use platform.kind kubeconfig with an existing "
+            "cluster"
         ]
     problems = []
     if os.geteuid() != 0:
@@ -370,7 +373,7 @@ def check_machine(settings: ClusterSettings, set_up_bytes: int = 0) -> list[str]
 
 
 def disk_problems(needed: int) -> list[str]:
-    """Return the reason why the cache folder cannot store `needed` bytes more, in a list; empty if it can."""
+    """Return a list with the reason why the cache folder cannot store `needed` more bytes; empty if it can."""
     folder = cache_folder()
     while not folder.exists():
         folder = folder.parent

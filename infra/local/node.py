@@ -39,7 +39,7 @@ def mount(*words: str) -> None:
 
 
 def make_mounts(settings: ClusterSettings, binaries: Path, index: int) -> None:
-    """Mount the node's folders under one fixed path, and hide the state of the machine."""
+    """Mount the node's folders below NODE_ROOT, and empty folders over the machine's /run, /var/lib and /var/log."""
     sources = {
         "data": settings.node_folder(index),
         "bin": binaries.parent,

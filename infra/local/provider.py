@@ -37,7 +37,7 @@ Properties = dict[str, Any]
 """Inputs or outputs of a resource."""
 
 SETTINGS = tuple(each.name for each in fields(ClusterSettings))
-"""Inputs that contain the cluster's settings."""
+"""Names of the inputs that contain the cluster's settings."""
 CHANGED_IN_PLACE = ("name", "nodes", "port")
 """Settings whose change restarts the cluster and keeps its data."""
 

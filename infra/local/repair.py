@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from infra.local import leftovers
-from infra.local.api import MERGE, STRATEGIC_MERGE, ApiUnavailable, NotFound, request
+from infra.local.api import MERGE_PATCH, STRATEGIC_MERGE_PATCH, ApiUnavailable, NotFound, request
 from infra.local.key_files import CONTROL_PLANE_URL
 from infra.local.settings import ClusterSettings
 from infra.local.supervisor import write_log
@@ -95,7 +95,7 @@ def remove_pods(settings: ClusterSettings, name: str, server: str) -> None:
         try:
             if pod["status"].get("phase") not in ("Failed", "Succeeded"):
                 body = {"metadata": same_pod, "status": {"phase": "Failed", "conditions": [disruption]}}
-                request(settings, "PATCH", f"{path}/status", body, STRATEGIC_MERGE, server=server)
+                request(settings, "PATCH", f"{path}/status", body, STRATEGIC_MERGE_PATCH, server=server)
             options = {"gracePeriodSeconds": 0, "preconditions": same_pod}
             request(settings, "DELETE", path, options, "application/json", server=server)
         except NotFound:
@@ -120,7 +120,7 @@ def repair_nodes(settings: ClusterSettings, server: str) -> None:
         # With the version, the server rejects the patch if the node has changed since the read.
         metadata = {"resourceVersion": node["metadata"]["resourceVersion"]}
         body = {"metadata": metadata, "spec": {"taints": taints}}
-        request(settings, "PATCH", f"/api/v1/nodes/{name}", body, MERGE, server=server)
+        request(settings, "PATCH", f"/api/v1/nodes/{name}", body, MERGE_PATCH, server=server)
         write_log(f"{name}: {step}")
 
 

@@ -60,7 +60,7 @@ TAKE_OVER_VARIABLE = "TRAINYARD_TAKE_OVER"
 fields from other field managers.
 """
 BUCKET_UID = 1000
-"""User id of the jobs' pods, which own the bucket's folder."""
+"""User id of the jobs' pods, which is also the owner of the bucket's folder."""
 
 
 def cache_folder() -> Path:

@@ -36,13 +36,10 @@ from infra.project import CHECKOUT
 
 OFFICIAL_BASE = "docker.io/library/python:3.11-slim-bookworm"
 REGISTRY = "registry-1.docker.io"
-DEBIAN = "bookworm"
-DEBIAN_BASE = f"trainyard.local/base:{DEBIAN}-1"
+DEBIAN_RELEASE = "bookworm"
+DEBIAN_BASE = f"trainyard.local/base:{DEBIAN_RELEASE}-1"
 MOUNT_FOLDER = Path("/run/mount")
-"""Folder where `mount` keeps its data about mounts.
-
-`mount` creates the folder even if it has no data to keep.
-"""
+"""Folder that `mount` creates for its data, even if it has none."""
 
 
 def base_image(builder: EngineBuilder, progress: Callable[[str], None]) -> str:
@@ -82,7 +79,7 @@ def _build_debian(builder: EngineBuilder) -> None:
         shutil.rmtree(folder)
     root = folder / "root"
     root.mkdir(parents=True)
-    command = [*PRIVATE_MOUNTS, "debootstrap", "--variant=minbase", DEBIAN, str(root)]
+    command = [*PRIVATE_MOUNTS, "debootstrap", "--variant=minbase", DEBIAN_RELEASE, str(root)]
     with _remove_new_folder(MOUNT_FOLDER):
         result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if result.returncode != 0:

@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from infra.local.api import JSON, STRATEGIC_MERGE, ApiUnavailable, Client
+from infra.local.api import JSON, STRATEGIC_MERGE_PATCH, ApiUnavailable, Client
 from infra.local.control_plane import UNSHARE
 from infra.local.node import attach_node, join_cluster
 from infra.local.settings import API_PORT, CONTROL_PLANE_ADDRESS, ClusterSettings, cache_folder, node_address
@@ -212,7 +212,7 @@ class RealPod:
                 }
             ],
         }
-        self._api.request("PATCH", f"{self._path}/status", {"status": status}, STRATEGIC_MERGE)
+        self._api.request("PATCH", f"{self._path}/status", {"status": status}, STRATEGIC_MERGE_PATCH)
 
 
 def expand_references(text: str, variables: Mapping[str, str]) -> str:

@@ -12,7 +12,7 @@ import pytest
 from pulumi_kubernetes.core.v1 import Namespace
 
 from infra.hardware import Capacity
-from infra.operator_releases import RELEASES, REQUEST, save_objects
+from infra.operator_releases import OPERATOR_REQUEST, RELEASES, save_objects
 from infra.operators import Operators, OperatorsArgs
 from settings.kubernetes_values import parse_cpu, parse_memory
 from settings.types import OPERATORS_NAMESPACE
@@ -157,7 +157,7 @@ def test_operator_pods_request_reserved_capacity_and_have_no_empty_list(name: st
     assert not empty(found)
     resources = found["containers"][0]["resources"]
     cpu, memory = resources["requests"]["cpu"], resources["requests"]["memory"]
-    assert Capacity(millicores=parse_cpu(cpu), memory=parse_memory(memory)) == REQUEST
+    assert Capacity(millicores=parse_cpu(cpu), memory=parse_memory(memory)) == OPERATOR_REQUEST
     assert "cpu" not in resources["limits"]
 
 

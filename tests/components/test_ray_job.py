@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from infra.gcp.pools import GIB
+from infra.gcp.pools import GIB_PLUGIN
 from tests.components.rendered_jobs import main_object, spec, workers
 from tests.golden.manifests import GPU, ON_CLAIM, ON_GPUS, SCRIPT, engine
 from workloads.kinds.ray_job import HEAD, OWN_COMMAND
@@ -65,10 +65,10 @@ def test_ray_worker_offers_a_cpu_to_each_of_its_ranks() -> None:
 
 
 def test_hosts_source_their_nccl_environment() -> None:
-    nodes = replace(ON_GPUS, scheduling=replace(ON_GPUS.scheduling, nccl_environment=GIB))
+    nodes = replace(ON_GPUS, scheduling=replace(ON_GPUS.scheduling, nccl_environment=GIB_PLUGIN))
     (host,) = workers({**GPU, "kind": "ray-job", "queue": None}, nodes)
     assert container(host)["command"] == ["bash"]
-    assert container(host)["args"][1].startswith(f". {GIB.script} ")
+    assert container(host)["args"][1].startswith(f". {GIB_PLUGIN.script} ")
 
 
 def test_environment_of_the_user_overrides_ray_variables() -> None:

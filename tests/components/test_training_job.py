@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pulumi.runtime import rpc
 
-from infra.gcp.pools import GIB
+from infra.gcp.pools import GIB_PLUGIN
 from infra.project import PROJECT_VARIABLE
 from tests.components.rendered_jobs import KINDS, TORCH_KINDS, job, main_object, pod_templates, spec, values_of, workers
 from tests.golden.manifests import ELASTIC, EVERY_KEY, GPU, ON_CLAIM, ON_GPUS, SCRIPT, engine, manifests, queued
@@ -86,11 +86,13 @@ def test_job_worker_is_equal_in_every_kind(values: dict[str, Any]) -> None:
 def test_job_sources_nccl_environment_script_in_every_kind() -> None:
     nodes = replace(
         ON_GPUS,
-        scheduling=replace(ON_GPUS.scheduling, nccl_environment=GIB, environment={"LD_LIBRARY_PATH": "/drivers"}),
+        scheduling=replace(
+            ON_GPUS.scheduling, nccl_environment=GIB_PLUGIN, environment={"LD_LIBRARY_PATH": "/drivers"}
+        ),
     )
     values = {**EVERY_KEY, "image": None}
     first = comparable_worker("indexed-job", values, nodes)
-    script = f'. {GIB.script} && exec "$@"'
+    script = f'. {GIB_PLUGIN.script} && exec "$@"'
     assert (first["container"]["command"], first["container"]["args"][:3]) == (["bash"], ["-c", script, "bash"])
     assert first["container"]["args"][3:6] == ["python", "-m", "trainer.launch"]
     for kind in TORCH_KINDS:

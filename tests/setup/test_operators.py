@@ -14,7 +14,15 @@ import pytest
 import yaml
 
 from infra.local import image_store
-from infra.operator_releases import JOBSET, RELEASES, Release, Webhooks, load_objects, objects_file, save_objects
+from infra.operator_releases import (
+    JOBSET_RELEASE,
+    RELEASES,
+    Release,
+    Webhooks,
+    load_objects,
+    objects_file,
+    save_objects,
+)
 from setup import operators
 
 RELEASE = Release(
@@ -182,7 +190,7 @@ def test_program_image_name_depends_on_its_sources(tmp_path: Path, monkeypatch: 
 def test_program_image_without_set_up_names_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(RuntimeError, match="is not set up; run `make up`, or"):
-        image_store.stored_writer(image_store.program_reference(JOBSET.name))
+        image_store.stored_writer(image_store.program_reference(JOBSET_RELEASE.name))
 
 
 def test_steps_are_only_those_that_a_stack_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ import setup
 from setup import __main__ as program
 from setup import go_programs, releases
 from setup.progress import Step
-from setup.steps import DEBIAN, DIGITS, RUNTIME_STEP, SOTU, rehearsal_steps, steps
+from setup.steps import DEBIAN_STEP, DIGITS_STEP, RUNTIME_STEP, SOTU_STEP, rehearsal_steps, steps
 from tests.setup.servers import file_server, serving
 
 
@@ -28,25 +28,25 @@ def names(found: list[Step]) -> list[str]:
 @pytest.mark.parametrize("image", [True, False])
 def test_steps_of_a_stack_that_builds_an_image_include_its_data(image: bool) -> None:
     for found in (rehearsal_steps(frozenset(), "eks", image=image), steps(cluster=False, image=image)):
-        assert {DIGITS, SOTU} & set(names(found)) == ({DIGITS, SOTU} if image else set())
+        assert {DIGITS_STEP, SOTU_STEP} & set(names(found)) == ({DIGITS_STEP, SOTU_STEP} if image else set())
 
 
 def test_steps_of_a_local_cluster_get_the_data_before_the_trainer_image() -> None:
     found = names(steps(cluster=True))
-    assert max(found.index(DIGITS), found.index(SOTU)) < found.index("trainer image")
+    assert max(found.index(DIGITS_STEP), found.index(SOTU_STEP)) < found.index("trainer image")
 
 
 def test_trainer_image_step_waits_only_for_its_data_and_the_container_runtime() -> None:
     found = {each.name: each for each in steps(cluster=True)}
-    assert found["trainer image"].after == [DEBIAN, DIGITS, SOTU, RUNTIME_STEP]
-    assert found[DIGITS].after == [DEBIAN]
-    assert found[SOTU].after == [DIGITS], "one step must wait for the other, because both may install npm"
-    assert set(found) >= {DEBIAN, RUNTIME_STEP}
+    assert found["trainer image"].after == [DEBIAN_STEP, DIGITS_STEP, SOTU_STEP, RUNTIME_STEP]
+    assert found[DIGITS_STEP].after == [DEBIAN_STEP]
+    assert found[SOTU_STEP].after == [DIGITS_STEP], "one step must wait for the other, because both may install npm"
+    assert set(found) >= {DEBIAN_STEP, RUNTIME_STEP}
 
 
 def test_container_runtime_is_the_first_go_program() -> None:
     found = names(steps(cluster=True))
-    assert found.index(RUNTIME_STEP) == found.index(DEBIAN) + 1
+    assert found.index(RUNTIME_STEP) == found.index(DEBIAN_STEP) + 1
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infra.hardware import Capacity, node_share
-from infra.operator_releases import RELEASES, REQUEST, left_for_jobs, needed_releases, system_reserved
+from infra.operator_releases import OPERATOR_REQUEST, RELEASES, left_for_jobs, needed_releases, system_reserved
 from workloads import queues
 from workloads.kinds import KINDS
 from workloads.spec import JobSpec
@@ -106,19 +106,19 @@ def test_left_for_jobs_on_two_nodes_is_whole_share() -> None:
     machine = Capacity(millicores=2000, memory=8 * GIB)
     assert left_for_jobs(machine, 2, len(RELEASES)) == node_share(machine, 2)
     offered = machine.millicores - system_reserved(machine, 2).millicores
-    assert offered >= 1000 + len(RELEASES) * REQUEST.millicores
+    assert offered >= 1000 + len(RELEASES) * OPERATOR_REQUEST.millicores
 
 
 def test_left_for_jobs_on_one_node_excludes_operators() -> None:
     machine = Capacity(millicores=2000, memory=8 * GIB)
     assert left_for_jobs(machine, 1, 0) == node_share(machine, 1)
-    assert left_for_jobs(machine, 1, 2).millicores == 2000 - 2 * REQUEST.millicores
+    assert left_for_jobs(machine, 1, 2).millicores == 2000 - 2 * OPERATOR_REQUEST.millicores
 
 
 @given(machines, st.integers(1, 8), st.integers(0, len(RELEASES)))
 def test_left_for_jobs_with_operators_is_within_node(machine: Capacity, nodes: int, operators: int) -> None:
     jobs = left_for_jobs(machine, nodes, operators)
     reserved = system_reserved(machine, nodes)
-    assert jobs.millicores + operators * REQUEST.millicores <= machine.millicores - reserved.millicores
-    assert jobs.memory + operators * REQUEST.memory <= machine.memory - reserved.memory
+    assert jobs.millicores + operators * OPERATOR_REQUEST.millicores <= machine.millicores - reserved.millicores
+    assert jobs.memory + operators * OPERATOR_REQUEST.memory <= machine.memory - reserved.memory
     assert jobs.millicores <= node_share(machine, nodes).millicores
