@@ -9,7 +9,7 @@ from math import prod
 
 from infra.hardware.gpus import GPUS
 from settings.problem import UNDEFINED, Path, Problem
-from workloads.command import BUCKET_PATH, HOST_FOLDERS, is_below, uses_torchrun
+from workloads.command import BUCKET_PATH, POD_FOLDERS, is_below, uses_torchrun
 from workloads.language_model import (
     AUTO,
     CHECKPOINTING,
@@ -39,7 +39,7 @@ def folder_conflicts(spec: JobSpec) -> Iterator[Problem]:
     if bucket.startswith("file:///"):
         folder = posixpath.normpath(bucket.removeprefix("file://"))
         remedy = "remove it to use the platform's bucket"
-        if is_below(folder, *HOST_FOLDERS):
+        if is_below(folder, *POD_FOLDERS):
             if spec.hosts > 1:
                 message = f"the {spec.hosts} hosts do not share this folder, but they write one checkpoint"
                 yield Problem("job.bucket.of_each_host", ("flags", "bucket"), f"{message}; {remedy}", bucket)
@@ -47,8 +47,8 @@ def folder_conflicts(spec: JobSpec) -> Iterator[Problem]:
             yield Problem("job.bucket.read_only", ("flags", "bucket"), f"is read-only in pods; {remedy}", bucket)
     has_image_files = not generates_images(spec)
     cache = _value(spec, "cache_dir") if has_image_files else None
-    if cache and not is_below(posixpath.normpath(str(cache)), *HOST_FOLDERS, BUCKET_PATH):
-        folders = " or ".join(HOST_FOLDERS)
+    if cache and not is_below(posixpath.normpath(str(cache)), *POD_FOLDERS, BUCKET_PATH):
+        folders = " or ".join(POD_FOLDERS)
         message = f"is read-only in pods; write a folder in {folders}, or remove it"
         yield _problem("job.cache_dir.read_only", spec, "cache_dir", message)
 

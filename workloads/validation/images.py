@@ -23,11 +23,13 @@ from workloads.kinds.ray_job import RAY
 from workloads.kinds.training_operator import MXNET
 from workloads.spec import CUDA_12_IMAGE, XLA_IMAGE, JobSpec
 from workloads.trainer_flags import value_of
-from workloads.user_files import checkout_path, is_in_checkout
+from workloads.user_files import is_in_project, project_path
 from workloads.validation.flags import settings_key
 
-FOLDER_FLAGS, TOKENIZERS = ("data_dir", "init_from", "tokenizer"), ("bytes", "bpe")
-"""Flags with a path, and tokenizers that are not paths."""
+PATH_FLAGS = ("data_dir", "init_from", "tokenizer")
+"""Flags whose value is a path or URL."""
+TOKENIZER_NAMES = ("bytes", "bpe")
+"""Values of the flag `tokenizer` that are not paths."""
 PACKAGE_FOLDERS = ("/usr", f"{WORK_FOLDER}/venv")
 """Folders of packages in an image. This module does not know their files."""
 
@@ -54,7 +56,7 @@ def data_folders(image: str) -> frozenset[str]:
 
 
 TEXT_FOLDER = absolute_path("sotu")
-"""Only folder with texts in an image."""
+"""Folder with texts in the images. No other folder has texts."""
 PYTHON, TORCH, RECIPES, XLA = "Python", "torch", "the trainer", "PyTorch/XLA"
 SOFTWARE = {
     **{PYTHON: "python", TORCH: "torch", RECIPES: "trainer", XLA: "xla"},
@@ -87,7 +89,7 @@ class ImageSources:
 
 
 def image_conflicts(spec: JobSpec, sources: ImageSources) -> Iterator[Problem]:
-    """Yield a problem if a job's image is not available or lacks software, else for each file that the image lacks."""
+    """Yield a problem if a job's image does not exist or lacks software, else one for each file that it lacks."""
     if spec.image == TRAINER and TRAINER in sources.builds:
         yield Problem("job.image.is_default", ("image",), "is the default; remove it", spec.image)
         return
@@ -141,12 +143,12 @@ def _missing_files(spec: JobSpec, name: str, *, pulls: bool) -> Iterator[Problem
     script = posixpath.normpath(absolute_path(spec.script or ""))
     image_files = python_files(name)
     exists = script in image_files or is_below(script, BUCKET_PATH, *PACKAGE_FOLDERS)
-    # `unreadable_scripts` in stack/validation.py reports files of the checkout.
+    # `unreadable_scripts` in stack/validation.py reports files of the project.
     if (
         spec.script
-        and not is_in_checkout(spec.script)
+        and not is_in_project(spec.script)
         and not exists
-        and not checkout_path(spec.script, project_folder())
+        and not project_path(spec.script, project_folder())
     ):
         candidates = sorted(image_files) if spec.script.startswith(f"{WORK_FOLDER}/") else []
         similar = get_close_matches(script, candidates, n=1, cutoff=0.85)
@@ -158,11 +160,11 @@ def _missing_files(spec: JobSpec, name: str, *, pulls: bool) -> Iterator[Problem
         )
         message = f"is not a file of {_description(name)}; {remedy}"
         yield Problem("job.script.not_in_image", ("script",), message, spec.script)
-    for flag in FOLDER_FLAGS if spec.recipe else ():
+    for flag in PATH_FLAGS if spec.recipe else ():
         path = value_of(str(spec.recipe), spec.flags, flag)
         folder = posixpath.normpath(absolute_path(str(path).removeprefix("file://")))
         is_url = "://" in str(path) and not str(path).startswith("file://")
-        if not path or path in TOKENIZERS or is_url or is_below(folder, BUCKET_PATH):
+        if not path or path in TOKENIZER_NAMES or is_url or is_below(folder, BUCKET_PATH):
             continue
         if flag == "data_dir" and folder in data_folders(name):
             if spec.recipe == "language" and folder != TEXT_FOLDER:
