@@ -261,7 +261,7 @@ def _cluster(spec: JobSpec, placement: Placement, host: Command) -> RayClusterSp
     from workloads.objects import Pod, pod_template
 
     start = ("sh", "-c", START_RAY)
-    # Set no restart policy, so that Kubernetes restarts Ray in its pod. The operator would recreate a failed pod instead.
+    # Set no restart policy: Kubernetes then restarts Ray in its pod. The operator would recreate a failed pod at once.
     worker_start = with_nccl_environment(placement.scheduling.nccl_environment, start)
     head = Pod(command=replace(host, argv=start), role="head", capacity=HEAD, restart_policy=None)
     worker = Pod(command=replace(host, argv=worker_start), restart_policy=None)

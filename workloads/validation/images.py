@@ -1,4 +1,4 @@
-"""Validation of jobs on Trainyard's images: software and files that an image lacks.
+"""Validation of a job's image: report software and files that it lacks, if it is one of Trainyard's images.
 
 The contents of other images are unknown.
 """
@@ -57,25 +57,25 @@ def data_folders(image: str) -> frozenset[str]:
 
 TEXT_FOLDER = absolute_path("sotu")
 """Folder with texts in the images. No other folder has texts."""
-PYTHON, TORCH, RECIPES, XLA = "Python", "torch", "the trainer", "PyTorch/XLA"
-SOFTWARE = {
-    **{PYTHON: "python", TORCH: "torch", RECIPES: "trainer", XLA: "xla"},
+PYTHON, TORCH, THE_TRAINER, XLA = "Python", "torch", "the trainer", "PyTorch/XLA"
+SOFTWARE_CODES = {
+    **{PYTHON: "python", TORCH: "torch", THE_TRAINER: "trainer", XLA: "xla"},
     **{OPEN_MPI: "open_mpi", MXNET: "mxnet", RAY: "ray"},
 }
 """Software -> its name in the codes of problems."""
 IMAGE_SOFTWARE: Mapping[str, frozenset[str]] = MappingProxyType(
     {
-        TRAINER: frozenset({PYTHON, TORCH, RECIPES}),
-        CUDA_12_IMAGE: frozenset({PYTHON, TORCH, RECIPES}),
+        TRAINER: frozenset({PYTHON, TORCH, THE_TRAINER}),
+        CUDA_12_IMAGE: frozenset({PYTHON, TORCH, THE_TRAINER}),
         "etcd": frozenset(),
-        "frameworks": frozenset({PYTHON, TORCH, RECIPES}),
+        "frameworks": frozenset({PYTHON, TORCH, THE_TRAINER}),
         "horovod": frozenset({PYTHON, OPEN_MPI, MXNET}),
         "ray": frozenset({PYTHON, TORCH, RAY}),
         "stores": frozenset({PYTHON}),
-        XLA_IMAGE: frozenset({PYTHON, TORCH, RECIPES, XLA}),
+        XLA_IMAGE: frozenset({PYTHON, TORCH, THE_TRAINER, XLA}),
     }
 )
-"""Image -> its software, as far as jobs can require it."""
+"""Image -> its software, of the software that jobs can require."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,12 +105,12 @@ def image_conflicts(spec: JobSpec, sources: ImageSources) -> Iterator[Problem]:
         subject = "" if spec.image else f"is missing: {_description(name)} "
         message = f"{subject}lacks {software}, which {required_by[software]} needs"
         message = f"{message}; {_remedy(spec, required_by, sources)}"
-        yield Problem(f"job.image.lacks_{SOFTWARE[software]}", ("image",), message, spec.image or UNDEFINED)
+        yield Problem(f"job.image.lacks_{SOFTWARE_CODES[software]}", ("image",), message, spec.image or UNDEFINED)
     elif name not in sources.builds and name != TRAINER:
         message = (
             "is not built on this platform"
             if spec.image
-            else "is missing: the platform's image is the trainer's without XLA"
+            else "is missing: the platform's image has no PyTorch/XLA, which this job needs"
         )
         yield Problem("job.image.not_built", ("image",), f"{message}; {_build_and_push(name)}", spec.image or UNDEFINED)
     elif name in sources.builds and not spec.interactive:
@@ -193,13 +193,13 @@ def _missing_files(spec: JobSpec, name: str, *, pulls: bool) -> Iterator[Problem
 
 
 def _required_software(spec: JobSpec) -> dict[str, str]:
-    """Return required software -> the setting that requires it."""
+    """Return the software that a job requires -> the reason, such as "recipe digits"."""
     kind_software = KINDS[spec.kind].image_software
     required_by = {kind_software: f"a job of kind {spec.kind}"} if kind_software else {}
     if spec.on_xla:
         required_by[XLA] = "a job on XLA"
     if spec.recipe:
-        required_by[RECIPES] = f"recipe {spec.recipe}"
+        required_by[THE_TRAINER] = f"recipe {spec.recipe}"
     elif uses_torchrun(spec):
         required_by[TORCH] = "a script under torchrun"
     else:
@@ -212,6 +212,7 @@ def _description(name: str) -> str:
 
 
 def _remedy(spec: JobSpec, required: Mapping[str, str], sources: ImageSources) -> str:
+    """Return the remedy for a job whose image lacks some of the `required` software."""
     suitable = [name for name, software in IMAGE_SOFTWARE.items() if required.keys() <= software]
     default = XLA_IMAGE if spec.on_xla else TRAINER
     if spec.image and default in suitable and (default == TRAINER or default in sources.builds):
