@@ -32,7 +32,7 @@ from workloads.user_files import generates_images
 
 
 def folder_conflicts(spec: JobSpec) -> Iterator[Problem]:
-    """Yield a problem for each folder in the flags that the trainer cannot write into or that its hosts do not share."""
+    """Yield a problem for each folder in the flags that the trainer cannot write into or that hosts do not share."""
     if spec.recipe is None:
         return
     bucket = str(_value(spec, "bucket") or "")
