@@ -81,7 +81,7 @@ BUILTIN_IMAGES: Mapping[str, BuiltinImage] = {
 
 `cuda12`: the trainer with CUDA 12, the default on V100s. `etcd`: etcd for rendezvous. `frameworks`: the trainer with
 transformers, accelerate, TRL, DeepSpeed and torchtitan. `horovod`: TensorFlow and MXNet with Horovod over OpenMPI.
-`ray`: Ray with the trainer's torch. `stores`: an object store for recipes. `xla`: the trainer with PyTorch/XLA, the
+`ray`: Ray with the trainer's torch. `stores`: an object store for examples. `xla`: the trainer with PyTorch/XLA, the
 default on XLA.
 """
 

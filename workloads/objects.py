@@ -320,7 +320,7 @@ def _resources(spec: JobSpec, placement: Placement, pod: Pod) -> ResourceRequire
 
 
 def port_probe(port: int, failures: int | None = None) -> ProbeArgs:
-    """Return a probe that connects to a port every two seconds. It fails after `failures` attempts, by default three."""
+    """Return a probe that connects to a port every two seconds. It fails after `failures` attempts, or else three."""
     return ProbeArgs(tcp_socket=TCPSocketActionArgs(port=port), period_seconds=2, failure_threshold=failures)
 
 
