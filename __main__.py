@@ -56,7 +56,7 @@ def submit(
         spec=spec,
         placement=placement,
         secrets={variable: stack_config.secret(name) for variable, name in spec.secrets.items()},
-        checkout=project_folder(),
+        project=project_folder(),
         after=[*platform.before_pods(), *dependencies],
     )
     return TrainingJob(spec.name, args, platform.resource_options())

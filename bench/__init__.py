@@ -1,1 +1,1 @@
-"""Benchmarks of speed claims. Most are the ratio of two sides, which a run measures alternately."""
+"""Benchmarks that check speed claims. Most time two sides alternately, and compare their ratio with a goal."""

@@ -1,7 +1,4 @@
-"""`make bench`: measure the speed claims, except those of `make bench-trainer`. Print one line each and write JSON.
-
-Fails if a goal is missed.
-"""
+"""`make bench`: check the speed claims, except those of `make bench-trainer`. Fails if a goal is missed."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from commands.monitor.cluster import Unreachable
 CLUSTER = ("first-step", "noop-up", "preview")
 """Measurements that need a cluster of the local platform."""
 DDP_PAIRS = 61
-"""Number of pairs of `ddp-step`. Its goal allows only 2 %, which needs many pairs."""
+"""Number of pairs of `ddp-step`. It needs many pairs, because its goal allows only 2 %."""
 
 
 def cluster_measures(names: set[str]) -> Iterator[Measure]:
@@ -35,13 +32,13 @@ def cluster_measures(names: set[str]) -> Iterator[Measure]:
 
 def main() -> int:
     """Run the measurements and return the exit code of `run_bench`."""
-    # On SIGTERM exit normally, which also ends the programs that the bench has started.
+    # On SIGTERM exit normally, so that the bench ends the programs that it has started.
     signal.signal(signal.SIGTERM, lambda _signal, _frame: sys.exit(143))
     return run_bench(
         "bench",
         {
             CLUSTER: cluster_measures,
-            # Trainyard's training loop on two ranks against a plain loop, on the digits recipe's model.
+            # Trainyard's training loop on two ranks against a plain loop, with the model of the recipe `digits`.
             ("ddp-step",): lambda _names: [two_sides("ddp-step", "ddp", 1.02, world=2, threads=1, pairs=DDP_PAIRS)],
             ("hosts-1024",): lambda _names: large_job(),
             ("preview-slope",): lambda _names: preview_slopes(),

@@ -1,6 +1,6 @@
 """Measurements of the overhead over plain tools: time to the first step, `up` and preview without changes.
 
-Also measures how the time of a preview grows with the stack's size.
+Also measures how the CPU time of a preview grows with the stack's size.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from stack.config import load_file
 
 STACK = "bench-ours"
 SETTINGS = ClusterSettings(owner=str(PROJECT), stack=STACK, name="bench", port=16989)
-"""Separate cluster of the bench, which leaves the user's cluster unchanged."""
+"""Cluster of the bench, separate from the user's clusters."""
 NAMESPACE = "training"
 HANDWRITTEN_NAMESPACE = "handwritten"
 """Namespace of the hand-written program in the same cluster. Two programs cannot own the same objects."""
@@ -38,12 +38,12 @@ STEP_SECONDS = 300.0
 
 
 def idle_job(job: dict[str, Any]) -> dict[str, Any]:
-    """Return the job with an image that has no training program. The job ends at once and disturbs no measurement."""
+    """Return the job with an image without a training program. It ends at once, so that it disturbs no measurement."""
     return job | {"image": PAUSE_IMAGE, "restarts": 0}
 
 
 def handwritten_config(job: dict[str, Any], namespace: str) -> dict[str, Any]:
-    """Return the settings of the hand-written program for the same stack with the single job `job`."""
+    """Return the settings of the hand-written program for a stack with only this job."""
     return {
         "owner": SETTINGS.owner,
         "stack": SETTINGS.stack,
@@ -56,18 +56,18 @@ def handwritten_config(job: dict[str, Any], namespace: str) -> dict[str, Any]:
 
 
 def default_job() -> dict[str, Any]:
-    """Return the job of the default stack, because users run that job first."""
+    """Return the settings of the default stack's job, which users run first."""
     return load_file(PROJECT / "Pulumi.local.yaml").jobs[0].model_dump(mode="json", exclude_unset=True)
 
 
 def our_config(*jobs: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of Trainyard's program."""
+    """Return the settings of Trainyard's program for a stack with these jobs."""
     platform = {"kind": "local", "name": SETTINGS.name, "nodes": SETTINGS.nodes, "port": SETTINGS.port}
     return {"trainyard:platform": platform, "trainyard:jobs": list(jobs)}
 
 
 class ControlPlane:
-    """Running platform without a job, and the two stacks to compare."""
+    """Running cluster without a job, and the two stacks to compare on it."""
 
     def __init__(self, folder: Path) -> None:
         self._ours = BenchStack(STACK, PROJECT, folder / "ours")
@@ -78,7 +78,7 @@ class ControlPlane:
         self._cluster = Cluster(str(SETTINGS.kubeconfig), NAMESPACE)
 
     def first_step(self) -> Measure:
-        """Measure `pulumi up` until the job's first training step, against `kubectl apply` of the same objects."""
+        """Measure the time from `pulumi up` to the first training step, against `kubectl apply` of the same objects."""
 
         def ours() -> float:
             self._forget_run()
@@ -125,7 +125,7 @@ class ControlPlane:
         for key in sorted(ours.keys() | theirs.keys()):
             if ours.get(key) != theirs.get(key):
                 raise BenchError(
-                    f"bench/handwritten no longer creates the same stack: {' '.join(key)} differs; it must be\n"
+                    f"bench/handwritten no longer creates the same objects: {' '.join(key)} differs; change it to\n"
                     + json.dumps(ours.get(key), indent=1)
                 )
 
@@ -156,7 +156,7 @@ class ControlPlane:
 
 @contextmanager
 def control_plane() -> Iterator[ControlPlane]:
-    """Yield a platform for the measurements. Remove all its leftovers from the machine afterwards."""
+    """Return a context with a running cluster for the measurements. At its end, remove the cluster from the machine."""
     with tempfile.TemporaryDirectory(prefix="trainyard-bench-") as folder, removed_afterwards(SETTINGS):
         yield ControlPlane(Path(folder))
 
@@ -186,7 +186,7 @@ def slope_config(pools: int, jobs: int) -> dict[str, Any]:
 
 
 class Previews:
-    """Previews of a stack on simulated clouds. The stack is never deployed."""
+    """Previews of a stack on a simulated cloud. The stack is never deployed."""
 
     def __init__(self, folder: Path) -> None:
         clouds = folder / "clouds"
@@ -201,7 +201,7 @@ class Previews:
     def seconds(self, pools: int, jobs: int) -> float:
         """Return the CPU seconds of one preview, summed over its processes.
 
-        The wall-clock times of two previews of one stack differ by more than the time that fifty jobs add.
+        Wall-clock time is not exact enough: for the same stack it varies by more than what fifty jobs add.
         """
         before = _cpu_seconds_of_ended_processes()
         self._stack.preview(slope_config(pools, jobs))
@@ -210,9 +210,9 @@ class Previews:
     def slope(self, name: str, *, pools: int, jobs: int) -> Measure:
         """Compare the milliseconds that each added pool or job costs in large and in small stacks.
 
-        Large stacks have 257 to 513 of them, small stacks 1 to 257. To vary the pools, set `pools` to 1 and `jobs` to
-        0. To vary the jobs, set `pools` to 0 and `jobs` to 1. Each round previews all three sizes, so that a temporary
-        slowdown affects all of them. The first round does not count.
+        Large stacks have 257 to 513 pools or jobs, small stacks 1 to 257. `pools` and `jobs` are 1 for the number that
+        varies, and 0 for the number that stays 1. Each round previews all three sizes, so that a slow moment of the
+        machine affects all of them. The first round does not count.
         """
         low, middle, high = SLOPE_COUNTS
         late: list[float] = []
@@ -235,7 +235,7 @@ def _cpu_seconds_of_ended_processes() -> float:
 
 
 def preview_slopes() -> list[Measure]:
-    """Measure the time that each added pool or job adds to a preview, in small and in large stacks."""
+    """Measure the CPU time that each further pool or job adds to a preview, in small and in large stacks."""
     with tempfile.TemporaryDirectory(prefix="trainyard-bench-") as folder:
         previews = Previews(Path(folder))
         return [previews.slope("preview-per-job", pools=0, jobs=1), previews.slope("preview-per-pool", pools=1, jobs=0)]

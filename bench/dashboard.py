@@ -1,6 +1,7 @@
-"""Benchmarks of the dashboard: time and memory of a refresh with 1,024 hosts, and the curve of a million steps.
+"""Benchmarks of the dashboard: a refresh with 1,024 hosts, and the metrics of a million steps.
 
-`python -m bench.dashboard` prints the results. `--serve` instead serves the page of these hosts until Ctrl-C.
+`python -m bench.dashboard` prints times, sizes and memory. `--serve` instead serves the page of these hosts until
+Ctrl-C.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ from commands.run_times import times_of
 from infra.naming import JOB_LABEL, POOL_LABEL
 
 HOSTS, PROCESSES, STEPS = 1024, 8, 1_000_000
+"""Hosts of the job, processes per host, and steps of a metrics file."""
 START_TIME = 1_795_687_200.0
+"""Start of the job, in seconds since 1970."""
 REFRESHES = 20
 
 
@@ -37,7 +40,7 @@ def _stamp(seconds: float) -> str:
 
 
 def node(index: int) -> Object:
-    """Return a node as the API returns it. The nodes are in eight pools."""
+    """Return a node as the API returns it. Each 128 nodes are a pool, and node 77 does not answer."""
     conditions = [{"type": each, "status": "False"} for each in ("MemoryPressure", "DiskPressure", "PIDPressure")]
     conditions.append({"type": "Ready", "status": "True" if index != 77 else "Unknown", "reason": "KubeletReady"})
     labels = {POOL_LABEL: f"gpus-{index // 128}", "node.kubernetes.io/instance-type": "a3-highgpu-8g"}
@@ -66,8 +69,8 @@ def pod(job: str, index: int, uid: str, *, processes: int, state: str = "running
 
 
 def train_event(step: int, rank: int, world: int, moment: float) -> dict[str, Any]:
-    """Return the trainer's `train` event of a step."""
-    slow = 0.5 if rank == 300 else 1.0
+    """Return the trainer's event `train` of a step. The waits of rank 300 for other ranks are half as long."""
+    wait_factor = 0.5 if rank == 300 else 1.0
     return {
         "event": "train",
         "time": round(moment, 3),
@@ -79,7 +82,7 @@ def train_event(step: int, rank: int, world: int, moment: float) -> dict[str, An
         "rate": 700.0 + random.random(),
         "global_rate": 700.0 * world,
         "data_wait": round(random.random(), 6),
-        "all_reduce": round(20 * slow + random.random(), 6),
+        "all_reduce": round(20 * wait_factor + random.random(), 6),
         "memory_mib": 60000.0,
         "goodput": 93.2,
         "teraflops": 412.1,
@@ -92,7 +95,7 @@ def train_event(step: int, rank: int, world: int, moment: float) -> dict[str, An
 
 
 def large_state(events: list[dict[str, Any]]) -> tuple[bytes, bytes, Mapping[str, JobMetrics]]:
-    """Return the API's answers about pods and nodes, and the metrics, of a job on HOSTS hosts."""
+    """Return the API's answers about the pods and nodes of a job on HOSTS hosts, and the job's metrics."""
     curves = Curves(CURVE_KEYS)
     curves.add(events)
     world = HOSTS * PROCESSES
@@ -105,7 +108,7 @@ def large_state(events: list[dict[str, Any]]) -> tuple[bytes, bytes, Mapping[str
 
 
 def observed(pods: bytes, nodes: bytes, metrics: Mapping[str, JobMetrics]) -> Observed:
-    """Return the state of the stack. Parse the API's answers as each refresh does."""
+    """Return the state of the stack from the API's answers, as each refresh does."""
     job = JobState(
         name="large", kind="jobset", state="running", hosts=HOSTS, uid="job", started=_stamp(START_TIME - 60)
     )
@@ -148,9 +151,9 @@ def measure_refresh() -> None:
 
 
 def measure_curves(folder: Path, every: int) -> None:
-    """Print the CPU time that it takes to read a metrics file of STEPS steps, with one line for each `every` steps.
+    """Print the CPU time to read a metrics file of STEPS steps, with a line after each `every` steps.
 
-    Each refresh reads the next part of the file.
+    Each refresh of the dashboard reads the next part of the file.
     """
     file = folder / "rank-0.jsonl"
     with file.open("w", encoding="utf-8") as opened:

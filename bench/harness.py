@@ -12,15 +12,15 @@ from typing import Any
 from bench.measure import PROJECT, BenchError, Measure, Result, machine
 
 Groups = Mapping[tuple[str, ...], Callable[[set[str]], Iterable[Measure | Result]]]
-"""Names of measurements that run together -> function that runs the requested ones."""
+"""Names of measurements that run together -> function that runs the requested ones of them."""
 
 
 def run_bench(
     program: str, groups: Groups, *, optional: Collection[str] = (), unmeasured: Mapping[str, str] | None = None
 ) -> int:
-    """Run the measurements of the command line, by default all but the optional ones.
+    """Run the measurements of the command line, by default all but the optional ones. Write the results as JSON.
 
-    `unmeasured` has goals that no measurement covers, with the reason. Return 0 if every goal is met, 1 if one is
+    `unmeasured` has goals that no measurement checks, each with the reason. Return 0 if every goal is met, 1 if one is
     missed, 2 if a measurement failed.
     """
     names = [name for group in groups for name in group]

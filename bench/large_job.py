@@ -1,4 +1,4 @@
-"""Measurements of a job of 1024 hosts on simulated nodes. Trainyard or kubectl creates and deletes the job."""
+"""Measurements of a job of 1,024 hosts on simulated nodes: Trainyard or kubectl creates and deletes the job."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from simulation.cluster.effects import GKE_POOL_LABEL, gke_nodes
 
 HOSTS = 1024
 WARM_UP_HOSTS = 64
-"""Hosts of the warm-up pair, which loads programs and the API server's caches and does not count."""
+"""Hosts of the job in the warm-up pair, which fills caches and does not count."""
 GOAL = 1.2
 JOB = "large"
 NAMESPACE = "training"
 SETTINGS = ClusterSettings(owner=str(PROJECT), stack="bench/large", name="bench-large", nodes=0, port=16988)
 LIMIT_SECONDS = 600.0
-"""Maximum seconds until all pods run or are gone."""
+"""Maximum seconds until all pods run, and until all are gone."""
 POOL = {"name": "hosts", "project": "bench", "cluster": "bench", "location": "us-central1-a"}
 MACHINE = {"machineType": "n2-standard-8"}
 
 
 def config(hosts: int, context: str) -> dict[str, Any]:
-    """Return the settings of Trainyard's program: a job that uses a whole node for each host."""
+    """Return the settings of Trainyard's program for a job in which each host uses a whole node."""
     platform = {
         "kind": "kubeconfig",
         "context": context,
@@ -50,11 +50,11 @@ def config(hosts: int, context: str) -> dict[str, Any]:
 
 
 class PeakMemory:
-    """Peak memory in bytes of the cluster and of this program's children while a block runs, sampled every second."""
+    """Context that samples memory every second: of the cluster, and of the programs that this program has started."""
 
     def __init__(self, settings: ClusterSettings) -> None:
-        self.most = 0
-        self._cluster = str(settings.folder)
+        self.peak_bytes = 0
+        self._cluster_folder = str(settings.folder)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -68,16 +68,16 @@ class PeakMemory:
 
     def _watch(self) -> None:
         while not self._stop.wait(1.0):
-            self.most = max(self.most, self._now())
+            self.peak_bytes = max(self.peak_bytes, self._current_bytes())
 
-    def _now(self) -> int:
+    def _current_bytes(self) -> int:
         cluster, pages = set(), {}
         for entry in Path("/proc").iterdir():
             if not entry.name.isdecimal():
                 continue
             try:
                 pages[int(entry.name)] = int((entry / "statm").read_text().split()[1])
-                if self._cluster in (entry / "cmdline").read_text():
+                if self._cluster_folder in (entry / "cmdline").read_text():
                     cluster.add(int(entry.name))
             except OSError:  # The process has ended.
                 continue
@@ -86,10 +86,10 @@ class PeakMemory:
 
 
 class LargeJob:
-    """Cluster of simulated nodes, and the two ways to run the job on it.
+    """Large job, which Trainyard (`ours`) or kubectl (`theirs`) runs on a cluster of simulated nodes.
 
-    Neither way creates or deletes the namespace, because its deletion would add waits to the times. Kubernetes waits
-    five seconds before it deletes a namespace. Pulumi waits until the last pod has ended.
+    Neither side creates or deletes the namespace, because its deletion would add waits to the times: Kubernetes waits
+    five seconds before it deletes a namespace, and Pulumi waits until the last pod has ended.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -108,9 +108,9 @@ class LargeJob:
             for side in ("ours", "theirs") if number % 2 else ("theirs", "ours"):
                 with PeakMemory(SETTINGS) as memory:
                     self._seconds[side].append(self._once(side, HOSTS))
-                self._memory[side].append(memory.most)
+                self._memory[side].append(memory.peak_bytes)
                 placed, gone = self._seconds[side][-1]
-                shown = f"placed in {placed:.1f} s, gone in {gone:.1f} s, {memory.most / 10**9:.2f} GB"
+                shown = f"placed in {placed:.1f} s, gone in {gone:.1f} s, {memory.peak_bytes / 10**9:.2f} GB"
                 print(f"  hosts-1024 {number}/{PAIRS} {side}: {shown}", file=sys.stderr, flush=True)
         return [
             self._measure("hosts-1024-placed", "s", lambda side: [placed for placed, _ in self._seconds[side]]),
@@ -119,8 +119,9 @@ class LargeJob:
             self._measure("hosts-1024-memory", "GB", lambda side: [each / 10**9 for each in self._memory[side]]),
         ]
 
-    def _measure(self, name: str, unit: str, of: Callable[[str], list[float]]) -> Measure:
-        return Measure(name=name, ours=tuple(of("ours")), theirs=tuple(of("theirs")), goal=GOAL, unit=unit)
+    def _measure(self, name: str, unit: str, values_of: Callable[[str], list[float]]) -> Measure:
+        ours, theirs = tuple(values_of("ours")), tuple(values_of("theirs"))
+        return Measure(name=name, ours=ours, theirs=theirs, goal=GOAL, unit=unit)
 
     def _once(self, side: str, hosts: int) -> tuple[float, float]:
         """Return the seconds until all pods of a job of `hosts` hosts run, and until all are gone."""
@@ -147,7 +148,7 @@ class LargeJob:
 
 
 def large_job() -> list[Measure]:
-    """Run the measurements of the large job, on a rehearsal's cluster with simulated nodes."""
+    """Run the measurements of the large job on a cluster with simulated nodes, as `make rehearse` uses it."""
     with tempfile.TemporaryDirectory(prefix="trainyard-bench-") as name, removed_afterwards(SETTINGS):
         folder = Path(name)
         new_state(folder, settings=control_plane.prepare(folder, SETTINGS))

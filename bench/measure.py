@@ -1,6 +1,6 @@
-"""Measurement: alternate timing of two sides, the median of their ratios, its spread, and the goal.
+"""Measurements: time two sides alternately, and compare the median of their ratios with a goal.
 
-The sides of a trainer benchmark run in separate processes (`ranks`), so that this process needs no torch.
+The sides of a trainer benchmark run in separate processes (`ranks`), so that this module does not import torch.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ PROJECT = Path(__file__).resolve().parents[1]
 PAIRS = 5
 """Default number of pairs of a measurement."""
 RESULT = "RESULT"
-"""First word of the answer of a process that runs blocks of steps. The block's numbers follow, seconds first."""
+"""First word of the answer of a process that runs blocks of steps. The block's numbers follow, its seconds first."""
 WITHOUT_GPU = {"CUDA_VISIBLE_DEVICES": ""}
-"""Environment that hides GPUs, so that a CPU measurement also runs on the CPU of a machine with a GPU."""
+"""Environment that hides GPUs, so that a measurement for CPUs uses the CPU of a machine with a GPU."""
 RunBlock = Callable[[str], tuple[float, ...]]
-"""Name of a block of steps -> its numbers, seconds first."""
+"""Function that runs the block of a name and returns its numbers, its seconds first."""
 
 
 class BenchError(RuntimeError):
@@ -36,7 +36,7 @@ class BenchError(RuntimeError):
 
 @dataclass(frozen=True, kw_only=True)
 class Measure:
-    """Claim that `ours` is at most `goal` times `theirs`."""
+    """Measured values of two sides, to check the claim that `ours` is at most `goal` times `theirs`."""
 
     name: str
     ours: tuple[float, ...]
@@ -50,7 +50,8 @@ class Measure:
 
     @property
     def ratio(self) -> float:
-        """Median of the pairs' ratios. A temporary slowdown of the machine affects both values of a pair."""
+        """Median of the pairs' ratios. It changes little if the machine is slow for a while, because that slows both
+        sides of a pair."""
         return median(self._ratios)
 
     @property
@@ -94,7 +95,7 @@ class Measure:
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """Result that is not a ratio of times: a count or a rate."""
+    """Result that is not a ratio of two sides, such as a count or a rate."""
 
     name: str
     text: str
@@ -122,7 +123,7 @@ def alternate(
 
 
 def time_rounds(name: str, sides: Mapping[str, RunBlock], rounds: int) -> dict[str, tuple[float, ...]]:
-    """Return the seconds of each side, by its block's name. Sides alternate, after one round that does not count."""
+    """Return the seconds of each side by the name of its block. The sides alternate. The first round does not count."""
     taken: dict[str, list[float]] = {side: [] for side in sides}
     for number in range(rounds + 1):
         found = {side: run_block(side)[0] for side, run_block in sides.items()}
@@ -134,7 +135,7 @@ def time_rounds(name: str, sides: Mapping[str, RunBlock], rounds: int) -> dict[s
 
 
 def compare(taken: Mapping[str, tuple[float, ...]], goals: Mapping[tuple[str, str, str], float]) -> tuple[Measure, ...]:
-    """Return a measurement for each name, side and other side, with its goal."""
+    """Return a measurement for each key of `goals`: its name, the side `ours` and the side `theirs`."""
     return tuple(
         Measure(name=name, ours=taken[side], theirs=taken[other], goal=goal)
         for (name, side, other), goal in goals.items()
@@ -192,7 +193,7 @@ def ranks(
 def two_sides(
     name: str, kind: str, goal: float, *, world: int = 1, threads: int, pairs: int, gpu: bool = False
 ) -> Measure:
-    """Measure both sides in the same processes."""
+    """Measure the blocks `ours` and `theirs` of a kind of trainer benchmark in the same processes."""
     with ranks(kind, world=world, threads=threads, gpu=gpu) as run_block:
         return alternate(name, goal, lambda: run_block("ours")[0], lambda: run_block("theirs")[0], pairs)
 

@@ -1,4 +1,4 @@
-"""Pulumi and kubectl for the bench: a separate stack with temporary state, and the objects that it applied."""
+"""Pulumi and kubectl for the bench: stacks with temporary state, and the objects that they create."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Objects = dict[tuple[str, str], dict[str, Any]]
 
 
 class BenchStack:
-    """Pulumi stack. Every call that fails raises BenchError with the output of `pulumi`."""
+    """Pulumi stack with its state in a folder. If `pulumi` fails, every method raises BenchError with its output."""
 
     def __init__(self, name: str, program: Path, folder: Path, environment: Mapping[str, str] | None = None) -> None:
         self._name = name
@@ -35,7 +35,7 @@ class BenchStack:
             **(stack_environment() if environment is None else environment),
             "PULUMI_BACKEND_URL": f"file://{backend}",
             "PULUMI_CONFIG_PASSPHRASE": "bench",
-            # The Kubernetes provider of the hand-written program leaves a kubeconfig in this folder.
+            # The Kubernetes provider of the hand-written program leaves a kubeconfig in $TMPDIR.
             "TMPDIR": str(temporary),
         }
         self._environment.pop("PULUMI_CONFIG_PASSPHRASE_FILE", None)
@@ -54,13 +54,13 @@ class BenchStack:
         return self._timed("preview", *words, config=config)
 
     def destroy(self) -> None:
-        """Run `pulumi destroy` with the settings of the last command."""
+        """Run `pulumi destroy` with the settings of the last `up` or `preview`."""
         self._pulumi("destroy", "--yes", "--skip-preview", "--config-file", str(self._settings), "--stack", self._name)
 
     def objects(self, renamed: tuple[str, str] = ("", "")) -> Objects:
-        """Return the inputs of the stack's Kubernetes objects in its state, by kind and name.
+        """Return the inputs of the Kubernetes objects in the stack's state, by kind and name.
 
-        `renamed` is a namespace and its replacement. The replacement also applies to longer names with that prefix.
+        `renamed` is a namespace and its replacement. Also replace it in longer names that begin with it.
         """
         text = self._pulumi("stack", "export", "--stack", self._name)
         if renamed[0]:
@@ -74,7 +74,7 @@ class BenchStack:
         return found
 
     def save_objects(self, file: Path, name: str = "") -> None:
-        """Save the objects as the program applied them, or only those of one name, for `kubectl apply`."""
+        """Save the objects for `kubectl apply`: all of them, or only those called `name`."""
         items = [inputs for (_, each), inputs in self.objects().items() if name in ("", each)]
         if not items:
             raise BenchError(f"the stack has no objects called {name}" if name else "the stack has no objects")
@@ -115,7 +115,7 @@ def wait_until(is_done: Callable[[], bool], seconds: float, problem: str) -> Non
 
 @contextmanager
 def removed_afterwards(settings: ClusterSettings) -> Iterator[None]:
-    """Stop a cluster after this block. Raises BenchError if this machine still has parts of the cluster."""
+    """Return a context that stops a cluster at its end. Raises BenchError if the machine still has parts of it."""
     try:
         yield
     finally:

@@ -1,18 +1,17 @@
-"""Training loops of well-known reference scripts, for the same model, batch and data as Trainyard's loop.
+"""Training loops of well-known reference scripts, for the same model and batch as Trainyard's loop.
 
-The loops follow the description of these scripts, without copied code: torchvision's classification reference
+The loops do the same as these scripts, without copied code: torchvision's classification reference
 (https://github.com/pytorch/vision/tree/main/references/classification), the ImageNet example of
 https://github.com/pytorch/examples/tree/main/imagenet, and on a GPU the train benchmark of timm
 (https://github.com/huggingface/pytorch-image-models/blob/main/benchmark.py). Language models have two references:
 the plain loop of a single-file script, and torchtitan's model.
 
-The first two scripts read from a DataLoader. Here it contains images generated in advance, so that the measurement
-does not compare random number generators. On a GPU the images are already in the GPU's memory, so that the measurement
-does not compare copies.
+The first two scripts read from a DataLoader. Here it contains images generated in advance, because the measurement
+should not include the generation of random numbers. On a GPU the images are already in the GPU's memory.
 
 `python -m bench.reference_loops KIND` runs the image loops in a separate process, so that only the scripts' own
-settings apply. The kind `references` runs on the CPU, every other kind on a GPU. The process reads the name of a loop
-from each line of its input and answers with `RESULT seconds`.
+settings apply. The kind `references` runs on the CPU, and any other kind on a GPU. For each line of its input, the
+process runs an epoch of the loop with that name and answers with `RESULT seconds`.
 """
 
 from __future__ import annotations
@@ -48,27 +47,28 @@ CONFIG = ImagenetConfig(
     bucket="",
 )
 """Configuration of the image loops on a CPU; `gpu_config` changes it for a GPU. The learning rate is too small to
-change a weight, because the time of arithmetic can depend on values."""
+change a weight, because the time of a step can depend on the weights' values."""
 GPU_STEPS = 20
 """Steps of an epoch on a GPU. The bench times one epoch at a time (a "block" in bench/measure.py)."""
 PRINT_STEPS = 10
-"""Steps between two printed lines, in both scripts."""
-WINDOW = 20
-"""Number of values that torchvision's reference smooths over."""
+"""Steps between two printed lines in the first two scripts."""
+SMOOTHED_VALUES = 20
+"""Number of last values whose median torchvision's reference prints."""
 BYTES_PER_IMAGE = 100 * 2**20
 """Maximum memory of a step of ResNet-50 in 32 bits for each image of 224 pixels."""
-SHARES = 4
-"""Divisor of a GPU's memory. Each of the two processes uses one part, because other processes may use the GPU too."""
+MEMORY_PARTS = 4
+"""Number of parts of a GPU's memory. Each of the two processes uses one part, and leaves two for other programs."""
 LARGEST_BATCH = 256
 """Default batch size of timm and pytorch/examples."""
 NORM_INIT: Any = {"weight": nn.init.ones_}
 MATRIX_INIT: Any = {"weight": partial(nn.init.trunc_normal_, std=0.02)}
 Batches = Iterable[Sequence[torch.Tensor]]
+"""Images and labels of each step of an epoch."""
 
 
 def gpu_config(memory: int) -> ImagenetConfig:
-    """Return the configuration of all loops on a GPU with this memory in bytes: ResNet-50 and ImageNet's size."""
-    fitting = max(1, memory // SHARES // BYTES_PER_IMAGE)
+    """Return the configuration of the image loops on a GPU with this memory in bytes: ResNet-50 and ImageNet's size."""
+    fitting = max(1, memory // MEMORY_PARTS // BYTES_PER_IMAGE)
     batch_size = min(LARGEST_BATCH, 2 ** (fitting.bit_length() - 1))
     return replace(
         CONFIG,
@@ -104,7 +104,7 @@ def images_on_gpu(config: ImagenetConfig, device: torch.device) -> Batches:
 
 
 def top_k_accuracy(logits: torch.Tensor, labels: torch.Tensor, *most: int) -> Iterator[torch.Tensor]:
-    """Yield the percentage of samples whose class is among the first k, for each k."""
+    """Yield for each k the percentage of samples whose class is among the k most likely ones."""
     with torch.inference_mode():
         first = logits.topk(max(most), dim=1).indices.t()
         right = first == labels
@@ -113,10 +113,10 @@ def top_k_accuracy(logits: torch.Tensor, labels: torch.Tensor, *most: int) -> It
 
 
 def torchvision_epoch(model: nn.Module, update: torch.optim.Optimizer, batches: Batches) -> None:
-    """Run one epoch, with loss and two accuracies fetched at every step and smoothed over the last values."""
+    """Run an epoch of torchvision's script: read loss and two accuracies at every step, and print their medians."""
     torch.backends.cudnn.benchmark = True
     model.train()
-    values: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=WINDOW))
+    values: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=SMOOTHED_VALUES))
     ended = time.time()
     for number, (images, labels) in enumerate(batches):
         started = time.time()
@@ -137,7 +137,7 @@ def torchvision_epoch(model: nn.Module, update: torch.optim.Optimizer, batches: 
 
 
 def imagenet_epoch(model: nn.Module, update: torch.optim.Optimizer, batches: Batches) -> None:
-    """Run one epoch, with loss and two accuracies fetched at every step and averaged over the epoch."""
+    """Run an epoch of the ImageNet example: read loss and two accuracies at every step, and print the epoch's means."""
     torch.backends.cudnn.benchmark = False
     model.train()
     sums: dict[str, float] = defaultdict(float)
@@ -159,7 +159,7 @@ def imagenet_epoch(model: nn.Module, update: torch.optim.Optimizer, batches: Bat
 
 
 def timm_loop(config: ImagenetConfig, device: torch.device, half: torch.dtype) -> Callable[[], None]:
-    """Return an epoch of timm's train benchmark in 16 bits and channels_last.
+    """Return an epoch of timm's train benchmark, in 16 bits and channels-last memory.
 
     It computes no metrics. Each step waits for the device.
     """
@@ -191,9 +191,9 @@ def wait_for_device(device: torch.device) -> None:
 
 
 def loops(config: ImagenetConfig, device: torch.device) -> dict[str, Callable[[], None]]:
-    """Return an epoch of each loop by its name."""
+    """Return an epoch of the first two scripts, by the name of the loop."""
     model = build_model(config, classes=config.num_classes, channels=3).to(device)
-    # Neither script sets `foreach` or `fused`, so torch chooses the implementation.
+    # The scripts set neither `foreach` nor `fused`, so torch chooses the implementation.
     update = torch.optim.SGD(
         model.parameters(), lr=config.learning_rate, momentum=0.9, weight_decay=config.weight_decay
     )
@@ -203,7 +203,7 @@ def loops(config: ImagenetConfig, device: torch.device) -> dict[str, Callable[[]
 
 
 def gpu_loops(config: ImagenetConfig, device: torch.device, half: torch.dtype) -> dict[str, Callable[[], None]]:
-    """Return an epoch of each loop, including those for GPUs. `half` is the GPU's fast 16-bit type."""
+    """Return an epoch of each loop, also of timm's. `half` is the GPU's fast 16-bit type."""
     return {**loops(config, device), "timm": timm_loop(config, device, half)}
 
 
@@ -224,7 +224,7 @@ class LanguageSettings:
 
 
 def token_batches(row: torch.Tensor, settings: LanguageSettings) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Yield the inputs and labels of an epoch in random order."""
+    """Yield the inputs and labels of each step of an epoch, from a row of tokens in random order."""
     size, context = settings.batch_size, settings.context
     order = torch.randperm((len(row) - 1) // context)
     for start in range(0, len(order) - size + 1, size):
@@ -244,10 +244,9 @@ def language_rate(step: int, settings: LanguageSettings) -> float:
 def language_epoch(
     model: nn.Module, optimizer: torch.optim.Optimizer, row: torch.Tensor, settings: LanguageSettings, *, step: int = 0
 ) -> None:
-    """Train for an epoch without checkpoints, events, clocks or watchdog.
+    """Train for an epoch as a single-file script does: no checkpoints, events, clocks and watchdog.
 
-    The loop cuts a row of tokens into samples in random order. It sets the learning rate by a schedule, clips the
-    gradient and prints the loss.
+    The loop sets the learning rate by a schedule, clips the gradient and prints the loss.
     """
     model.train()
     for inputs, labels in token_batches(row, settings):
@@ -285,8 +284,8 @@ class TorchtitanModel(nn.Module):
 def torchtitan_model(config: LanguageConfig, device: torch.device) -> TorchtitanModel:
     """Return torchtitan's model with the sizes, compilation and float8 of these settings, and random weights.
 
-    torchtitan's own trainer does not run on CPUs. Its FlexAttention and VarlenAttention need a GPU for a backward pass.
-    On a CPU, the bench therefore uses ScaledDotProductAttention.
+    On a CPU it has ScaledDotProductAttention, because the backward passes of torchtitan's FlexAttention and
+    VarlenAttention need a GPU. torchtitan's own trainer does not run on CPUs.
     """
     from torchtitan.components.quantization import Float8LinearConverter
     from torchtitan.models.common import ComplexRoPE, Embedding, Linear, RMSNorm
@@ -328,7 +327,7 @@ def torchtitan_model(config: LanguageConfig, device: torch.device) -> Torchtitan
             recipe_name=config.float8,  # torchtitan has no tensorwise
             filter_fqns=["lm_head"],
             model_compile_enabled=config.compile,
-            # On a CPU float8 only runs emulated. torchtitan does not allow that with a compiled model.
+            # A CPU can only emulate float8, which torchtitan does not allow with a compiled model.
             emulate=device.type == "cpu",
         )
         described = converter.build().convert(described)

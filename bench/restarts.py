@@ -1,10 +1,10 @@
 """`python -m bench.restarts`: seconds from the SIGKILL of a rank to the next step of a job of 2, 4 and 8 hosts.
 
 A host is a launcher on this machine. `ours` restarts the ranks in place. `theirs` restarts the pods of the same job:
-every launcher ends, Kubernetes' Job controller backs off, and all launchers start again.
+every launcher ends, Kubernetes' Job controller waits, and all launchers start again.
 
-The bench does not wait for the back-off. It adds the controller's delay for the number of failed pods. The measure
-excludes the start of pods and containers.
+The bench does not wait like the controller, but adds the controller's delay for the number of failed pods. Its times do
+not include the start of pods and containers.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ HOSTS = (2, 4, 8)
 PAIRS = 3
 GOAL = 0.5
 """Maximum ratio of `ours` to `theirs`."""
-FIRST_BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS = 10.0, 600.0
-"""Delays of the controller:
+FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 10.0, 600.0
+"""Delays of the Job controller:
 https://github.com/kubernetes/kubernetes/blob/v1.37.2/pkg/controller/job/job_controller.go"""
 FLAGS = ("--epochs=1000000", "--log-steps=1", "--checkpoint-steps=1", "--batch-size=8")
 CHECKPOINTS = ("checkpoint ",) * 3
@@ -37,14 +37,14 @@ CHECKPOINTS = ("checkpoint ",) * 3
 
 
 def backoff_seconds(failed_pods: int) -> float:
-    """Return the delay of the Job controller if it counts this number of failed pods together."""
+    """Return the delay of the Job controller after this number of failed pods."""
     if failed_pods == 0:
         return 0.0
-    return min(FIRST_BACKOFF_SECONDS * 2.0 ** (failed_pods - 1), LONGEST_BACKOFF_SECONDS)
+    return min(FIRST_BACKOFF_SECONDS * 2.0 ** (failed_pods - 1), MAX_BACKOFF_SECONDS)
 
 
 def restart_on_one_host(launcher: str) -> float:
-    """Return the seconds from the SIGKILL of one of two ranks to the next step, with a launcher's defaults."""
+    """Return the seconds from the SIGKILL of one of a host's two ranks to the next step. `launcher` is a module."""
     with (
         tempfile.TemporaryDirectory() as folder,
         _launchers(launcher, [["--nproc-per-node=2", "--max-restarts=1"]], Path(folder)) as running,
@@ -79,24 +79,24 @@ def _host_options(hosts: int, restarts: int) -> list[list[str]]:
 
 @contextmanager
 def _launchers(launcher: str, options: Sequence[Sequence[str]], folder: Path) -> Iterator[list[subprocess.Popen[str]]]:
-    """Start a launcher for each host, and kill all processes of all hosts afterwards."""
+    """Return a context that starts a launcher for each host, and at its end kills all their processes."""
     write_digits(folder, samples=1000)
     words = ["trainer", "digits", *FLAGS, f"--data-dir={folder}", f"--bucket=file://{folder}/bucket"]
     running = [
         subprocess.Popen(
-            [sys.executable, "-m", launcher, *of_host, "-m", *words],
+            [sys.executable, "-m", launcher, *host_options, "-m", *words],
             cwd=PROJECT,
             env={**os.environ, **WITHOUT_GPU, "OMP_NUM_THREADS": "1"},
             stdout=subprocess.DEVNULL if host else subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
         )
-        for host, of_host in enumerate(options)
+        for host, host_options in enumerate(options)
     ]
     try:
         yield running
     finally:
-        # Kill at once. On SIGTERM a launcher waits for its ranks, which save first.
+        # Kill at once. On SIGTERM a launcher would wait until its ranks have saved.
         for pid in [pid for process in running for pid in (process.pid, *descendants(process.pid))]:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -105,16 +105,16 @@ def _launchers(launcher: str, options: Sequence[Sequence[str]], folder: Path) ->
 
 
 def _seconds_to_next_step(running: list[subprocess.Popen[str]], rank: int) -> float:
-    """Kill a rank. Return the seconds until host 0 prints the next step after the resume."""
+    """Kill a rank. Return the seconds until host 0 prints the first step after it has resumed."""
     killed = _kill(running, rank)
     _wait_for(running, "resume ", "train ")
     return time.perf_counter() - killed
 
 
 def _kill(running: list[subprocess.Popen[str]], rank: int) -> float:
-    """Kill a rank of the last host after some checkpoints. Return the time of the kill.
+    """Kill a rank of the last host after some checkpoints. Return the time of the kill on the clock `perf_counter`.
 
-    The trainer names its process after the rank.
+    The trainer names each process after its rank.
     """
     _wait_for(running, *CHECKPOINTS)
     for pid in descendants(running[-1].pid):

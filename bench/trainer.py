@@ -1,7 +1,4 @@
-"""`make bench-trainer`: measure the trainer's speed claims. Most measurements time two sides alternately.
-
-Fails if a goal is missed.
-"""
+"""`make bench-trainer`: check the trainer's speed claims. Fails if a goal is missed."""
 
 from __future__ import annotations
 
@@ -44,22 +41,23 @@ from trainer.step_log import peak_flops
 CORES = 2
 """Number of CPU threads of the measurements that use the whole machine."""
 PAIRS = 7
+"""Number of pairs of most measurements."""
 FINE_PAIRS = 151
-"""Number of pairs of a measurement whose goal allows only a few percent."""
+"""Number of pairs of measurements whose goal allows only a few percent."""
 LANGUAGE_PAIRS = 61
-"""Number of pairs of the language model's loop."""
+"""Number of pairs of the measurements of a language model."""
 ROUNDS = 31
-"""Number of rounds of Trainyard's and the reference scripts' loops."""
+"""Number of rounds of `references`."""
 SAVE_ROUNDS = 15
-"""Number of rounds of the steps around a save."""
+"""Number of rounds of `save-steps`."""
 PROMISED_ACCURACY = 98.5
 """Promised accuracy of the digits recipe on the held-out digits, in percent."""
 PROMISED_SECONDS = 120.0
-"""Promised duration of the digits recipe on two cores."""
+"""Promised duration of the digits recipe on two cores, in seconds."""
 UNMEASURED_GOALS = {
     "data wait of a cloud's own bucket": "needs a cloud: data-wait-bucket uses an S3 server on this machine",
 }
-"""Goals that this bench does not measure, with the reason."""
+"""Goal that this bench does not check -> the reason."""
 UNMEASURED_WITHOUT_GPU = dict.fromkeys(
     (
         "loop floor, and our loop against torchvision's, pytorch/examples' and timm's, on a GPU",
@@ -68,7 +66,7 @@ UNMEASURED_WITHOUT_GPU = dict.fromkeys(
     ),
     "no GPU here",
 )
-"""Further goals that this bench does not measure without a GPU."""
+"""Further goal that this bench does not check without a GPU -> the reason."""
 GPU_ROUNDS = 15
 GPU_GOALS = {
     ("gpu-loop-floor", "best", "plain"): 1 / 0.98,
@@ -77,9 +75,9 @@ GPU_GOALS = {
     ("gpu-best-settings", "best", "torchvision"): 0.5,
     ("gpu-timm", "best", "timm"): 1.0,
 }
-"""Maximum ratio of time for each measurement and its two sides."""
+"""Name of a measurement and its two sides -> maximum ratio of their times."""
 GPU_RATES = {"NVIDIA H200": (4000.0, 5800.0)}
-"""Minimum rate and goal of a GPU, in images per second of ResNet-50."""
+"""Name of a GPU -> floor, which a run must reach, and goal, in images per second of ResNet-50."""
 XLA_PYTHON = PROJECT / ".venv-xla" / "bin" / "python"
 STEADY_STEP = 3
 """Step after which PyTorch/XLA must compile no more graphs."""
@@ -89,7 +87,7 @@ TrainerMeasure = Callable[[], Measure | Result | tuple[Measure | Result, ...]]
 
 
 def references() -> tuple[Measure, ...]:
-    """Measure Trainyard's loop alternately with the loops of two reference scripts in another process."""
+    """Measure Trainyard's loop against the loops of two reference scripts, which run in another process."""
     goals = {
         ("torchvision-loop", "ours", "torchvision"): 1.0,
         ("imagenet-loop", "ours", "imagenet"): 1.0,
@@ -104,7 +102,7 @@ def references() -> tuple[Measure, ...]:
 
 
 def wait_share(name: str, kind: str, goal: float) -> Measure:
-    """Measure the seconds of waiting against the total seconds of the same steps."""
+    """Measure the seconds in which steps wait for data, against the total seconds of the same steps."""
     with ranks(kind, threads=CORES) as run_block:
         run_block("ours")
         found = [run_block("ours") for _ in range(PAIRS)]
@@ -120,7 +118,7 @@ def wandb_unreachable() -> Measure:
 
 
 def save_steps() -> tuple[Measure, Result]:
-    """Measure steps around a background save against steps around torch.save, and both against steps without saves."""
+    """Measure steps with a background save, with torch.save, and without a save."""
     with ranks("saves", threads=CORES) as run_block:
         rounds = [[run_block(side) for side in ("without", "ours", "theirs")] for _ in range(SAVE_ROUNDS + 1)][1:]
     return compare_saves(rounds)
@@ -129,8 +127,8 @@ def save_steps() -> tuple[Measure, Result]:
 def compare_saves(rounds: Sequence[Sequence[tuple[float, ...]]]) -> tuple[Measure, Result]:
     """Return the results of rounds of steps without a save, with a background save and with torch.save.
 
-    Each side of a round is a time in seconds and a number of steps. If a side has more steps than the first one, the
-    result does not include the time that its additional steps take without a save.
+    Each side of a round is a time in seconds and a number of steps. If a side has more steps than the side without a
+    save, subtract the time that these additional steps take without a save.
     """
     without, ours, theirs = (
         tuple(sides[number][0] - (sides[number][1] - sides[0][1]) * sides[0][0] / sides[0][1] for sides in rounds)
@@ -145,7 +143,7 @@ def compare_saves(rounds: Sequence[Sequence[tuple[float, ...]]]) -> tuple[Measur
 
 
 def bucket_wait_share() -> Measure:
-    """Measure `wait_share` for images that each step reads from a bucket of an S3 server on this machine."""
+    """Measure the wait for images that each step reads from a bucket, on an S3 server on this machine."""
     with running("s3") as server:
         port = server[SETTINGS_KEY]["port"]
         AmazonStore(port).create(BUCKET)
@@ -156,13 +154,13 @@ def bucket_wait_share() -> Measure:
 
 
 def two_processes() -> Measure:
-    """Measure two processes that exchange gradients against one process with as many threads as both."""
+    """Measure two processes that exchange gradients, against one process with as many threads as both together."""
     with ranks("ranks", world=2, threads=CORES // 2) as two, ranks("ranks", threads=CORES) as one:
         return alternate("two-processes", 1 / 0.95, lambda: two("ours")[0], lambda: one("ours")[0], PAIRS)
 
 
 def digits() -> Measure:
-    """Measure the seconds of the digits recipe against two minutes. Raises BenchError below the promised accuracy."""
+    """Measure the seconds of the digits recipe against the promise. Raises BenchError below the promised accuracy."""
     if not has_digits():
         raise BenchError("the digits data set is missing: run `make setup`")
     words = [sys.executable, "-m", "trainer", "digits", f"--data-dir={digits_folder()}", f"--threads={CORES}"]
@@ -180,7 +178,7 @@ def digits() -> Measure:
 
 
 def compilations() -> Result:
-    """Count the graphs that two epochs of digits compile after their third step, on eight virtual CPU devices."""
+    """Count the graphs that PyTorch/XLA compiles after step STEADY_STEP, in two epochs on eight virtual CPU devices."""
     if not XLA_PYTHON.exists():
         raise BenchError("there is no .venv-xla: run `make xla`")
     with tempfile.TemporaryDirectory() as folder:
@@ -212,7 +210,7 @@ def compilations() -> Result:
 
 
 def gpu_measures() -> tuple[Measure | Result, ...]:
-    """Measure all sides on a GPU alternately: Trainyard's in one process, the reference scripts' in another."""
+    """Measure all sides on a GPU: Trainyard's in one process, and the reference scripts' in another."""
     if not torch.cuda.is_available():
         raise BenchError("there is no GPU here that torch can compute on")
     with (
@@ -228,7 +226,7 @@ def gpu_measures() -> tuple[Measure | Result, ...]:
 
 
 def language_variants() -> tuple[Measure | Result, ...]:
-    """Measure a language model of 1B parameters on a GPU against torchtitan's: eager, compiled, and with float8."""
+    """Measure a language model of 1B parameters on a GPU against torchtitan's: as it is, compiled, and with float8."""
     gpu = torch.cuda.get_device_name(0)
     variants = [
         each for each in GPU_VARIANTS if each != "float8" or torch.cuda.get_device_capability(0) >= FLOAT8_CAPABILITY
@@ -254,10 +252,7 @@ def variant_rate(variant: str, gpu: str, seconds: float, peak: float | None) -> 
 
 
 def gpu_rates(gpu: str, rates: Mapping[str, float]) -> tuple[Result, ...]:
-    """Return the images per second of the sides.
-
-    A GPU's minimum rate applies to the fastest side, which a user of this GPU would choose.
-    """
+    """Return the images per second of each side. The GPU's floor applies only to the fastest side."""
     fastest = max(rates, key=lambda side: rates[side])
     found = []
     for side, rate in rates.items():
@@ -273,7 +268,7 @@ def gpu_rates(gpu: str, rates: Mapping[str, float]) -> tuple[Result, ...]:
 
 
 def measures() -> dict[str, TrainerMeasure]:
-    """Return each measurement by its name. A goal such as 1 / 0.98 for time is the inverse of a goal for speed."""
+    """Return each measurement by its name. A goal such as 1 / 0.98 is for times: the inverse of a goal for speed."""
     return {
         "loop-floor": lambda: two_sides("loop-floor", "loop", 1 / 0.98, threads=1, pairs=FINE_PAIRS),
         "language-loop": lambda: two_sides("language-loop", "language", 1 / 0.98, threads=1, pairs=LANGUAGE_PAIRS),

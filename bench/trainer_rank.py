@@ -1,11 +1,11 @@
-"""Run one rank of a trainer benchmark: build the timed trainings, then run one block of steps for each request.
+"""Rank of a trainer benchmark: build the models and data to time, then run a block of steps for each request.
 
-`python -m bench.trainer_rank KIND FOLDER` starts a rank. Rank 0 reads one block name from each line of its input, and
-answers with `RESULT` and the numbers of the block, seconds first.
+`python -m bench.trainer_rank KIND FOLDER` starts a rank. Rank 0 reads the name of a block from each line of its input.
+All ranks run the block, and rank 0 answers with `RESULT` and the numbers of the block, its seconds first.
 
 A block of Trainyard's loop is a call of `Training.train_epoch`. Each step includes sampler, learning rate, metrics,
-printing, JSON lines, TensorBoard, and the ranks' joint decision to continue. A plain block is a hand-written loop of
-forward, backward and update. Its model is the same, or torchtitan's.
+printing, JSON lines, TensorBoard, and the ranks' common decision to continue. A plain block is a hand-written loop of
+forward pass, backward pass and update, with the same model or with torchtitan's.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ CLASSES = 10
 SIDE = 28
 GLOBAL_BATCH = 64
 STANDSTILL_LEARNING_RATE = 1e-9
-"""Learning rate that is too small to change a weight, because the time of arithmetic can depend on values."""
+"""Learning rate that is too small to change a weight, because the time of a step can depend on the weights' values."""
 LANGUAGE_STEPS, LANGUAGE_BATCH, LANGUAGE_CONTEXT = 10, 4, 256
-"""Steps of a block of the language model, and the size of each step."""
+"""Steps of a block of the language model, samples of a step, and tokens of a sample."""
 GPU_VARIANTS: dict[str, dict[str, Any]] = {
     "eager": {},
     "compile": {"compile": True},
@@ -61,13 +61,16 @@ GPU_VARIANTS: dict[str, dict[str, Any]] = {
 }
 """Settings of each variant of the language model on a GPU. torchtitan 0.3.0 has no tensorwise float8."""
 SAVED_MODEL, SAVE_STEPS = "resnet50", 10
+"""Model of the blocks with a save, and minimum number of steps of such a block."""
 BUCKET = "bench"
 Block = Callable[[], tuple[float, ...]]
+"""Function that runs a block of steps and returns its numbers, its seconds first."""
 Blocks = dict[str, Block]
+"""Name of a block -> the block."""
 
 
 class SameTensors:
-    """Data set that returns the same batch at every step, without cost."""
+    """Data set that returns the same batch at every step."""
 
     classes = CLASSES
     sample_shape: tuple[int, ...] = (1, SIDE, SIDE)
@@ -109,7 +112,7 @@ class NoMeter(Meter):
 def make_training(
     config: RecipeConfig, runtime: Runtime, folder: Path, *, bare: bool = False, wandb: str = "off"
 ) -> Training:
-    """Return Trainyard's loop. `bare` disables logging, metrics, clocks and watchdog."""
+    """Return Trainyard's loop, with `bare` without logging, metrics, clocks and watchdog."""
     report: Reporter = SilentReporter(0, 1, None)
     if not bare:
         report = Reporter(runtime.rank, runtime.world, Folder(f"file://{folder}/run"), wandb=wandb)
@@ -127,7 +130,7 @@ def make_training(
 
 
 def _same_digits(training: Training, runtime: Runtime) -> Batch:
-    """Make a training use the same tensors at every step, and return them."""
+    """Make a training use the same batch at every step, and return that batch."""
     size = training.config.batch_size
     generator = torch.Generator().manual_seed(runtime.rank)
     images = torch.randn(size, 1, SIDE, SIDE, generator=generator)
@@ -149,7 +152,7 @@ def write_digits(folder: Path, *, samples: int) -> None:
 
 
 def _digits(folder: Path) -> DigitsConfig:
-    # `Training` reads a data set, which the bench then replaces with its own tensors.
+    # `Training` must read some data set. The bench then replaces it with its own tensors.
     write_digits(folder, samples=10)
     return DigitsConfig(epochs=EPOCHS, data_dir=str(folder), augment=False, learning_rate=STANDSTILL_LEARNING_RATE)
 
@@ -162,7 +165,7 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def timed(runtime: Runtime, work: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> Block:
-    """Return a block that does the work on every rank, timed by `clock`."""
+    """Return a block that calls `work` on every rank, timed by `clock`."""
 
     def block() -> tuple[float, ...]:
         wait_for_device(runtime.device)
@@ -189,7 +192,7 @@ def our_block(training: Training, clock: Callable[[], float] = time.perf_counter
 def plain_block(training: Training, batch: Batch, steps: int, clock: Callable[[], float] = time.perf_counter) -> Block:
     """Return a block of a hand-written loop on the weights of a training.
 
-    Both sides use the same weights: other memory addresses change a step's time by more than the loops' difference.
+    Both sides use the same tensors: other memory addresses change a step's time by more than the loops' difference.
     """
     model, optimizer, config = training.model, training.state.optimizer, training.config
     assert isinstance(config, ImageConfig), "the loop classifies images"
@@ -218,13 +221,13 @@ def observability(folder: Path, runtime: Runtime) -> Blocks:
     full, bare = (make_training(_digits(folder), runtime, folder, bare=bare) for bare in (False, True))
     for training in (full, bare):
         _same_digits(training, runtime)
-    # Use the same tensors: other memory addresses change a step's time by more than the loops' difference.
+    # Use the same tensors, as in `plain_block`.
     bare.state, bare.model, bare.data = full.state, full.model, full.data
     return {"ours": our_block(full, time.process_time), "theirs": our_block(bare, time.process_time)}
 
 
 def wandb(folder: Path, runtime: Runtime) -> Blocks:
-    """Return Trainyard's loop with an unreachable Weights & Biases and with none, on the same weights."""
+    """Return Trainyard's loop with an unreachable Weights & Biases and without it, on the same weights."""
     online, without = (make_training(_digits(folder), runtime, folder / mode, wandb=mode) for mode in ("online", "off"))
     for training in (online, without):
         _same_digits(training, runtime)
@@ -233,7 +236,7 @@ def wandb(folder: Path, runtime: Runtime) -> Blocks:
 
 
 def write_language_texts(folder: Path, tokens: int) -> torch.Tensor:
-    """Write one document for each split, so that an epoch predicts `tokens` tokens. Return the document as a row."""
+    """Write one document for each split, so that an epoch predicts `tokens` tokens. Return it as a row of tokens."""
     text = bytes(ord("a") + number * number % 26 for number in range(tokens - 1))
     for split in ("train", "test"):
         (folder / split).mkdir()
@@ -242,9 +245,9 @@ def write_language_texts(folder: Path, tokens: int) -> torch.Tensor:
 
 
 def language_blocks(config: LanguageConfig, folder: Path, *, with_torchtitan: bool) -> Blocks:
-    """Return Trainyard's loop and a plain one on the same texts: with Trainyard's model, or with torchtitan's.
+    """Return Trainyard's loop and a plain one on the same texts. The plain loop can train torchtitan's model.
 
-    On a CPU, the unit is CPU seconds. With Trainyard's model, both sides use the same weights.
+    Without torchtitan, both sides use the same weights. On a CPU, the numbers are CPU seconds.
     """
     row = write_language_texts(folder, LANGUAGE_STEPS * config.batch_size * config.context)
     # The runtime determines the precision, so this configuration needs its own.
@@ -271,7 +274,7 @@ def language_blocks(config: LanguageConfig, folder: Path, *, with_torchtitan: bo
 
 
 def _example(folder: Path) -> LanguageConfig:
-    """Return a configuration like that of the example `language`, with bytes as tokens and fewer samples a step."""
+    """Return a configuration like the example `language`, but with bytes as tokens and fewer samples per step."""
     return LanguageConfig(
         batch_size=LANGUAGE_BATCH,
         context=LANGUAGE_CONTEXT,
@@ -286,7 +289,7 @@ def _example(folder: Path) -> LanguageConfig:
 def variant_config(folder: Path, variant: str) -> LanguageConfig:
     """Return the configuration of a variant on a GPU: 1B parameters, with the vocabulary of Llama 3.
 
-    Both sides fit into the 80 GB of an H100 together.
+    It is small enough that both sides together fit into the 80 GB of an H100.
     """
     return dataclasses.replace(
         _example(folder),
@@ -307,7 +310,7 @@ def gpu_language(variant: str, folder: Path, _runtime: Runtime) -> Blocks:
 
 
 def references(folder: Path, runtime: Runtime) -> Blocks:
-    """Return Trainyard's loop on generated images: `ours` in the reference scripts' memory format, `best` in NHWC."""
+    """Return Trainyard's loop on generated images: `ours` in the scripts' memory format, `best` in channels-last."""
     ours = make_training(CONFIG, runtime, folder)
     best = make_training(dataclasses.replace(CONFIG, channels_last=True), runtime, folder)
     return {"ours": our_block(ours), "best": our_block(best)}
@@ -335,7 +338,7 @@ def _waits(config: ImagenetConfig, runtime: Runtime, folder: Path) -> Blocks:
         taken.append((times.data, times.total))
         return times
 
-    training.log.steps.take = spy  # type: ignore[method-assign]  # also records the returned times
+    training.log.steps.take = spy  # type: ignore[method-assign]  # also keeps the times that it returns
     epoch = our_block(training)
 
     def block() -> tuple[float, ...]:
@@ -355,16 +358,16 @@ def generated(folder: Path, runtime: Runtime) -> Blocks:
 
 
 def cache(folder: Path, runtime: Runtime) -> Blocks:
-    """Return a block that measures the wait for images from the memory-mapped cache, and the time of the steps."""
+    """Return a block that measures the wait for images from the cache, and the time of the steps."""
     return _waits(_images(folder, data_dir=str(folder / "images"), cache_dir=str(folder / "cache")), runtime, folder)
 
 
 def bucket(folder: Path, runtime: Runtime) -> Blocks:
-    """Return a block that measures the wait for images that each step reads from a bucket, and the steps' time."""
+    """Return a block that measures the wait for images that steps read from a bucket, and the time of the steps."""
     config = _images(folder, data_dir=f"s3://{BUCKET}/images", stream=True)
-    there = Folder(config.data_dir)
+    in_bucket = Folder(config.data_dir)
     for path in (folder / "images").rglob("*.JPEG"):
-        there.write(str(path.relative_to(folder / "images")), path.read_bytes())
+        in_bucket.write(str(path.relative_to(folder / "images")), path.read_bytes())
     return _waits(config, runtime, folder)
 
 
@@ -377,7 +380,7 @@ def _images(folder: Path, **settings: Any) -> ImagenetConfig:
 
 
 def save(folder: Path, runtime: Runtime) -> Blocks:
-    """Return blocks that measure how long a save of ResNet-50 pauses training: in the background, or with a wait."""
+    """Return blocks that measure how long a save pauses training: in the background, or until it is complete."""
     config = ImagenetConfig(arch=SAVED_MODEL, image_size=64, num_classes=10, batch_size=8, bucket=f"file://{folder}")
     training = make_training(config, runtime, folder)
     bucket = Folder(f"file://{folder}/saved")
@@ -388,11 +391,11 @@ def save(folder: Path, runtime: Runtime) -> Blocks:
     pause = 0.0
     wait_for_copies = checkpoints.wait_for_copies
 
-    def timed() -> None:
+    def add_pause() -> None:
         nonlocal pause
         pause += seconds(wait_for_copies)
 
-    checkpoints.wait_for_copies = timed  # type: ignore[method-assign]  # measures the original
+    checkpoints.wait_for_copies = add_pause  # type: ignore[method-assign]  # times the original
 
     def in_background() -> tuple[float, ...]:
         nonlocal pause
@@ -412,10 +415,9 @@ def save(folder: Path, runtime: Runtime) -> Blocks:
 
 
 def saves(folder: Path, runtime: Runtime) -> Blocks:
-    """Return blocks that measure steps around a save of ResNet-50 and its optimizer: seconds, and number of steps.
+    """Return blocks of steps without a save, with a background save, and with torch.save: seconds, number of steps.
 
-    The sides are steps without a save, with a background save, and with torch.save. A block has SAVE_STEPS steps, or
-    more until the background save is complete.
+    A block has SAVE_STEPS steps, or more until the background save is complete.
     """
     config = ImagenetConfig(arch=SAVED_MODEL, image_size=64, num_classes=10, batch_size=8, bucket=f"file://{folder}")
     training = make_training(config, runtime, folder)
@@ -456,8 +458,8 @@ def saves(folder: Path, runtime: Runtime) -> Blocks:
 def gpu_blocks(config: ImagenetConfig, folder: Path) -> Blocks:
     """Return a block of each side.
 
-    `ours` has the reference scripts' precision, `best` has 16 bits and NHWC, `compiled` is `best` with torch.compile,
-    and `plain` is a hand-written loop.
+    `ours` has the reference scripts' precision, `best` has 16 bits and channels-last memory, `compiled` is `best` with
+    torch.compile, and `plain` is a hand-written loop on the weights of `best`.
     """
     best = dataclasses.replace(config, amp=True, channels_last=True)
     # The runtime determines the precision, so each precision needs a runtime.
@@ -475,7 +477,7 @@ KINDS: dict[str, Callable[[Path, Runtime], Blocks]] = {
         found.__name__: found
         for found in (observability, wandb, references, ranks, generated, cache, bucket, save, saves)
     },
-    # Other processes on the machine hardly change the CPU seconds of all threads.
+    # Measure CPU seconds, which other programs on the machine hardly change.
     "loop": partial(digits, time.process_time),
     "ddp": partial(digits, time.perf_counter),
     "language": lambda folder, _: language_blocks(_example(folder), folder, with_torchtitan=False),
@@ -483,7 +485,7 @@ KINDS: dict[str, Callable[[Path, Runtime], Blocks]] = {
     "gpu": lambda folder, _: gpu_blocks(first_gpu(), folder),
     **{f"gpu_{variant}": partial(gpu_language, variant) for variant in GPU_VARIANTS},
 }
-"""Kind of benchmark, as on the command line -> function that builds its blocks."""
+"""Kind of benchmark on the command line -> function that builds its blocks."""
 
 
 def serve(blocks: Blocks, runtime: Runtime) -> None:
@@ -492,15 +494,15 @@ def serve(blocks: Blocks, runtime: Runtime) -> None:
         name = runtime.broadcast(sys.stdin.readline().strip() if runtime.rank == 0 else "")
         if not name:
             break
-        seconds = blocks[name]()
+        numbers = blocks[name]()
         if runtime.rank == 0:
-            print(RESULT, *seconds, flush=True)
+            print(RESULT, *numbers, flush=True)
     runtime.wait_decision()
     runtime.close()
 
 
 def main() -> None:
-    """Run one rank of a benchmark of one kind."""
+    """Run one rank of a kind of benchmark."""
     kind, folder = sys.argv[1], Path(sys.argv[2])
     runtime = start_runtime(_digits(folder))
     serve(KINDS[kind](folder, runtime), runtime)

@@ -85,7 +85,7 @@ BUILTIN_IMAGES: Mapping[str, BuiltinImage] = {
 - `frameworks`: the trainer with transformers, accelerate, TRL, DeepSpeed and torchtitan.
 - `horovod`: TensorFlow and MXNet with Horovod over OpenMPI.
 - `ray`: Ray with the trainer's torch.
-- `stores`: an object store for recipes.
+- `stores`: an object store for examples.
 - `xla`: the trainer with PyTorch/XLA, the default on XLA.
 """
 

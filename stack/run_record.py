@@ -79,7 +79,7 @@ def plan_digest(config: StackConfig, spec: JobSpec) -> str:
 def _digests_of_user_files(spec: JobSpec) -> dict[str, str]:
     """Return the digests of the user's files in the job. A project outside the checkout adds Trainyard's commit."""
     found = {}
-    if spec.script and user_files.is_in_checkout(spec.script):
+    if spec.script and user_files.is_in_project(spec.script):
         found["script_digest"] = f"sha256:{user_files.read_script(spec.script, project_folder()).digest}"
     if spec.requirements:
         text = user_files.read_requirements(spec.requirements, project_folder())

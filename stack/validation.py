@@ -175,7 +175,7 @@ def job_layer(job: JobSpec, built_images: frozenset[str]) -> JobLayer | None:
     """Return the layer with a job's packages and with a script too large for a ConfigMap; else None. Raises Invalid."""
     requirements = user_files.read_requirements(job.requirements, project_folder()) if job.requirements else ""
     files: tuple[tuple[str, str], ...] = ()
-    if job.script and user_files.is_in_checkout(job.script):
+    if job.script and user_files.is_in_project(job.script):
         script = user_files.read_script(job.script, project_folder())
         if script.needs_layer and job.image_ref.builtin not in built_images:
             raise script.size_error(user_files.MAX_SCRIPT_BYTES, "a ConfigMap")
@@ -190,8 +190,8 @@ def unreadable_scripts(cloud: Cloud, jobs: Jobs) -> list[Problem]:
     for index, job in enumerate(jobs):
         if job.script is None:
             continue
-        if not user_files.is_in_checkout(job.script):
-            if job.image is None and (path := user_files.checkout_path(job.script, project_folder())):
+        if not user_files.is_in_project(job.script):
+            if job.image is None and (path := user_files.project_path(job.script, project_folder())):
                 owner = "this checkout" if project_folder() == CHECKOUT else f"the project {project_folder()}"
                 message = f"is a file of {owner}, not of the image; write {path}"
                 problems.append(Problem("job.script.without_dot", ("jobs", index, "script"), message, job.script))

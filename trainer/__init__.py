@@ -1,1 +1,1 @@
-"""Train models: the code that runs inside the pods. It does not import any other package of this project."""
+"""Trainer: the program that trains models in the pods. It does not import any other package of this project."""

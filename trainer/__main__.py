@@ -1,4 +1,4 @@
-"""`python -m trainer RECIPE --flags` trains on one rank; the exit code gives the outcome. `export` writes a model."""
+"""`python -m trainer RECIPE --flags` runs one rank of a training. `python -m trainer export` exports a checkpoint."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 LAUNCHER_POLL_SECONDS = 1.0
 """Seconds between two checks that the launcher still runs."""
 PREEMPTION_GRACE_SECONDS = 3.0
-"""Seconds that a preempted rank with nothing to save may take to clean up."""
+"""Seconds after a signal until another thread ends a rank that has nothing to save."""
 LAUNCHER_GRACE_SECONDS = 2.0
-"""Maximum seconds that a rank waits after it reports a lost peer, so that the launcher sees the peer's exit first."""
+"""Maximum seconds that a rank waits after it reports a lost rank, so that the launcher sees that rank's exit first."""
 
 
 class PreemptionSignal:
-    """Record of SIGTERM and Ctrl-C, which the loop polls between two steps.
+    """Record of SIGTERM and Ctrl-C. The loop polls it at each step, and after a signal finishes the step and saves.
 
-    The loop then finishes the current step and saves. Before the first poll, there is nothing to save and loading can
-    take long. A signal at that time ends this rank at once. If the main thread runs C code, where no signal
-    handler runs, another thread ends the rank after PREEMPTION_GRACE_SECONDS.
+    Before the first poll, there is nothing to save, and loading can take long. A signal at that time ends this rank at
+    once. While the main thread runs C code, Python calls no signal handler. Another thread then ends the rank after
+    PREEMPTION_GRACE_SECONDS.
     """
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class PreemptionSignal:
 
 
 def report_error(error: TrainerError) -> int:
-    """Print the error that ends this rank and return its exit code."""
+    """Print the error that ends this rank, and return the error's exit code."""
     print(f"error: {error} (rank {RANK}, exit code {error.exit_code})", file=sys.stderr, flush=True)
     return error.exit_code
 
@@ -90,7 +90,7 @@ def main() -> int:
     preempted.follow_launcher()
     # File names may contain bytes that are not valid text.
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a file, not only a text stream
-    # A single rank saves and loads without torch.distributed on purpose. The filter affects the whole process.
+    # A single rank deliberately saves and loads without torch.distributed. The filter affects the whole process.
     warnings.filterwarnings("ignore", message="torch.distributed is disabled", category=UserWarning)
     try:
         if sys.argv[1:2] == ["export"]:
@@ -111,7 +111,7 @@ def main() -> int:
         runtime.close()
     except TrainerError as error:
         code = report_error(error)
-        # When a rank fails, the launcher signals the other ranks and exits with the code of the first failed one.
+        # The launcher exits with the code of the first failed rank, and sends a signal to the others.
         until = time.monotonic() + (LAUNCHER_GRACE_SECONDS if isinstance(error, PeerGoneError) else 0.0)
         while time.monotonic() < until and not preempted():
             time.sleep(0.02)
@@ -127,7 +127,7 @@ def exit_process(code: int) -> None:
 
     Connections to lost or hanging ranks would delay the shutdown. A thread of the bucket client can also abort the
     process with SIGABRT during the shutdown: this happened in 3 of 60 runs with a bucket. A forked rank that succeeds
-    returns, so that the launcher gets its result. multiprocessing then ends the process in the same way.
+    returns, so that the launcher gets its result. multiprocessing then also skips the shutdown.
     """
     sys.stdout.flush()
     sys.stderr.flush()

@@ -31,17 +31,17 @@ class TrainConfig:
     learning_rate: rules.LearningRate
     """Highest learning rate, reached after the warm-up."""
     warmup: rules.StepShare = 0.05
-    """First share of the run (0 to 1), in which the learning rate rises linearly from zero."""
+    """Share of the run (0 to 1), from its start, in which the learning rate rises linearly from zero."""
     schedule: Literal["cosine", "stable"] = "cosine"
-    """Learning rate after the warm-up: cosine falls along a cosine, stable is constant until `decay` begins."""
+    """Learning rate after the warm-up: cosine falls along a cosine, stable is constant until the decay begins."""
     decay: rules.StepShare = 0.2
-    """Last share of the run (0 to 1), in which the learning rate of schedule stable falls linearly."""
+    """Share of the run (0 to 1), up to its end, in which the learning rate of schedule stable falls linearly."""
     final_rate: rules.Share = 0.0
-    """Share of the highest learning rate that is left at the end of the run."""
+    """Learning rate at the end of the run, as a share of the highest one."""
     weight_decay: rules.WeightDecay
     """Weight decay of the optimizer."""
     log_steps: rules.Count = 20
-    """Steps between two printed lines. The first step of a run and the last step of an epoch are always printed."""
+    """Steps between two printed lines. The trainer always prints the first step of a run and the last of an epoch."""
     amp: bool = False
     """Compute in 16 bits where torch.autocast does, if that is fast on the device. Weights keep 32 bits."""
     accumulate: rules.Count = 1
@@ -50,7 +50,7 @@ class TrainConfig:
     Gradients are averaged once, after the last part.
     """
     compile: bool = False
-    """Compile the model with torch.compile. The start takes minutes longer, and steps of some models get faster."""
+    """Compile the model with torch.compile. The start can take minutes longer. Steps of some models get faster."""
     seed: Annotated[int, rules.Range(0, rules.MAX_SEED)] = 0
     """Seed of the weights, the order of samples and the augmentation."""
     device: Literal["auto", "cpu", "cuda", "xla"] = "auto"
@@ -59,8 +59,8 @@ class TrainConfig:
     """CPU threads of a rank. 0 uses OMP_NUM_THREADS, else this rank's share of the cgroup's CPUs on device cpu, or
     torch's default on other devices."""
     process_group_timeout: Annotated[float, rules.Range(0, rules.MAX_TIMEOUT_SECONDS, is_exclusive=True)] = 300.0
-    """Seconds without an answer after which a rank counts as hanging: at least 300 until its first step, and 20
-    more if it stops during a save."""
+    """Seconds without progress after which a rank counts as hanging: at least 300 until its first step, and 20 more
+    during a save."""
     bucket: rules.BucketUrl = field(default_factory=lambda: os.environ.get("TRAINYARD_BUCKET", ""))
     """URL of the storage for checkpoints and metrics (file://, gs:// or s3://), by default $TRAINYARD_BUCKET.
 
@@ -80,10 +80,10 @@ class TrainConfig:
     profile_steps: rules.StepRange = ""
     """Optimizer steps A-B to profile, such as 10-15, into a folder per rank in the bucket. Empty profiles nothing."""
     profile_port: Annotated[int, rules.Range(0, rules.MAX_PORT)] = 0
-    """Port of the XLA profiler's server, such as 9012, which can take a profile at any time. 0 starts no server."""
+    """Port of the XLA profiler's server, such as 9012, for profiles at any time. 0 starts no server."""
     peak_teraflops: rules.Amount = 0.0
     """Peak in 10^12 operations a second, to compute MFU: of a rank's device, or of all devices of all hosts if one
-    program spreads over them (XLA). 0 uses the known peak of the GPU."""
+    program spreads over them (XLA). 0 uses the GPU's peak from a table."""
 
     def __post_init__(self) -> None:
         rules.check_settings(self)
@@ -106,11 +106,11 @@ class ImageConfig(TrainConfig):
     """Settings of the recipes that classify images."""
 
     label_smoothing: rules.Share = 0.0
-    """Share of a label's weight that is spread over all classes (0 to 1)."""
+    """Label smoothing (0 to 1): share of the label's weight that is spread evenly over all classes."""
     channels_last: bool = True
     """Store images as height x width x channels, which makes convolutions faster."""
     sharding: Literal["batch", "model"] = "batch"
-    """Tensors that one program spreads over several XLA devices: the batch, or the batch and the weights (model)."""
+    """Tensors that one program divides among several XLA devices: the batch, or the batch and the weights (model)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +120,7 @@ class DigitsConfig(ImageConfig):
     data_dir: rules.DigitsFolder = field(
         default_factory=lambda: os.environ.get("TRAINYARD_DATA", "/opt/trainyard/digits")
     )
-    """Folder with the two IDX files of the digits, by default $TRAINYARD_DATA."""
+    """Folder with the two IDX files of the digits, by default $TRAINYARD_DATA, else that of the image."""
     augment: bool = True
     """Shift, rotate and scale each training image a little."""
     epochs: rules.Epochs = 8
@@ -136,21 +136,21 @@ class ImagenetConfig(ImageConfig):
     """An image classifier of torchvision or timm, trained on a folder of images or on generated images."""
 
     arch: rules.ModelName = "resnet50"
-    """Name of a model in torchvision, else in timm. timm/NAME selects timm's model if both have it."""
+    """Name of a model of torchvision or timm. If both have it, NAME is torchvision's and timm/NAME is timm's."""
     fake_data: bool = True
-    """Generate images and labels once on the device instead of reading a data set."""
+    """Generate a batch of images and labels once on the device, instead of reading a data set."""
     data_dir: rules.DataFolder = field(default_factory=lambda: os.environ.get("TRAINYARD_DATA", ""))
     """Folder with train/ and val/ as in ImageNet or Tiny-ImageNet, or with WebDataset's train-*.tar and val-*.tar.
     The folder is on a disk, or at gs://... or s3://..., by default $TRAINYARD_DATA. Used only with --no-fake-data."""
     stream: bool = False
-    """Read each image when a step needs it, instead of decoding all images once into the cache."""
+    """Read and decode each image for the step that needs it, instead of decoding all images once into the cache."""
     cache_dir: str = ""
     """Folder on a disk of the host for the decoded images. Empty uses `trainyard-images` in the temporary folder.
     Later runs reuse the images."""
     image_size: rules.Count = 224
     """Height and width of an image, in pixels."""
     num_classes: Annotated[int, rules.Range(2, rules.MAX_CLASSES)] = 1000
-    """Number of classes of generated images. A data set has its own classes."""
+    """Number of classes of generated images. The classes of a data set are its folders or labels."""
     steps_per_epoch: rules.Count = 100
     """Training steps per epoch of generated images."""
     test_steps: rules.Count = 10
@@ -218,7 +218,7 @@ class LanguageConfig(TrainConfig):
     matrix product is split across a tensor group, and data=N makes N copies. One size can be auto, by default data.
     If this is empty, every rank has all weights (DDP). On XLA each device is a rank, and tensor is 1."""
     activation_checkpointing: Literal["none", "selective", "full"] = "none"
-    """Results of a block that the backward pass computes again, to use less memory: none, all except matrix
+    """Results of a block that the backward pass computes again, to use less memory: none of them, all except matrix
     products and attention (selective), or all (full)."""
     float8: Literal["none", "tensorwise", "rowwise"] = "none"
     """Scales of torchao's 8-bit matrix products in the blocks, on GPUs from the L4 and H100 on: one for each matrix
@@ -226,11 +226,11 @@ class LanguageConfig(TrainConfig):
     clip_norm: rules.Amount = 1.0
     """Maximum norm of the gradient: a larger one is clipped. 0 does not clip."""
     z_loss: rules.Amount = 0.0
-    """Factor of the z-loss, the squared logarithm of the softmax's denominator. It keeps logits small. 0 adds none."""
+    """Factor of the z-loss, the squared logarithm of the softmax's denominator. It keeps logits small. 0 uses none."""
     evaluate_steps: rules.NaturalNumber = 0
-    """Steps between two evaluations, each with a sample of text. 0 evaluates only at the end of each epoch."""
+    """Steps between two evaluations. 0 evaluates only at the end of each epoch."""
     sample_tokens: rules.NaturalNumber = 200
-    """Tokens of a text that the model writes after each evaluation."""
+    """Tokens of the text that the model writes after each evaluation. 0 writes none."""
     prompt: str = "The "
     """Beginning of the text that the model writes."""
     temperature: rules.Amount = 0.8
@@ -243,7 +243,7 @@ class LanguageConfig(TrainConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.sizes, parse_parallelism(self.parallelism)  # raise an error for invalid sizes
+        self.sizes, parse_parallelism(self.parallelism)  # both raise an error for invalid sizes
         if self.lora_rank and not self.init_from:
             remedy = "give --init-from too, or leave --lora-rank out"
             raise invalid_setting("lora_rank", self.lora_rank, "0 without weights to start from", remedy)
@@ -309,7 +309,7 @@ def step_range(steps: str) -> tuple[int, int] | None:
 
 
 def _one_line(boxed: str) -> str:
-    """Return tyro's error in one line. tyro prints a title, a rule, the error, a rule and then help."""
+    """Return tyro's error in one line. tyro prints a title, a line, the error, a line and then help."""
     sections: list[list[str]] = [[]]
     for line in filter(None, (line.strip("|+ ") for line in boxed.splitlines())):
         if set(line) == {"-"}:

@@ -1,4 +1,4 @@
-"""Start torch's process group, and use tensors that are sharded over ranks (torch's DTensor)."""
+"""Start torch's process group, and access the parts of tensors that are sharded over ranks (torch's DTensor)."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ def init_process_group(backend: str, timeout: timedelta) -> Store:
     found: tuple[Store, int, int] = next(rendezvous("env://", timeout=timeout))
     store, rank, world = found
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
-        # The launcher keeps its store when it restarts its ranks, so separate the keys of each attempt. Without the
-        # launcher's store, ranks may have different restart counts.
+        # The launcher keeps its store when it restarts its ranks, so separate the keys of each attempt. Do this only
+        # with the launcher's store: otherwise ranks may have different restart counts.
         store = PrefixStore(f"attempt-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
     dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=timeout)
     return store
 
 
 def rendezvous_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return RANK, WORLD_SIZE and the address of host 0, with one rank per host. Empty on a single host.
+    """Return RANK, WORLD_SIZE and the address of host 0 for TPU hosts with one rank each. Empty on a single host.
 
-    GKE sets TPU_WORKER_ID and TPU_WORKER_HOSTNAMES in each pod of an Indexed Job with TPUs, numbered from 0 in each
-    slice. Several slices find each other by MEGASCALE_* variables:
+    GKE sets TPU_WORKER_HOSTNAMES, and TPU_WORKER_ID from 0 in each slice, in the pods of an Indexed Job with TPUs. Jobs
+    of several slices also have MEGASCALE_* variables:
     https://cloud.google.com/kubernetes-engine/docs/how-to/tpu-multislice
     """
     names = [name for name in environment.get("TPU_WORKER_HOSTNAMES", "").split(",") if name]
@@ -76,7 +76,7 @@ def local_part(tensor: torch.Tensor) -> torch.Tensor:
 def with_local_part(like: torch.Tensor, local: torch.Tensor) -> torch.Tensor:
     """Return a tensor that is sharded like `like`, with `local` as this rank's part. Return `local` if `like` is whole.
 
-    Unlike in DTensor.from_local, `local` may be on another device than `like`.
+    `local` may be on another device than `like`, which DTensor.from_local does not allow.
     """
     if not is_sharded(like):
         return local
@@ -88,7 +88,7 @@ def with_local_part(like: torch.Tensor, local: torch.Tensor) -> torch.Tensor:
 
 
 def own_part(tensor: torch.Tensor) -> tuple[slice, ...]:
-    """Return the place of this rank's part in the whole tensor: a slice of each dimension."""
+    """Return the place of this rank's part in the whole tensor: one slice for each dimension."""
     if not is_sharded(tensor):
         return tuple(slice(0, size) for size in tensor.shape)
     # Imported here because a rank with whole tensors does not need it.

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 DONE = 0
-"""Trained to the end."""
+"""The training is complete."""
 DIVERGED = 65
 """The loss or a weight is no longer finite. The same run would end the same way."""
 DATA_ERROR = 66
-"""Data or checkpoints are missing or broken. A person must fix them."""
+"""Data or checkpoints are missing or broken. The same run would end the same way."""
 SLOW_LINK = 69
 """A link between hosts is slower than the job requires. The same hosts would fail again."""
 HANG = 70
-"""A rank did not answer within the time-out. Run the job again."""
+"""A rank made no progress within the time-out. Run the job again."""
 RESTARTS_USED = 71
 """A host was lost or preempted, and the job has no restarts left."""
 STORAGE_ERROR = 74
 """The disk or bucket is full, read-only or failing."""
 PREEMPTED = 75
-"""This rank was preempted, or another rank is gone. Run the job again: it resumes from its newest checkpoint."""
+"""This rank was preempted, or another rank is gone. Run the job again; it resumes from its newest checkpoint."""
 BAD_CONFIGURATION = 78
 """A setting is invalid, or a later run of the same job has replaced this run. The same run would end the same way."""
 
 
 class TrainerError(Exception):
-    """An error with an exit code. Its message is written for the user."""
+    """An error with an exit code and a message for the user."""
 
     exit_code = 1
 
@@ -35,7 +35,7 @@ class DivergedError(TrainerError):
 
 
 def diverged(step: int, learning_rate: float) -> DivergedError:
-    """Return the error for a loss or weights that are not finite at or before this step."""
+    """Return the error for a loss or a weight that is not finite at or before this step."""
     return DivergedError(
         f"the loss or a weight is no longer finite, at or before step {step}; both must stay finite: lower "
         f"learning_rate (now {learning_rate:g})"
@@ -67,7 +67,7 @@ class PreemptedError(TrainerError):
 
 
 class PeerGoneError(PreemptedError):
-    """Another rank is gone without notice, so this rank stops."""
+    """Another rank ended without notice, so this rank stops."""
 
 
 class ConfigurationError(TrainerError, ValueError):

@@ -1,4 +1,4 @@
-"""Detection of NVIDIA GPUs and of their support by the installed torch."""
+"""Detect NVIDIA GPUs, and check that the installed torch supports them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from trainer.exit_codes import ConfigurationError
 
 DRIVER_FILE = Path("/dev/nvidiactl")
-"""File that the NVIDIA driver creates. A pod with a GPU has this file."""
+"""Device file of the NVIDIA driver, which hosts and pods with a GPU have."""
 HIDING_VALUES = ("", "-1")
 """Values of $CUDA_VISIBLE_DEVICES that hide all GPUs."""
 _TARGET = re.compile(r"(?P<kind>sm|compute)_(?P<major>\d+)(?P<minor>\d)(?P<exact>[af]?)")
@@ -24,8 +24,8 @@ def has_gpu() -> bool:
 def should_use_gpu() -> bool:
     """Return True if training should use this host's GPUs.
 
-    Raises ConfigurationError if torch does not support the driver or the GPUs. Otherwise training would fail at the
-    first kernel, or run on CPUs and leave paid GPUs idle.
+    Raises ConfigurationError if torch does not support the driver or the GPUs. Without this error, training would fail
+    at the first kernel, or run on CPUs while paid GPUs are idle.
     """
     import torch
 

@@ -1,11 +1,11 @@
 """`python -m trainer.launch ...` is torchrun, but exits with the code of the process that failed first.
 
-torchrun itself exits with 1 after any failure, so a preempted run would look like a diverged one. This
-launcher takes torchrun's own flags and environment variables. With a static rendezvous and restarts, it runs the agent
-of trainer/restarts instead of torchrun's.
+torchrun itself exits with 1 after any failure, so a preempted run would look like a diverged one. This launcher accepts
+torchrun's flags and environment variables. With a static rendezvous and restarts, it runs the agent of trainer/restarts
+instead of torchrun's.
 
-Without a GPU, this launcher forks the processes of a module (`-m`) from a process that has already loaded torch. A rank
-then restarts in a fraction of a second, and the ranks of a host load their libraries once.
+On a host without a GPU, this launcher forks the processes of a module (`-m`) from a process that has already loaded
+torch. The ranks of a host then load their libraries only once, and a rank restarts in a fraction of a second.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PRELOADED_MODULES = [
     *("torch._dynamo", "torch.distributed.checkpoint", "torch.nn.parallel", "torchmetrics.classification"),
     "trainer.loop",
 ]
-"""Modules that take seconds to load. torch's optimizers load torch._dynamo when the first of them is created."""
+"""Modules that take seconds to load. The first optimizer of a process loads torch._dynamo."""
 
 
 def main() -> int:
@@ -58,11 +58,10 @@ def _preempted_early(_number: int, _frame: object) -> None:
 
 
 def _run() -> int:
-    # Preload modules only if this process forks the ranks. It never forks ranks on a GPU: a GPU's driver must not be
-    # initialised before a fork, and these imports may initialise it.
+    # With a GPU, do not fork: these imports may initialise the GPU's driver, which must not happen before a fork.
     should_fork = not has_gpu() and not MODULE_FLAGS.isdisjoint(sys.argv)
     if should_fork:
-        # Start before torch is imported here, so that both processes load it in parallel.
+        # Start the other process before this one imports torch, so that both import it in parallel.
         multiprocessing.get_context("forkserver").set_forkserver_preload(PRELOADED_MODULES)
         forkserver.ensure_running()
 
@@ -72,7 +71,7 @@ def _run() -> int:
 
     from trainer.restarts import agent
 
-    # A restarted or late rank must not read keys that earlier ranks left in the store.
+    # Use a new store in each round: a restarted or late rank must not read keys of earlier ranks.
     os.environ.setdefault("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
     logging.getLogger("torch.distributed.elastic.multiprocessing.api").addFilter(_plain_traceback)
     try:
@@ -96,7 +95,7 @@ def _run() -> int:
         print(f"error: torchrun does not accept its flags: {error}", file=sys.stderr, flush=True)
         return BAD_CONFIGURATION
     except SignalException as received:
-        # The processes got the signal too and had time to save.
+        # The processes also got the signal, and had time to save.
         print(f"error: {received}", file=sys.stderr, flush=True)
         return PREEMPTED
     return DONE
@@ -109,9 +108,9 @@ def run_module(name: str, *arguments: str) -> None:
 
 
 def _plain_traceback(record: logging.LogRecord) -> bool:
-    """Format the traceback of a failed process here, because torch's formatter would load its compiler.
+    """Format the traceback of a failed process, because torch's own formatter would load torch's compiler.
 
-    If the process exited without an exception, the traceback is torch's own and adds nothing.
+    Leave the traceback out if the process exited without an exception: it then shows only torch's code.
     """
     from torch.multiprocessing.spawn import ProcessExitedException
 
@@ -123,9 +122,9 @@ def _plain_traceback(record: logging.LogRecord) -> bool:
 
 
 def _config_reader(config_from_args: Any, *, should_fork: bool) -> Any:
-    """Return a function that parses torchrun's flags and raises ValueError for any invalid one.
+    """Return a replacement for torchrun's `config_from_args` that raises ValueError for any invalid flag.
 
-    If `should_fork` is True, the entry point of a module is a function to fork instead of a command to start.
+    If `should_fork` is True, it returns a function to run in a fork instead of a command, if the program is a module.
     """
 
     def read(arguments: Any) -> tuple[Any, Any, list[str]]:
@@ -144,13 +143,13 @@ def _config_reader(config_from_args: Any, *, should_fork: bool) -> Any:
 
 
 def reopen(endpoint: str, run_id: str) -> bool:
-    """Delete the closed state of rendezvous `run_id`. Return True if it was closed.
+    """Open the closed rendezvous `run_id` again. Return True if it was closed. Call this before a host joins it.
 
-    torchrun closes a rendezvous permanently when the processes of a host failed too often or are done. The closed state
-    outlives the hosts, and a restarted host would end at once with RendezvousClosedError. Call this before a host joins
-    the others. If all work is done, the host joins alone, finds no work and exits.
+    torchrun closes a rendezvous permanently when the processes of a host failed too often or are done. The state in
+    etcd outlives the hosts, so a restarted host would end at once with RendezvousClosedError. If all work is done, the
+    restarted host joins alone, finds no work and exits.
 
-    `endpoint` is HOST:PORT. If etcd does not answer, torchrun reports it later.
+    `endpoint` is HOST:PORT. If etcd does not answer, torchrun reports that later.
     """
     # Imported here because other rendezvous backends and custom images do not need it.
     import etcd  # type: ignore[import-untyped]  # without type hints

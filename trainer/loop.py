@@ -1,4 +1,4 @@
-"""The training loop: build, step, log, evaluate, save, stop when preempted. Start reading here, at `train`."""
+"""The training loop: build, step, log, evaluate, save, stop when preempted. Start reading the trainer at `train`."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class Training:
         self.profile.after(self.state.step)
 
     def step(self, batch: Batch) -> None:
-        """Run one optimizer step. Waits for the device only if a save still copies tensors."""
+        """Run one optimizer step. It waits for the device only if a save is still copying tensors."""
         optimizer, scaler = self.state.optimizer, self.state.scaler
         self.runtime.set_learning_rate(
             optimizer, learning_rate(self.config, self.sampler.progress / self.config.epochs)
@@ -152,12 +152,12 @@ class Training:
         self.state.step += 1
 
     def forward_backward(self, inputs: torch.Tensor, labels: torch.Tensor, scale: float | torch.Tensor) -> None:
-        """Run the forward and backward pass of these samples, which adds to the gradients."""
+        """Run the forward and backward pass of these samples. Add to the gradients."""
         with self.runtime.autocast():
             output = self.model(inputs)
             objective, loss = self.task.loss(output, labels)
-        # Other ranks may finish the step with this rank's gradients. After this poll, a signal cannot end the rank
-        # before it saves.
+        # From here on other ranks may finish the step with this rank's gradients. After this poll, a signal no longer
+        # ends the rank before it saves.
         self.preempted()
         self.state.scaler.scale(objective * scale).backward()  # type: ignore[no-untyped-call]  # torch has no type for it
         self.log.meter.add(loss, output, labels)
@@ -165,7 +165,7 @@ class Training:
     def evaluate(self) -> None:
         """Evaluate the model and report the result.
 
-        If the run is preempted meanwhile, the resumed run repeats an evaluation after an epoch, but not one within it.
+        If the run is preempted meanwhile, the resumed run repeats the evaluation only at the end of an epoch.
         """
         self.log.flush()
         self.apply_decision(self.runtime.all_reduce_decision_now(self.decision()))
@@ -211,7 +211,7 @@ class Training:
     def apply_decision(self, agreed: Decision) -> None:
         """Act on the common decision of all ranks. All ranks must call this after the same step."""
         if agreed == Decision.DIVERGED:
-            # The running save may hold non-finite weights: wait, so that it is deleted.
+            # The running save may have weights that are not finite: wait, so that the save deletes them.
             with suppress(StorageError):
                 self.wait_for_save()
             raise diverged(self.state.step, self.config.learning_rate)
@@ -257,18 +257,18 @@ def build_components(config: RecipeConfig, runtime: Runtime, report: Reporter) -
         optimizer=optimizer,
         sampler=sampler,
         described=task.describe(),
-        # The scaler has an effect for float16 only, where small gradients would become zero.
+        # Only float16 needs the scaler, because small gradients would become zero.
         scaler=torch.amp.GradScaler(runtime.device.type, enabled=runtime.precision == torch.float16),
     )
     if config.compile:
-        # Compile the bare model. If a model's code is part of torch, torch does not compile the wrapper around it.
-        # The compiler still splits the kernels where DistributedDataParallel splits the gradients.
+        # Compile the model before it is wrapped. If a model's code is part of torch, torch does not compile the wrapper
+        # around it. The compiler still splits the graph where DistributedDataParallel splits the gradients.
         model.compile()
     return task, state, runtime.wrap(model)
 
 
 def check_same_data(data: Data, runtime: Runtime) -> None:
-    """Raise DataError if ranks have other numbers of samples or classes than rank 0."""
+    """Raise DataError if a rank has another number of samples or classes than rank 0."""
     own = {"training samples": data.num_samples, "test samples": data.num_tests, "classes": data.classes}
     first, *others = runtime.gather(own)
     for rank, other in enumerate(others, start=1):

@@ -1,4 +1,4 @@
-"""Models by name (the digits network, torchvision's, timm's), optimizers and the learning rate."""
+"""Models for images (the digits network, torchvision's, timm's), optimizers and the learning rate."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ MODEL_LISTS = "see torchvision.models.list_models(module=torchvision.models), ti
 
 
 def build_model(config: DigitsConfig | ImagenetConfig, *, classes: int, channels: int) -> nn.Module:
-    """Return a model with random weights. Raises ConfigurationError if no library has that model."""
+    """Return a model for images with random weights. Raises ConfigurationError if no library has that model."""
     if isinstance(config, ImagenetConfig):
         return _by_name(config.arch, classes=classes, size=config.image_size)
     return digits_network(classes=classes, channels=channels)
 
 
 def signature(config: TrainConfig) -> str:
-    """Return the text that names model and optimizer. A run resumes only from checkpoints with its signature."""
+    """Return a text with the model and the optimizer. A run resumes only from checkpoints with its signature."""
     model = f"{config.arch}-{config.num_classes}" if isinstance(config, ImagenetConfig) else DIGITS_NETWORK
     if isinstance(config, LanguageConfig):
         tokens = {BYTES: "", BPE: "-bpe"}.get(config.tokenizer, "-file")
@@ -41,9 +41,9 @@ def signature(config: TrainConfig) -> str:
 
 
 def digits_network(*, classes: int, channels: int) -> nn.Module:
-    """Return two convolutions and two linear layers for 28 x 28 images, with 455,000 weights.
+    """Return a network for 28 x 28 images: two convolutions and two linear layers, with 455,000 weights.
 
-    The network has no batch statistics, so that several ranks compute the same as one process on all samples.
+    The network has no batch statistics, so that several ranks compute the same as one rank with all samples.
     """
     return nn.Sequential(
         nn.Conv2d(channels, 32, 5, padding=2),
@@ -62,7 +62,7 @@ def digits_network(*, classes: int, channels: int) -> nn.Module:
 def build_optimizer(
     config: TrainConfig, weights: Sequence[nn.Parameter] | Sequence[dict[str, Any]], *, betas: tuple[float, float]
 ) -> torch.optim.Optimizer:
-    """Return the optimizer. One fused kernel updates all weights; on XLA the step's graph updates them."""
+    """Return the optimizer. A fused kernel updates the weights; on XLA, the step's graph updates them."""
     groups = (weight["params"] if isinstance(weight, dict) else [weight] for weight in weights)
     on_xla = any(weight.device.type == "xla" for group in groups for weight in group)
     settings = {"lr": config.learning_rate, "weight_decay": config.weight_decay, "fused": not on_xla}
@@ -73,7 +73,7 @@ def build_optimizer(
 
 
 def learning_rate(config: TrainConfig, progress: float) -> float:
-    """Return the learning rate at a share (0 to 1) of the run: a linear warm-up, then the schedule."""
+    """Return the learning rate after the share `progress` (0 to 1) of the run: a linear warm-up, then the schedule."""
     if progress < config.warmup:
         return config.learning_rate * progress / config.warmup
     start = config.warmup if config.schedule == "cosine" else max(config.warmup, 1 - config.decay)

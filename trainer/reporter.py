@@ -1,4 +1,4 @@
-"""Report a run: lines for people, and events for sinks in the background: JSON, TensorBoard, Weights & Biases."""
+"""Report a run's events: print them, and write them to sinks (JSON, TensorBoard, W&B) in the background."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from trainer.tasks import Gallery
 
 FLUSH_SECONDS = 1.0
-"""Seconds until events on a disk are readable for other processes."""
+"""Seconds until other processes can read an event on a disk."""
 PART_SECONDS = 30.0
-"""Seconds between two parts in a bucket, because object stores cannot append."""
+"""Seconds between two writes to a bucket. Each write is a new object, because object stores cannot append."""
 CLOSE_SECONDS = 20.0
-"""Longest time in seconds that the end of training waits for its writers."""
+"""Maximum seconds that a run waits for its writers at its end."""
 PREEMPTED_CLOSE_SECONDS = 5.0
-"""Longest time in seconds that a preempted run waits for its writers. A spot VM on GKE gives it 15 s in total."""
+"""Maximum seconds that a preempted run waits for its writers. A spot VM on GKE gives it 15 s in total."""
 IDENTIFIERS = frozenset({"epoch", "epochs", "step", "steps", "rank", "ranks"})
 """Numbers that identify an event and are not measurements."""
 Value = str | int | float | tuple[int, int]
@@ -52,7 +52,7 @@ DECIMALS = {
 
 
 class Reporter:
-    """Reporter of one rank's events. It prints them at once and passes them to threads that write files."""
+    """Reporter of one rank's events. It prints them at once, and threads write them to the sinks."""
 
     def __init__(self, rank: int, world: int, folder: Folder | None, *, job: str = "", wandb: str = "off") -> None:
         self._identity: dict[str, Value] = {"rank": (rank, world), "host": socket.gethostname()}
@@ -67,7 +67,7 @@ class Reporter:
                 if find_spec("wandb") is None:
                     raise invalid_setting("wandb", wandb, "'off' without the package wandb", "install the package")
                 sinks.append(WeightsAndBiases(folder.child("wandb"), job=job, rank=rank, mode=wandb))
-        # Use one thread per sink, because TensorBoard takes seconds to load, and W&B may wait for the network.
+        # One thread per sink, because TensorBoard takes seconds to load, and W&B may wait for the network.
         self._writers = [Writer(sink) for sink in sinks]
 
     def event(
@@ -92,9 +92,9 @@ class Reporter:
             writer.check()
 
     def sync(self) -> None:
-        """Wait until the writer of JSON has handled all events so far, for up to PREEMPTED_CLOSE_SECONDS.
+        """Wait until the JSON sink has received all events so far, for up to PREEMPTED_CLOSE_SECONDS.
 
-        A bucket may get them later.
+        On a disk they are then written. A bucket may get them later.
         """
         for writer in self._writers[:1]:
             writer.sync()
@@ -106,7 +106,7 @@ class Reporter:
             writer.check()
 
     def close_within(self, seconds: float) -> None:
-        """Write remaining events for up to `seconds` after an error, without raising another one."""
+        """Write the remaining events for up to `seconds`. Raises no error, so that an earlier error stays visible."""
         until = time.monotonic() + seconds
         for writer in self._writers:
             writer.end()
@@ -115,11 +115,12 @@ class Reporter:
 
 
 def warn(text: str) -> None:
+    """Print a warning."""
     print(f"warning: {text}", file=sys.stderr, flush=True)
 
 
 def node_name() -> str:
-    """Return the name of the cluster's node, else of the host."""
+    """Return the name of the cluster's node that this pod runs on; outside of a cluster, the name of this machine."""
     return os.environ.get("TRAINYARD_NODE") or socket.gethostname()
 
 
@@ -149,7 +150,7 @@ class Record:
     """Seconds since 1970."""
     values: dict[str, str | int | float]
     global_step: int | None
-    """Optimizer steps over all restarts, or None for an event without curves."""
+    """Optimizer steps so far, over all restarts; None for an event without curves."""
     gallery: Gallery | None = None
     """Images for sinks that can display them."""
 
@@ -171,20 +172,20 @@ class Record:
 
 
 class Sink:
-    """Base class of the sinks, each for one kind of file. Only the writer's thread calls a sink's methods."""
+    """Base class of the sinks, to which events are written. Only the writer's thread calls a sink's methods."""
 
     def write(self, record: Record) -> None:
         """Add an event."""
 
     def flush(self) -> None:
-        """Make the added events readable for other processes. Some sinks do that at once or continuously."""
+        """Make the added events readable for other processes, in sinks that do not do that by themselves."""
 
     def close(self) -> None:
-        """Write all remaining events. The sink is not used again."""
+        """Write all remaining events. Nothing uses the sink afterwards."""
 
 
 class Writer:
-    """A thread that passes events to a sink. Training adds events to a queue."""
+    """A queue to which training adds events, and a thread that passes them to a sink."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
@@ -202,7 +203,7 @@ class Writer:
             raise self._error
 
     def sync(self) -> None:
-        """Wait until the sink has handled the events so far, at most PREEMPTED_CLOSE_SECONDS."""
+        """Wait until the sink has received all events so far, for up to PREEMPTED_CLOSE_SECONDS."""
         written = threading.Event()
         self._queue.put(written)
         written.wait(PREEMPTED_CLOSE_SECONDS)
@@ -288,7 +289,7 @@ def _storage_errors(url: str) -> Iterator[None]:
 
 
 class JsonParts(Sink):
-    """JSON lines in a bucket: one object per half minute, named after the time of its first event."""
+    """JSON lines in a bucket: one object for PART_SECONDS, named after the time of its first event."""
 
     def __init__(self, folder: Folder, name: str) -> None:
         self._folder = folder.child(name)
@@ -343,7 +344,7 @@ class TensorBoard(Sink):
                 shutil.rmtree(self._path)
 
     def _open(self, step: int | None) -> SummaryWriter:
-        """Return the writer. It hides an earlier run's points from this step on."""
+        """Return TensorBoard's writer. Its files make TensorBoard hide an earlier run's points from `step` on."""
         if self._writer is None:
             # Imported at the first event with a curve, so that the first step does not wait for it.
             from torch.utils.tensorboard import SummaryWriter
@@ -361,7 +362,7 @@ class TensorBoard(Sink):
 class WeightsAndBiases(Sink):
     """A rank's run in Weights & Biases, in a group with the job's name. A resumed job continues the run.
 
-    Without a network or a key, this sink writes a folder for a later `wandb sync`.
+    Without a network or a valid key, this sink writes a folder for a later `wandb sync`.
     """
 
     def __init__(self, folder: Folder, *, job: str, rank: int, mode: str) -> None:
@@ -390,7 +391,7 @@ class WeightsAndBiases(Sink):
 
     def _open(self) -> Any:
         if self._run is None:
-            # Imported in this thread: the import takes seconds, which training must not wait for.
+            # Imported in this thread, because the import takes seconds and training must not wait for it.
             import wandb
 
             self._path = self._folder.path if self._folder.is_local else tempfile.mkdtemp(prefix="wandb-")

@@ -1,4 +1,4 @@
-"""Rules of settings: ranges of numbers, patterns of texts, and the types of settings that have them."""
+"""Rules of settings: ranges of numbers, patterns of texts, and types of settings with such rules."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ _BUCKET_URL = (
 )
 _FOLDER_URL = r"file:///[^/\s\x00-\x1f\x7f]([^\x00-\x1f\x7f]*\S)?"
 _UNCHAINED = r"(?!.*::|.*[\ud800-\udfff])"
-"""Start of a pattern for URLs: fsspec splits a URL at `::`, and a bucket cannot store a name that is not UTF-8."""
+"""Start of a pattern for URLs. fsspec would split a URL at `::`, and a bucket cannot store a name that is not UTF-8."""
 BUCKET_PATTERN = f"{_UNCHAINED}({_FOLDER_URL}|{_BUCKET_URL})"
 DATA_PATTERN = f"{_UNCHAINED}((?![a-zA-Z][-+.a-zA-Z0-9]*:/).*|{_FOLDER_URL}|{_BUCKET_URL})"
 """A path, or the URL of a folder."""
 JOB_PATTERN = r"(?![.\s])(?!.*::)[^/\\*?\[\]#%\x00-\x1f\x7f-\xa0\u2028\u2029\ud800-\udfff]+(?<!\s)"
-"""A folder name for disks and buckets. It has no special characters of URLs or glob patterns, and no invisible ones."""
+"""A folder name for disks and buckets, without special characters of URLs or glob patterns or invisible ones."""
 
 TEXT_SUFFIXES = {"document": ".txt", "lines": ".jsonl", "table": ".parquet", "tokens": ".npy"}
-"""Content of a file of texts -> suffix of its name. `workloads/trainer_flags.json` repeats them, to validate stacks."""
+"""Content of a file of texts -> suffix of its name. `workloads/trainer_flags.json` repeats it, to validate stacks."""
 CHECKPOINTS, PROFILES = SHARED_FOLDERS = "checkpoints", "profiles"
 """Folders of the bucket that hold a subfolder for each job."""
 
@@ -57,7 +57,7 @@ class Range:
     is_exclusive: bool = False
     """True if `least` itself is not allowed."""
     meaning: str = ""
-    """Noun phrase for the number in an error, if its bounds do not say what it is."""
+    """Noun phrase that explains the number in an error; empty if its bounds explain it."""
 
     def check(self, key: str, value: float) -> None:
         """Reject NaN and any number outside these bounds."""

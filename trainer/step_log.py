@@ -41,13 +41,13 @@ PEAK_TERAFLOPS = {
 From NVIDIA's data sheet of each GPU, in its SXM form if it has one, https://www.nvidia.com/en-us/data-center/.
 """
 Mark = float | torch.cuda.Event
-"""A point in time: seconds, or on CUDA an event of the device, so that the host does not wait."""
+"""A point in time: seconds, or on CUDA an event of the device, so that the host does not wait for the device."""
 CPU_BATCHES = 32
 """Number of batches that a Meter on a CPU counts together."""
 
 
 class StepLog:
-    """Counts and times of steps. Only `emit`, `flush` and a step that queues a log line wait for the device."""
+    """Log of the steps of a run. Only `emit`, `flush` and a step that queues a line wait for the device."""
 
     def __init__(
         self, config: TrainConfig, task: Task, state: RunState, runtime: Runtime, report: Reporter, watchdog: Watchdog
@@ -67,7 +67,7 @@ class StepLog:
     def count(self, units: int, number: int, steps: int) -> None:
         """Count a step of `units` samples or tokens over all ranks, and queue a line if one is due.
 
-        The step is the epoch's `number`-th of `steps` steps. A line is due at the first step of a run, every
+        The step is number `number` of the epoch's `steps` steps. A line is due at the first step of a run, every
         `log_steps` steps, and at the last step of an epoch.
         """
         is_first = self.clock.units == 0
@@ -80,7 +80,7 @@ class StepLog:
         global_step, epoch, counts = self._state.step, self._state.sampler.epoch + 1, self._runtime.counts()
         sums, times = self.meter.sums(), self.steps.take()
         seconds, global_rate = self.clock.lap()
-        # Subtract the wait for other ranks: this time must not depend on their speed.
+        # Subtract the wait for other ranks, because the watchdog compares each rank's own work.
         self._watchdog.record_work(times.steps, times.total - times.all_reduce)
         self._state.useful_seconds += times.total - times.data
 
@@ -106,8 +106,8 @@ class StepLog:
         """Return the measures of the last steps, from their times and `rate`, the samples or tokens a second.
 
         data_wait and all_reduce are percent of the steps' time. memory_mib is the peak allocation on CUDA, else the
-        resident memory. teraflops is 10^12 operations a second, and mfu is percent of the device's peak. goodput is
-        the steps' time without waits for data, in percent of the time since the run first began.
+        resident memory. teraflops is 10^12 operations a second, and mfu is its percent of the device's peak. goodput is
+        the time of all steps without waits for data, in percent of the time since the run first began.
         """
         self._logged += 1
         total = max(times.total, 1e-9)
@@ -122,7 +122,7 @@ class StepLog:
             "memory_mib": memory / 2**20,
             "goodput": min(100.0, 100 * self._state.useful_seconds / lifetime),
         }
-        # Count the operations once, after the first line, so that the first step does not wait for the count.
+        # Count the operations only once, for the second line, so that the first step does not wait for the count.
         if self._logged == 2:
             self._flops = self._task.flops_per_unit(self._state.model)
         if self._flops:
@@ -132,18 +132,18 @@ class StepLog:
         return found
 
     def emit(self, up_to: float = math.inf) -> None:
-        """Report the queued lines up to a step. Waits for the device."""
+        """Report the queued lines that are due by step `up_to`. Waits for the device."""
         while self._pending and self._pending[0][0] <= up_to:
             self._pending.popleft()[1]()
 
     def flush(self) -> None:
-        """Report all queued lines and check every loss so far."""
+        """Report all queued lines, and check that every loss so far is finite."""
         self.emit()
         self.is_finite = self.is_finite and self.meter.is_finite()
 
 
 class Meter:
-    """Sums of loss and accuracy on the device. Only `take`, `since` and `is_finite` wait for the device.
+    """Sums of losses and right predictions on the device. Only `take`, `since` and `is_finite` wait for the device.
 
     All work of a step is in `add`, so that every step has the same graph on XLA.
     """
@@ -152,14 +152,14 @@ class Meter:
         self._sums = torch.zeros(numbers, dtype=torch.float64, device=device)
         self._taken = torch.zeros(numbers, dtype=torch.float64)
         self._held: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
-        # On a CPU small computations are much faster for many batches at once. On a GPU they cost nothing, and the
-        # next run of a CUDA graph overwrites the logits, so they cannot be kept.
+        # On a CPU it is much faster to count many batches at once. On a GPU counting costs nothing, and logits cannot
+        # be kept, because the next run of a CUDA graph overwrites them.
         self._max_held = CPU_BATCHES if device.type == "cpu" else 1
 
     def add(self, loss_sum: torch.Tensor, logits: torch.Tensor, labels: torch.Tensor) -> None:
         """Add a batch: the sum of its losses, and the number of samples that the model gets right.
 
-        Padding has labels below 0. The tensors must not change afterwards.
+        Samples with a label below 0 do not count. The tensors must not change afterwards.
         """
         self._held.append((loss_sum.detach(), logits.detach(), labels))
         if len(self._held) >= self._max_held:
@@ -180,7 +180,7 @@ class Meter:
         return math.isfinite(self.sums().tolist()[0])
 
     def sums(self) -> torch.Tensor:
-        """Return the sums so far for `take`, without waiting for the device."""
+        """Return the sums so far, for `take`. Does not wait for the device."""
         self._count_held()
         return self._sums
 
@@ -198,10 +198,11 @@ class Meter:
 
 
 class RateClock:
-    """Clock for the seconds since the last lap, and for all ranks' samples or tokens a second since the start."""
+    """Clock for the time between two lines, and for the rate of all ranks together since the start."""
 
     def __init__(self) -> None:
         self.units = 0
+        """Samples or tokens of all ranks since the start."""
         self.start()
 
     def start(self) -> None:
@@ -229,10 +230,10 @@ class StepTimes:
     total: float
     """Time from each step's request for data to the end of its update."""
     data: float
-    """Wait for data. On CUDA it is the device's wait, which is shorter than the host's if the device has work left."""
+    """Wait for data. On CUDA it is the device's wait, which is shorter than the host's if earlier work is queued."""
     all_reduce: float
-    """Time from the end of this rank's backward pass to the last averaged gradient. This is the part of the
-    communication that does not overlap with computation."""
+    """Time from the end of this rank's backward pass to the last averaged gradient: the part of the communication that
+    does not overlap with computation."""
 
 
 class StepClock:
@@ -299,7 +300,7 @@ def _between(start: Mark, end: Mark) -> float:
 def flops_per_sample(model: nn.Module, shape: tuple[int, ...]) -> float | None:
     """Return the floating-point operations of a training step per sample, or None if they cannot be counted.
 
-    `shape` is channels, height and width of a sample. The count runs on meta tensors and does not change the model.
+    `shape` is channels, height and width of a sample. The count uses a copy of the model on the meta device.
     """
     from torch.utils.flop_counter import FlopCounterMode
 
@@ -322,8 +323,8 @@ def _convolution_backward_flops(
 ) -> int:
     """Return the operations of the requested gradients (of images, of weights). Each costs as much as the convolution.
 
-    torch's own count ignores groups. `rest` is bias, stride, padding, dilation, transposed, output padding, groups and
-    the requested gradients.
+    This replaces torch's own count, which ignores groups. `rest` is bias, stride, padding, dilation, transposed, output
+    padding, groups and the requested gradients.
     """
     transposed, wanted = rest[4], rest[7]
     assert isinstance(wanted, Sequence)

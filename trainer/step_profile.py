@@ -1,4 +1,4 @@
-"""Profiles of some steps of a rank, with torch.profiler or XLA's profiler, in the rank's own folder in the bucket."""
+"""Profile some steps of a rank with torch.profiler or XLA's profiler, into the rank's own folder in the bucket."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class StepProfile:
     """Profiler of the requested steps of a rank. It does nothing if no steps are requested.
 
-    The trace is for chrome://tracing and https://ui.perfetto.dev.
+    chrome://tracing and https://ui.perfetto.dev show the trace.
     """
 
     folder_prefix = "rank-"
@@ -67,7 +67,7 @@ class StepProfile:
         from torch.profiler import profile
 
         if not cuda.is_available():
-            # The profiler's log reports a machine without a GPU as an error.
+            # Turn off the profiler's log, which reports a machine without a GPU as an error.
             os.environ.setdefault("KINETO_LOG_LEVEL", "99")
         self._profile: profile = profile(record_shapes=True)
         self._profile.start()
@@ -84,7 +84,7 @@ class StepProfile:
 
 
 class XlaStepProfile(StepProfile):
-    """Profiler of a process on XLA, for TensorBoard's XProf."""
+    """Profiler of a process on XLA. XProf, a plug-in of TensorBoard, shows the profile."""
 
     folder_prefix = "proc_"
 

@@ -1,4 +1,4 @@
-"""A folder on a disk or in a bucket, by fsspec URL, and the layout of a bucket."""
+"""Read and write folders on a disk or in a bucket, through fsspec. Also defines the layout of a bucket."""
 
 from __future__ import annotations
 
@@ -20,24 +20,25 @@ from trainer.rules import CHECKPOINTS, PROFILES
 
 UNFINISHED_SUFFIX = ".unfinished"
 """Suffix of the name of an incomplete file."""
-BUCKETS = ("gs", "s3")
-"""Kinds of buckets. obstore is their client, because it supports both and retries failed requests."""
+BUCKET_SCHEMES = ("gs", "s3")
+"""Schemes of the URLs of buckets. obstore is the client for both, because it retries failed requests."""
 ATTEMPTS = 3
-"""Maximum number of attempts at a request to a bucket. Its client retries within each attempt."""
+"""Maximum number of attempts at a request to a bucket. The client also retries within each attempt."""
 RETRY_LIMIT_SECONDS = 60.0
-"""Seconds after which a request is not repeated. A silent bucket blocks its client for three minutes."""
+"""Seconds after which a failed request is not repeated. If a bucket is silent, one attempt takes three minutes."""
 RETRY_PAUSE_SECONDS = 0.5
 """Seconds before the second attempt. Each later pause is twice as long."""
 METADATA_SERVER_PATHS = re.compile(r"/latest/api/token|/computeMetadata/")
-"""Paths from which a bucket's client requests credentials if no variable provides any."""
+"""Paths from which a bucket's client requests credentials if no variable provides them."""
 CREDENTIAL_VARIABLES = {"s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY", "gs": "GOOGLE_APPLICATION_CREDENTIALS"}
+"""Scheme of a bucket's URL -> variables with credentials."""
 PERMANENT_ERRORS = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
 """Errors that a retry does not fix."""
 Answer = TypeVar("Answer")
 
 
 class MissingFileError(StorageError):
-    """A file does not exist, and the storage works."""
+    """A file does not exist, although the storage works."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +48,7 @@ class FileFacts:
     size: int
     """Size in bytes."""
     version: str
-    """Modification time or a bucket's ETag: it changes when the file is written again."""
+    """Modification time, or ETag in a bucket. It changes when the file is written again."""
 
 
 def _facts(info: dict[str, Any]) -> FileFacts:
@@ -68,11 +69,11 @@ class Folder:
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
-        if self.url.startswith(tuple(f"{kind}://" for kind in BUCKETS)):
+        if self.url.startswith(tuple(f"{scheme}://" for scheme in BUCKET_SCHEMES)):
             # Imported here, so that a run on a disk does not wait for it.
             from obstore.fsspec import register
 
-            register(BUCKETS)
+            register(BUCKET_SCHEMES)
         try:
             filesystem, path = fsspec.url_to_fs(self.url)
         except (ValueError, ImportError) as error:
@@ -103,7 +104,7 @@ class Folder:
         )
 
     def _list(self, *, detail: bool) -> list[Any]:
-        """Return fsspec's listing: paths, or facts about each path if `detail` is True."""
+        """Return fsspec's listing of the folder: paths, or facts about each path if `detail` is True."""
 
         def list_folder() -> list[Any]:
             self._filesystem.invalidate_cache()
@@ -118,7 +119,7 @@ class Folder:
     def age(self, name: str) -> float:
         """Return the seconds since a file was written, or infinity if it does not exist.
 
-        The storage's clock gives the time of the write, this machine's clock the time now. The minimum is 0 seconds.
+        The result is at least 0, even if the clocks of the storage and of this machine differ.
         """
         try:
             with self._translate_errors("cannot be read", name):
@@ -139,7 +140,7 @@ class Folder:
             return self._retry(lambda: cast("bytes", self._filesystem.cat_file(path, start=start, end=start + size)))
 
     def files(self, below: str) -> dict[str, FileFacts]:
-        """Return all files below a subfolder, by their names relative to this folder. Follows links on a disk."""
+        """Return all files below a subfolder, by their paths relative to this folder. Follows links on a disk."""
         start, cut = f"{self.path}/{below}", len(f"{self.path}/")
         with self._translate_errors("cannot be listed", below):
             if self.is_local:
@@ -155,7 +156,7 @@ class Folder:
             return _facts(self._retry(lambda: self._filesystem.info(f"{self.path}/{name}")))
 
     def open(self, name: str) -> IO[bytes]:
-        """Open a file for reading and seeking: in place on a disk, or in memory from a bucket."""
+        """Open a file to read it, with seek. A file in a bucket is read into memory."""
         if not self.is_local:
             return io.BytesIO(self.read(name))
         with self._translate_errors("cannot be read", name):
@@ -173,7 +174,7 @@ class Folder:
 
     @contextmanager
     def writing(self, name: str) -> Iterator[IO[bytes]]:
-        """Write a file piece by piece. On a disk it exists only after the block has ended without an error."""
+        """Return a context to write a file piece by piece. On a disk the file exists only if the block succeeds."""
         target = f"{self.path}/{name}"
         with self._translate_errors("cannot be written", name):
             if not self.is_local:
@@ -182,7 +183,7 @@ class Folder:
                 return
             self._filesystem.makedirs(self.path, exist_ok=True)
             draft = target + UNFINISHED_SUFFIX
-            # Do not use fsspec's own file: after an error during a write, it would keep the partial content.
+            # Do not use fsspec's own file: after an error during a write, it would leave the partial content there.
             with open(draft, "wb", buffering=0) as file:  # noqa: PTH123  # fsspec's path
                 yield cast("IO[bytes]", file)
                 os.fsync(file.fileno())
@@ -207,7 +208,7 @@ class Folder:
             self._retry(lambda: self._filesystem.put_file(local_path, f"{self.path}/{name}"))
 
     def delete(self, name: str, *, first: str = "") -> None:
-        """Delete a file, or a folder with its content, if it exists. In a folder, delete the file `first` first.
+        """Delete a file, or a folder with its content, if it exists. In a folder, begin with the file `first`.
 
         For a link on a disk, delete only the link.
         """
@@ -250,7 +251,7 @@ class Folder:
             raise kind(f"{where} {what}: {self._reason(str(error))}") from None
 
     def _reason(self, message: str) -> str:
-        """Return the first line of a bucket client's error, with advice if the credentials are missing."""
+        """Return the first line of a bucket client's error. Add the remedy if credentials are missing."""
         line = message.partition("\n")[0]
         if not METADATA_SERVER_PATHS.search(line):
             return line
@@ -274,17 +275,17 @@ def _last_part(path: str) -> str:
 
 
 def _is_temporary(error: Exception) -> bool:
-    """Return True if a retry may help. obstore has specific types for lasting errors such as missing permissions."""
+    """Return True if a retry may help. obstore has other types of errors for lasting problems such as permissions."""
     if isinstance(error, OSError):
         return not isinstance(error, PERMANENT_ERRORS)
     return type(error).__module__.startswith("obstore") and type(error).__name__ == "GenericError"
 
 
 def checkpoints_folder(bucket: Folder, job: str) -> Folder:
-    """Return the folder that holds one folder per saved step."""
+    """Return the folder of a job's checkpoints, with one folder per saved step."""
     return bucket.child(CHECKPOINTS).child(job)
 
 
 def profiles_folder(bucket: Folder, job: str) -> Folder:
-    """Return the folder that holds one folder per process."""
+    """Return the folder of a job's profiles, with one folder per process."""
     return bucket.child(PROFILES).child(job)

@@ -1,4 +1,4 @@
-"""A recipe's own part of a run: data, model, loss, measures and evaluation. All recipes share the loop."""
+"""Task: a recipe's own part of a run, such as data, model, loss and evaluation. All recipes share the loop."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ class Gallery:
 
 
 class Collector:
-    """Collector of a gallery during an evaluation. It counts on the device."""
+    """Collector of the gallery of an evaluation. It counts on the device."""
 
     def __init__(self, classes: int, device: torch.device) -> None:
         self._classes = classes
-        # One more element for samples without a class.
+        # The last element counts samples without a class.
         self._counts = torch.zeros(classes * classes + 1, dtype=torch.int64, device=device)
         self._samples: list[Sample] = []
 
@@ -87,13 +87,13 @@ class Evaluation(NamedTuple):
     """The result of an evaluation."""
 
     measures: Mapping[str, float]
-    """Measures of a `test` event by name, with `loss`."""
+    """Measures by name, among them `loss`."""
     gallery: Gallery | None = None
     """Confusion matrix and samples, if requested."""
 
 
 class Scores:
-    """torchmetrics' sums over the test set. Each rank counts its part, and the runtime adds up the parts."""
+    """Accuracies and loss on the test set, by torchmetrics. Each rank counts its part, and the runtime adds them up."""
 
     def __init__(self, classes: int, runtime: Runtime) -> None:
         # Imported at the first evaluation, so that the first step does not wait for it.
@@ -128,11 +128,11 @@ class Scores:
 
 
 def evaluate(
-    model: nn.Module, data: Data, runtime: Runtime, preempted: Callable[[], bool], *, gallery: bool
+    model: nn.Module, data: Data, runtime: Runtime, stop_requested: Callable[[], bool], *, gallery: bool
 ) -> Evaluation | None:
     """Evaluate every test sample. All ranks must call this. Returns None if a rank was preempted meanwhile.
 
-    `preempted` returns True if this rank was asked to stop.
+    `stop_requested` returns True if this rank was asked to stop.
     """
     scores = Scores(data.classes, runtime)
     collector = Collector(data.classes, runtime.device) if gallery else None
@@ -143,12 +143,12 @@ def evaluate(
         runtime.flush()
         scores.add(logits, labels)
 
-    if not run_test_set(model, data, runtime, preempted, add):
+    if not run_test_set(model, data, runtime, stop_requested, add):
         return None
     with runtime.evaluating():
         top1, top5, loss, counted = scores.take()
-    unread = sum(runtime.gather(len(data.broken)))
-    assert 0 <= data.num_tests - counted <= unread, f"{counted} test samples were counted, not {data.num_tests}"
+    num_broken = sum(runtime.gather(len(data.broken)))
+    assert 0 <= data.num_tests - counted <= num_broken, f"{counted} test samples were counted, not {data.num_tests}"
     if not counted:
         raise DataError(f"none of {data.num_tests} test samples can be read; check the data set")
     measures = {"accuracy": top1, "top5": top5, "loss": loss}
@@ -159,7 +159,7 @@ def run_test_set(
     model: nn.Module,
     data: Data,
     runtime: Runtime,
-    preempted: Callable[[], bool],
+    stop_requested: Callable[[], bool],
     add: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], None],
 ) -> bool:
     """Call `add` with inputs, output and labels of each test batch. Return False if a rank was preempted meanwhile."""
@@ -168,7 +168,7 @@ def run_test_set(
     is_stopping = False
     with runtime.evaluating():
         for inputs, labels in data.test_batches(rank=runtime.data_rank, world=runtime.data_world):
-            if is_stopping := runtime.stop_requested(is_local=preempted()):
+            if is_stopping := runtime.stop_requested(is_local=stop_requested()):
                 break
             with runtime.autocast():
                 output = model(inputs)
@@ -179,11 +179,11 @@ def run_test_set(
 
 
 class Task(Protocol):
-    """A recipe. Its constructor loads the data."""
+    """A recipe's own part of a run. Its constructor loads the data."""
 
     data: Data
     units_per_sample: int = 1
-    """Units per sample in the reported rates: 1, or the sample's number of tokens."""
+    """Units of the reported rates per sample: 1, or the sample's number of tokens."""
     evaluate_steps: int = 0
     """Steps between two evaluations within an epoch. 0 evaluates only at the end of each epoch."""
     main_measure: str

@@ -1,4 +1,4 @@
-"""Watch all ranks from a thread in each rank: report slow ranks, and end a hanging job with stack traces."""
+"""Watch all ranks from a thread in each rank: report slow ranks, and end a hanging run with stack traces."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from trainer.reporter import warn
 from trainer.runtime.base import SETUP_SECONDS, Runtime
 
 MAX_POLL_SECONDS = 1.0
-"""Longest time between two polls in seconds. With a time-out below 8 s, the watchdog polls every eighth of it."""
+"""Maximum seconds between two polls. If the time-out is below 8 s, the watchdog polls after each eighth of it."""
 REPORT_GRACE_SECONDS = 3.0
 """Maximum seconds that a rank waits before it exits, so that all other running ranks can print their stack traces."""
 SILENCE_SECONDS = 2 * MAX_POLL_SECONDS
-"""Seconds without a heartbeat after which a rank's process counts as stopped."""
+"""Seconds without a poll after which a rank's process counts as stopped."""
 WINDOW_SECONDS = 5.0
-"""Minimum time in seconds over which the watchdog compares ranks."""
+"""Minimum seconds of a window, over which the watchdog compares ranks."""
 SLOW_RATIO = 1.5
-"""Minimum ratio of a slow rank's own part of a step to the other ranks' median."""
+"""Minimum ratio of a slow rank's own work in a step to the other ranks' median."""
 SLOW_WINDOWS = 3
-"""Number of consecutive slow windows before a rank is reported, because a single one may be chance."""
+"""Number of consecutive windows in which a rank must be slow to be reported. A single one may be chance."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,9 @@ class Heartbeat:
     """State that a rank publishes in the store."""
 
     polls: int = 0
-    """Number of polls by the watchdog. It does not change if the process is stopped or gone."""
+    """Number of polls of the rank's watchdog. It does not grow if the process is stopped or gone."""
     progress: int = 0
-    """Number of progress marks of the training. It does not change if the training hangs."""
+    """Number of calls of `Watchdog.heartbeat`. It does not grow if the training hangs."""
     steps: int = 0
     """Number of steps that `seconds` covers."""
     seconds: float = 0.0
@@ -59,7 +59,7 @@ class Watchdog:
     """The watchdog of one rank.
 
     Call `heartbeat` wherever training makes progress, and `record_work` when the time of some steps is known. Both only
-    set numbers. A thread compares the numbers of all ranks through the store.
+    set numbers. A thread publishes them, and compares the numbers of all ranks.
     """
 
     def __init__(self, runtime: Runtime, *, on_slow: Callable[[int, float], None]) -> None:
@@ -75,7 +75,7 @@ class Watchdog:
 
     def __enter__(self) -> Watchdog:
         self._publish()
-        self._runtime.barrier()  # every heartbeat is stored before any rank reads it
+        self._runtime.barrier()  # no rank may read before all have published
         self.heartbeat()
         self._runtime.heartbeat = self.heartbeat
         self._thread.start()
@@ -91,7 +91,7 @@ class Watchdog:
         self._progressed = time.monotonic()
 
     def record_work(self, steps: int, seconds: float) -> None:
-        """Record the seconds of this rank's own part of its last `steps` steps."""
+        """Record the seconds of this rank's own work in its last `steps` steps."""
         self._work = (self._work[0] + steps, self._work[1] + seconds)
 
     def _run(self) -> None:
@@ -99,8 +99,7 @@ class Watchdog:
             try:
                 self._poll()
             except dist.DistError as error:
-                # The rank that kept the store is gone. This rank will stop at its next collective, or at its own
-                # time-out.
+                # The rank that keeps the store is gone. This rank will stop at its next collective, or at its time-out.
                 self._store = None
                 reason = str(error).partition("\n")[0]
                 warn(f"the watchdog has lost the other ranks: {reason}")
@@ -134,7 +133,7 @@ class Watchdog:
         return self._timeout if self._work[0] else max(self._timeout, SETUP_SECONDS)
 
     def _exit_hanging(self) -> None:
-        """Print every thread's stack and the rank at fault. Exit once all ranks have done so or time is up."""
+        """Print every thread's stack and the ranks at fault. Exit once all ranks have done so, or time is up."""
         faulthandler.dump_traceback(all_threads=True)
         rank, blame = self._runtime.rank, "its training makes no progress"
         # The rank that keeps the store may exit first. Then this rank exits without the store.
@@ -180,7 +179,7 @@ class Watchdog:
 
 
 class Stragglers:
-    """Comparison of the ranks' own parts of their steps, window by window."""
+    """Comparison of the ranks' own work in their steps, window by window."""
 
     def __init__(self, world: int) -> None:
         self._before = [Heartbeat()] * world
@@ -188,7 +187,7 @@ class Stragglers:
         self._slow_windows = [0] * world
 
     def update(self, heartbeats: list[Heartbeat], now: float) -> list[tuple[int, float]]:
-        """Return the ranks that were slow in several windows in a row, each with its ratio to the others' median."""
+        """Return the ranks that were slow in SLOW_WINDOWS windows in a row, and their ratios to the others' median."""
         pairs = list(zip(heartbeats, self._before, strict=True))
         if now - self._updated < WINDOW_SECONDS or any(one.steps <= before.steps for one, before in pairs):
             return []
@@ -198,8 +197,8 @@ class Stragglers:
         for rank, seconds in enumerate(each):
             ratio = seconds / max(median(each[:rank] + each[rank + 1 :]), 1e-9)
             self._slow_windows[rank] = self._slow_windows[rank] + 1 if ratio >= SLOW_RATIO else 0
-            # Report when several windows agree, and then once for each further series of windows.
-            if self._slow_windows[rank] >= SLOW_WINDOWS and self._slow_windows[rank] % SLOW_WINDOWS == 0:
+            # A rank that stays slow is reported again after each further SLOW_WINDOWS windows.
+            if self._slow_windows[rank] and self._slow_windows[rank] % SLOW_WINDOWS == 0:
                 found.append((rank, ratio))
         return found
 

@@ -1,4 +1,4 @@
-"""The program `trainyard`. Ctrl-C ends it without a traceback, even during imports."""
+"""The program `trainyard`, which `make install` puts on PATH. Ctrl-C ends it without a traceback."""
 
 import signal
 

@@ -1,6 +1,6 @@
-"""Run a command of the checkout around the working directory, else of the one that this package was installed from.
+"""Run a command of a checkout: the one that contains the working directory, else the one of the installation.
 
-The checkout's own environment has the pinned packages, so this package has no requirements.
+The command runs in the checkout's own environment, which has the pinned packages. So this package has no requirements.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import NoReturn
 from urllib.parse import unquote, urlsplit
 
-MARKS = ("commands/cli.py", "setup/python", "requirements.txt")
-"""Files that make a folder a checkout."""
-START = "import sys; sys.path[0] = sys.argv.pop(1); from commands.cli import main; sys.exit(main(sys.argv[1:]))"
+CHECKOUT_FILES = ("commands/cli.py", "setup/python", "requirements.txt")
+"""Files by which a checkout is recognised."""
+START_PROGRAM = "import sys; sys.path[0] = sys.argv.pop(1); from commands.cli import main; sys.exit(main(sys.argv[1:]))"
 """Program that runs a command of a checkout from any working directory. Its first argument is the checkout's path."""
 
 
 def is_checkout(folder: Path) -> bool:
     """Return True if a folder is a checkout of Trainyard."""
-    return all((folder / each).is_file() for each in MARKS)
+    return all((folder / each).is_file() for each in CHECKOUT_FILES)
 
 
 def installed_from() -> Path | None:
@@ -47,7 +47,7 @@ def find_checkout(start: Path) -> Path | None:
 
 
 def launch() -> NoReturn:
-    """Replace this process with the command, in the environment of the checkout."""
+    """Update the environment of the checkout, and replace this process with the command."""
     try:
         here = Path.cwd()
     except OSError as error:
@@ -71,4 +71,4 @@ def launch() -> NoReturn:
     python = str(checkout / ".venv" / "bin" / "python")
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     environment["TRAINYARD_COMMAND"] = "trainyard"
-    os.execve(python, [python, "-c", START, str(checkout), *sys.argv[1:]], environment)
+    os.execve(python, [python, "-c", START_PROGRAM, str(checkout), *sys.argv[1:]], environment)

@@ -1,1 +1,4 @@
-"""Job descriptions and their renderers. This file imports nothing, so that modules without Pulumi stay without it."""
+"""Jobs: their settings, their validation and their Kubernetes resources.
+
+This file imports nothing, so that importing one module does not load the others, or Pulumi.
+"""

@@ -1,10 +1,9 @@
 """Process layout, command and environment variables of each host of a job.
 
-A host runs torchrun, which runs `-m trainer RECIPE --flag=value` or a script. Some jobs run the program without
-torchrun (`uses_torchrun`). Ranks and addresses are environment variables, not flags. This module omits the variables
-that a kind's operator sets in its pods. torchrun reads each of its options from `PET_<OPTION>`
-(torch/distributed/argparse_util.py). Kubernetes expands `$(NAME)` in commands. The commands of
-this module use a shell only to source an NCCL environment script.
+A host runs torchrun, which starts `-m trainer RECIPE --flag=value` or a script. Without torchrun (`uses_torchrun`), the
+host starts the program itself. Ranks and addresses are environment variables, not flags. torchrun reads each of its
+options from `PET_<OPTION>` (torch/distributed/argparse_util.py). If a kind's operator sets a variable in its pods, this
+module does not set it. Kubernetes expands `$(NAME)` in commands.
 """
 
 from __future__ import annotations
@@ -62,8 +61,8 @@ BUCKET_PATH = "/bucket"
 """Mount path of a bucket that is a volume."""
 SCRATCH_PATH = "/tmp"
 SHARED_MEMORY_PATH = "/dev/shm"
-HOST_FOLDERS = (SCRATCH_PATH, SHARED_MEMORY_PATH)
-"""Writable folders of each pod. The rest of its root file system is read-only in every image."""
+POD_FOLDERS = (SCRATCH_PATH, SHARED_MEMORY_PATH)
+"""Writable folders that each pod has for itself. The rest of its root file system is read-only in every image."""
 
 
 def is_below(path: str, *folders: str) -> bool:
@@ -74,14 +73,14 @@ def is_below(path: str, *folders: str) -> bool:
 LAUNCHER = ("python", "-m", "trainer.launch")
 """torchrun of an image with the trainer. It exits with the code of the process that failed first."""
 TORCHRUN = ("python", "-m", "torch.distributed.run")
-"""torchrun of any image with torch. It exits with 1 for every nonzero exit code of its processes."""
+"""torchrun of any image with torch. It exits with 1 if any process fails."""
 IDLE = (
     "python",
     "-c",
     "import signal; end = {signal.SIGTERM, signal.SIGINT}; signal.pthread_sigmask(signal.SIG_BLOCK, end); "
     "signal.sigwait(end)",
 )
-"""Program that waits for SIGTERM or SIGINT. Process 1 of a container ignores signals that it does not handle."""
+"""Program that waits for SIGTERM or SIGINT. As process 1 of a container, it gets only signals that it handles."""
 RENDEZVOUS_PORT = 29500
 """torchrun's default port."""
 ETCD_PORT = 2379
@@ -94,21 +93,21 @@ SLICE_INDEX = "metadata.annotations['jobset.sigs.k8s.io/job-index']"
 SHUTDOWN_MARGIN_SECONDS = 5
 """Seconds before the end of the grace period at which a host kills its remaining training processes."""
 JOIN_SECONDS = 1500
-"""Seconds that hosts wait for each other. A host may need more than torchrun's 600 to pull a large image."""
+"""Seconds that hosts wait for each other. torchrun's default, 600, may be too short to pull a large image."""
 LAST_CALL_SECONDS = 10
 """Seconds that an elastic job waits for more hosts once it has the minimum. All hosts are idle during this time;
 torchrun's default is 30."""
 POD_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONUNBUFFERED=1", "HOME", "TRAINYARD_BUCKET")
-"""Variables of the image and the pod. mpirun passes them to the ranks, and only warns about unset variables."""
+"""Variables of the image and the pod that mpirun passes to the ranks. It only warns about unset variables."""
 NEW_STORE_PER_ROUND = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-"""Variable that makes hosts exchange the address of their store in every round. By default torch's rank 0 sends the
-address only in its first round. A host that joins later then waits until all hosts time out (seen in torch 2.15,
-dynamic_rendezvous.next_rendezvous)."""
+"""Variable that makes hosts exchange the address of their store in every round of the rendezvous. By default torch's
+rank 0 sends the address only in its first round. A host that joins later then waits until all hosts time out (seen in
+torch 2.15, dynamic_rendezvous.next_rendezvous)."""
 
 
 @dataclass(frozen=True)
 class FieldReference:
-    """Value that Kubernetes reads from the pod."""
+    """Reference to a field of the pod. Kubernetes inserts the field's value."""
 
     path: str
     """Path of the field in the downward API."""
@@ -201,7 +200,7 @@ def restarts_in_place(spec: JobSpec) -> bool:
 
 
 def _rendezvous(spec: JobSpec, layout: ProcessLayout) -> Environment:
-    """Return torchrun's rendezvous settings, without the variables that the kind's operator sets."""
+    """Return torchrun's variables, without those that the kind's operator sets."""
     kind = KINDS[spec.kind]
     is_static = spec.rendezvous_backend == "static"
     environment: Environment = {
@@ -238,7 +237,7 @@ def endpoint(spec: JobSpec) -> str:
 
 
 def first_host(spec: JobSpec) -> str:
-    """Return the name of host 0, followed by its Service."""
+    """Return the DNS name of host 0 in its namespace: `HOST.SERVICE`."""
     return f"{KINDS[spec.kind].first_host(spec.name)}.{spec.name}"
 
 
@@ -248,9 +247,9 @@ def etcd_name(spec: JobSpec) -> str:
 
 
 def _device(spec: JobSpec, layout: ProcessLayout) -> Environment:
-    """Return PyTorch/XLA's environment variables.
+    """Return PyTorch/XLA's environment variables, without those that GKE sets on the hosts of a TPU slice.
 
-    GKE sets the variables that connect the hosts of a slice. The MEGASCALE variables connect several slices:
+    The MEGASCALE variables connect several slices:
     https://cloud.google.com/kubernetes-engine/docs/how-to/tpu-multislice.
     """
     if spec.tpu is None:

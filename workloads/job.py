@@ -49,8 +49,8 @@ class TrainingJobArgs:
     """The platform's values for the job's pods."""
     secrets: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
     """Secret value of each variable in the spec's `secrets`."""
-    checkout: Path = Path()
-    """Folder that the paths of user scripts are relative to."""
+    project: Path = Path()
+    """Folder of the stack's file. Paths of user scripts are relative to it."""
     after: Sequence[pulumi.Resource] = ()
     """Resources that must exist before the job's pods can start."""
 
@@ -68,8 +68,8 @@ class TrainingJob(pulumi.ComponentResource):
         dependencies = list(args.after)
         child = pulumi.ResourceOptions(parent=self, depends_on=dependencies)
         script = None
-        if spec.script and user_files.is_in_checkout(spec.script):
-            script = user_files.read_script(spec.script, args.checkout)
+        if spec.script and user_files.is_in_project(spec.script):
+            script = user_files.read_script(spec.script, args.project)
         if script and not script.needs_layer:
             config_map = ConfigMap(
                 f"{name}-script",
@@ -99,11 +99,11 @@ ETCD_DATA = "/var/lib/etcd"
 
 
 def _render_etcd(name: str, spec: JobSpec, placement: Placement, opts: pulumi.ResourceOptions) -> None:
-    """Create an etcd with one member, and its Service. The data of the etcd does not outlive the job.
+    """Create an etcd with one member, and its Service. The data of the etcd does not outlive its pod.
 
-    torchrun uses etcd's v2 API, so enable that API: https://github.com/pytorch/pytorch/issues/158326.
+    Enable etcd's v2 API, which torchrun uses: https://github.com/pytorch/pytorch/issues/158326.
     """
-    # Import here: these types take 0.1 s to import, and most jobs use another rendezvous.
+    # Imported here, because these types take 0.1 s to import, and most jobs use another rendezvous.
     from pulumi_kubernetes.apps.v1 import Deployment, DeploymentSpecArgs, DeploymentStrategyArgs
 
     # Without the job label, `make up` and `make status` do not treat the pod as a host of the job.

@@ -1,4 +1,4 @@
-"""Weights, operations and device memory of a job that trains a language model."""
+"""Estimates for a job that trains a language model: weights, operations, and memory of a device."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ LANGUAGE = "language"
 AUTO = 0
 """Placeholder for the size of a group that follows from the sizes of the others."""
 CHECKPOINTING = "activation_checkpointing"
-"""Flag for the results that a backward pass computes again."""
+"""Name of the flag for activation checkpointing."""
 GIB = 2**30
 MASTER_BYTES = 4
 """Bytes of a weight, of its gradient, and of each number of its optimizer state. All have 32 bits."""
 OPTIMIZER_NUMBERS = {"adamw": 2, "sgd": 1}
-"""Numbers that an optimizer keeps for each weight: two averages, or the momentum."""
+"""Numbers that an optimizer keeps for each weight: AdamW two averages, SGD the momentum."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """Sizes of a decoder."""
+    """Sizes of a decoder, as in trainer/language/sizes.py."""
 
     layers: int
     width: int
@@ -40,27 +40,27 @@ class Model:
 
     @property
     def kv_width(self) -> int:
-        """Width of a token's keys, and of its values."""
+        """Width of a token's keys in all heads, and also of its values."""
         return self.width // self.heads * self.kv_heads
 
     @property
     def block_weights(self) -> int:
-        """Weights of a block, without its two norms."""
+        """Number of weights of a block, without its two norms."""
         return 2 * self.width * (self.width + self.kv_width) + 3 * self.width * self.hidden
 
     @property
     def embedding_weights(self) -> int:
-        """Weights of the embedding and the output layer."""
+        """Number of weights of the embedding and the output layer."""
         return self.vocabulary * self.width * (1 if self.is_tied else 2)
 
     @property
     def weights(self) -> int:
-        """All weights without the norms."""
+        """Number of all weights, without the norms."""
         return self.layers * self.block_weights + self.embedding_weights
 
     @property
     def matrix_weights(self) -> int:
-        """Weights that multiply each token: all but the norms and the embedding's look-up."""
+        """Number of weights that multiply each token: all but the norms and the input embedding."""
         return self.layers * self.block_weights + self.vocabulary * self.width
 
     def flops_per_token(self, context: int) -> float:
@@ -70,13 +70,15 @@ class Model:
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageTraining:
-    """Settings of a training that determine the memory of a device."""
+    """Settings of a job that determine the memory of a device."""
 
     model: Model
     context: int
+    """Tokens of a sample."""
     batch_size: int
     """Samples of a device in each step."""
     accumulate: int
+    """Number of forward passes of a step."""
     number_bytes: int
     """Bytes per number of the activations."""
     optimizer: str
@@ -88,17 +90,20 @@ class LanguageTraining:
     keeps_scores: bool = False
     """True if attention keeps a score for each pair of tokens, as on PyTorch/XLA."""
     data: int
+    """Number of copies of the weights."""
     shard: int
+    """Number of devices of a shard group, which share a copy of the weights."""
     tensor: int
+    """Number of devices of a tensor group, which share each matrix product."""
 
     @property
     def rows(self) -> int:
-        """Samples of a forward pass on a device, if the data fills a batch."""
+        """Largest number of samples of a forward pass on a device."""
         return ceil(self.batch_size / self.accumulate)
 
     @property
     def tokens(self) -> float:
-        """Tokens of a forward pass on a device. A tensor group divides them (sequence parallel)."""
+        """Tokens of a forward pass on a device. The devices of a tensor group share them (sequence parallelism)."""
         return self.rows * self.context / self.tensor
 
     @property
@@ -110,13 +115,13 @@ class LanguageTraining:
 
     @property
     def is_sharded(self) -> bool:
-        """True if FSDP2 shards the weights."""
+        """True if no device has all weights."""
         return self.shard * self.tensor > 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceMemory:
-    """Bytes of a device by use."""
+    """Bytes that a training needs on a device, by use."""
 
     weights: float
     gradients: float
@@ -125,15 +130,16 @@ class DeviceMemory:
     """Weights in 16 bits, and weights and gradients that FSDP2 gathers for a block."""
     activations: float
     logits: float
+    """Scores of the possible next tokens, and the copies that the loss needs."""
 
     @property
     def total(self) -> float:
-        """Sum of all uses. The uses do not all peak at the same time."""
+        """Sum of all uses. It is more than the peak, because the uses do not all peak at the same time."""
         return float(sum(vars(self).values()))
 
 
 def model_sizes(spec: JobSpec) -> dict[str, int]:
-    """Return the sizes of a job's model, from its flags or else from its preset."""
+    """Return the sizes of a job's model: each from its flag, else from the preset, else the flag's default."""
     flags = FLAGS[LANGUAGE]
     preset = value_of(LANGUAGE, spec.flags, "preset") or flags["preset"].default
     sizes = dict(flags["preset"].sizes[str(preset)])
@@ -144,7 +150,7 @@ def model_sizes(spec: JobSpec) -> dict[str, int]:
 
 
 def group_sizes(spec: JobSpec) -> dict[str, int]:
-    """Return the groups in the flag `parallelism`, with AUTO for `auto`. If a group occurs twice, use its last size."""
+    """Return the sizes of the groups in the flag `parallelism`, AUTO for `auto`."""
     text = str(value_of(LANGUAGE, spec.flags, "parallelism") or "")
     pairs = [pair.split("=") for pair in text.split(",") if pair]
     return {name: AUTO if size == "auto" else int(size) for name, size in pairs}
@@ -161,13 +167,13 @@ def devices_per_process(spec: JobSpec) -> int:
 
 
 def num_devices(spec: JobSpec) -> int:
-    """Return the number of devices to divide into groups: all hosts' devices, or one host's if the job is elastic."""
+    """Return the number of devices that the groups must divide: of all hosts, or of one host if the job is elastic."""
     processes = spec.processes_per_host if spec.elastic else process_layout(spec).world_size
     return processes * devices_per_process(spec)
 
 
 def language_training(spec: JobSpec) -> LanguageTraining:
-    """Return the settings of a job of recipe `language` whose flags and groups are valid."""
+    """Return the settings of a job with the recipe `language`. Its flags and groups must be valid."""
     sizes = model_sizes(spec)
     context = sizes.pop("context")
     output = value_of(LANGUAGE, spec.flags, "output")
@@ -201,11 +207,11 @@ def _count(spec: JobSpec, name: str) -> int:
 def block_numbers(training: LanguageTraining) -> int:
     """Return how many numbers a block keeps for each token until its backward pass.
 
-    Counted as in https://arxiv.org/abs/2205.05198, section 4.1, for this block: attention without the matrix of scores
-    (https://arxiv.org/abs/2205.14135), SwiGLU and no dropout. The block keeps the inputs of both norms and of the
-    layers after them. Attention keeps queries, keys, values and its output. The feed-forward layer keeps both products,
-    SiLU's output and the last layer's input. A compiled block can compute the elementwise results again, and selective
-    activation checkpointing does.
+    The count follows https://arxiv.org/abs/2205.05198, section 4.1, for the trainer's block: attention that keeps no
+    scores (https://arxiv.org/abs/2205.14135), SwiGLU and no dropout. The block keeps the inputs of both norms and of
+    the layers after them. Attention keeps queries, keys, values and its output. The feed-forward layer keeps both
+    products, SiLU's output and the last layer's input. A compiled block can compute the elementwise results again, and
+    selective activation checkpointing does.
     """
     model = training.model
     if training.is_compiled or training.checkpointing == "selective":
@@ -217,7 +223,7 @@ def block_numbers(training: LanguageTraining) -> int:
 def _activations(training: LanguageTraining) -> tuple[float, float]:
     """Return the bytes that all blocks keep for their backward pass, and the bytes that one block computes again."""
     layers, numbers = training.model.layers, block_numbers(training)
-    # With full checkpointing, each block keeps its input, and one block at a time has all numbers.
+    # With full checkpointing, each block keeps only its input, and one block at a time has all its numbers.
     kept, again = (
         (layers * training.model.width, numbers) if training.checkpointing == "full" else (layers * numbers, 0)
     )
@@ -229,7 +235,8 @@ def estimated_memory(training: LanguageTraining) -> DeviceMemory:
     model, parts = training.model, training.shard * training.tensor
     master = MASTER_BYTES * model.weights / parts
     if training.is_sharded:
-        # FSDP2 gathers two blocks, the root's weights and a block's gradient at a time.
+        # At a time, FSDP2 gathers the weights of two blocks, the embedding and the output layer, and one block's
+        # gradients.
         gathered = 3 * model.block_weights + model.embedding_weights
         copies = training.number_bytes * gathered / training.tensor
     else:
@@ -246,15 +253,16 @@ def estimated_memory(training: LanguageTraining) -> DeviceMemory:
 
 
 def least_memory(training: LanguageTraining) -> DeviceMemory:
-    """Return a lower bound of the memory that a device needs in the second step.
+    """Return a lower bound of the memory that a device needs from the second step on.
 
-    Gradients exist only after the activations are freed, so include only the larger of the two. Accumulated gradients
-    exist at the same time as activations. The backward pass frees the logits before it computes a block again, so
-    include only the larger of these two. XLA can compute the scores of attention again, so leave them out.
+    A step frees its activations while it computes gradients, so include only the larger of the two. If gradients
+    accumulate over several forward passes, they exist at the same time as activations, so include both. The backward
+    pass frees the logits before it computes a block again, so include only the larger of these two. XLA can compute the
+    scores of attention again, so leave them out.
     """
     training = replace(training, keeps_scores=False)
     found = estimated_memory(training)
-    # Fixed weights need no inputs of their products, so only the inputs of the blocks count.
+    # With adapters, a lower bound includes only the inputs of the blocks: fixed weights do not need their own inputs.
     kept = replace(training, checkpointing="full") if training.is_adapted else training
     (inputs, again), logits = _activations(kept), _logits(training)
     activations = inputs + again
@@ -268,13 +276,13 @@ def least_memory(training: LanguageTraining) -> DeviceMemory:
 
 
 def _logits(training: LanguageTraining) -> float:
-    """Return the bytes of the scores, of their copy in 32 bits, and of their logarithms. Tensor groups divide them."""
+    """Return the bytes of the logits, of their copy in 32 bits, and of their logarithms. Tensor groups divide them."""
     copies = training.number_bytes + MASTER_BYTES if training.number_bytes < MASTER_BYTES else MASTER_BYTES
     return (copies + MASTER_BYTES) * training.tokens * training.model.vocabulary
 
 
 def device_memory(spec: JobSpec) -> tuple[int, str]:
-    """Return the memory of each device in bytes, and its name: a GPU, a TPU device, or a share of the host's memory."""
+    """Return the memory of each device in bytes and the device's name. On CPUs it is a share of the host's memory."""
     if gpu := GPUS.get(spec.accelerator or ""):
         return gpu.memory_gib * GIB, gpu.name
     if spec.tpu:
@@ -286,7 +294,7 @@ def device_memory(spec: JobSpec) -> tuple[int, str]:
 
 
 def shard_problem(spec: JobSpec, shard: int, width: int) -> str:
-    """Return the problem with shard groups of this size on PyTorch/XLA; empty if there is none."""
+    """Return the problem of shard groups of this size on PyTorch/XLA; empty if there is none."""
     per_host = devices_per_process(spec)
     if shard > 1 and uses_torchrun(spec):
         return "is not allowed with one process for each device; write `processes_per_host: 1` on TPUs, or remove it"
@@ -298,10 +306,10 @@ def shard_problem(spec: JobSpec, shard: int, width: int) -> str:
 
 
 def settings_that_fit(spec: JobSpec, limit: int) -> str:
-    """Return flags that make a job's training fit according to the estimate; empty if there are none.
+    """Return flags with which the estimate of a job's memory is below `limit` bytes; empty if there are none.
 
     Try more shards of the weights first, then smaller parts of a batch, then activation checkpointing, then a shorter
-    context. Try a smaller preset last, unless flags or published weights give the model's sizes.
+    context. Try a smaller preset last, unless flags or published weights determine the model's sizes.
     """
     training = language_training(spec)
     for found in _candidates(spec, training):
@@ -319,7 +327,7 @@ def settings_that_fit(spec: JobSpec, limit: int) -> str:
 
 
 def _candidates(spec: JobSpec, training: LanguageTraining) -> Iterator[LanguageTraining]:
-    """Yield the training itself, then its variants with more shards, smaller parts of a batch and so on."""
+    """Yield the training itself, then variants that need less memory, in the order of `settings_that_fit`."""
     ranks = num_devices(spec)
     shards = [size for size in range(training.shard, ranks + 1) if ranks % (size * training.tensor) == 0]
     if spec.on_xla:

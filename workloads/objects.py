@@ -1,4 +1,4 @@
-"""Kubernetes objects of jobs: metadata, failure policy, custom resources, and the one pod template of all kinds."""
+"""Kubernetes objects of jobs: metadata, failure policy, custom resources, and the pod template of all kinds."""
 
 from __future__ import annotations
 
@@ -53,18 +53,18 @@ NON_RETRYABLE_EXIT_CODES = (65, 66, 69, 78)
 PREEMPTED_EXIT_CODE = 75
 """Exit code of a host that was preempted, or whose peers left."""
 LOST_EXIT_CODES = (PREEMPTED_EXIT_CODE, 128, 134, 135, 137, 139, 143, 255)
-"""Exit codes of a launcher that did not end the job itself. 75: preempted; 128: not started; 128 plus a signal's
-number: killed (abort, bus error, kill, segmentation fault, termination); 255: its containerd shim died."""
+"""Exit codes of a launcher that was lost and did not decide to end the job. 75: preempted; 128: not started; 128 plus a
+signal's number: killed (abort, bus error, kill, segmentation fault, termination); 255: its containerd shim died."""
 
 SKIP_AWAIT = {"pulumi.com/skipAwait": "true"}
 """Annotation of resources that become ready only when the job's pods run."""
 WAIT_FOR_CREATION = {"pulumi.com/waitFor": "jsonpath={.metadata.uid}"}
-"""Annotation that makes Pulumi wait for a job's creation, not its end. With `skipAwait` Pulumi would not wait for its
-deletion either (https://github.com/pulumi/pulumi-kubernetes/issues/3154), and a replacement with the same name would
-collide with the old job."""
+"""Annotation that makes Pulumi wait for a job's creation, not its end. With `skipAwait`, Pulumi would not wait for the
+deletion of a replaced job either, and the new job with the same name would collide with it:
+https://github.com/pulumi/pulumi-kubernetes/issues/3154."""
 QUEUE_PATH = f'metadata.labels["{QUEUE_LABEL}"]'
-"""Path of the queue label in a resource. Kueue rejects a change of the label in a running job, so a change replaces the
-job."""
+"""Path of the queue label in a resource. A change of the label replaces the job, because Kueue rejects such a change in
+a running job."""
 
 
 def metadata(spec: JobSpec, placement: Placement, annotations: dict[str, str]) -> ObjectMetaArgs:
@@ -92,12 +92,11 @@ def secondary_metadata(
 def failure_policy(
     container: str, *, peers_leave: bool = False, launchers_restart: bool = False
 ) -> PodFailurePolicyArgs:
-    """Return a policy that does not count disruptions as failures and fails the job immediately on non-retryable
-    exit codes.
+    """Return a policy that does not count disruptions, and fails the job at once for NON_RETRYABLE_EXIT_CODES.
 
     `peers_leave` also ignores hosts that left because others did. Otherwise JobSet would count one more failure and
-    restart the whole set. With `launchers_restart`, a pod whose launcher exits by itself fails the job. The launcher
-    has then used all restarts, or a restart would not help.
+    restart the whole set. With `launchers_restart`, the job fails at once for all codes except LOST_EXIT_CODES: such a
+    launcher has used all restarts, or a restart would not help.
 
     Rules: https://kubernetes.io/docs/concepts/workloads/controllers/job/#pod-failure-policy
     """
@@ -125,8 +124,8 @@ def custom_job(
 ) -> pulumi.Output[str]:
     """Create the custom resource of a job. Return its name.
 
-    A change of the spec replaces the job, except a change in `suspend`, or in `runPolicy` if it contains `suspend`.
-    Pulumi deletes the old job first.
+    A change of the spec replaces the job, except a change of `suspend`, or of any part of a `runPolicy` that contains
+    `suspend`. Pulumi deletes the old job first.
     """
     plain_spec = spec.plain()
     replacement = pulumi.ResourceOptions(
@@ -145,7 +144,7 @@ def custom_job(
 
 
 def name_of(resource: CustomResource) -> pulumi.Output[str]:
-    """Return the name of a custom resource. Its class declares no property for the metadata."""
+    """Return the name of a custom resource, from the metadata, for which Pulumi's class has no property."""
     metadata: pulumi.Output[dict[str, str]] = vars(resource)["metadata"]
     return metadata["name"]
 
@@ -156,7 +155,7 @@ USER = 1000
 LOST_NODE_SECONDS = 30
 """Seconds that a pod stays on an unreachable node before Kubernetes replaces it. The default is 300."""
 MAX_STARTUP_FAILURES = 150
-"""Failed startup probes after which a pod fails: five minutes."""
+"""Number of failed startup probes after which a container is killed: one every two seconds, so five minutes."""
 PUBLIC_ETCD_IMAGE = "registry.k8s.io/etcd:3.5.21-0"
 """Kubernetes' image of etcd 3.5."""
 POD_SECURITY = PodSecurityContextArgs(
@@ -187,18 +186,18 @@ class Placement:
     bucket_url: pulumi.Input[str]
     """URL of the bucket in a pod, which fsspec opens."""
     bucket_claim: pulumi.Input[str] | None = None
-    """Persistent volume claim to mount as the bucket; None for an object store."""
+    """PersistentVolumeClaim to mount as the bucket; None for an object store."""
     data_location: str | None = None
     """Path or URL of the job's data in a pod; None without data."""
     data_claim: pulumi.Input[str] | None = None
-    """Persistent volume claim to mount read-only as the data; None for data in a bucket."""
+    """PersistentVolumeClaim to mount read-only as the data; None for data in a bucket."""
     scheduling: Scheduling = field(default_factory=Scheduling)
     script: str | None = None
     """ConfigMap with the user's script; None if the script is in the image or in a mounted bucket."""
     script_paths: Mapping[str, str] = field(default_factory=dict)
-    """Path of each file of the ConfigMap by its key; empty if keys and paths are the same."""
+    """Key in the ConfigMap -> path of the file; empty if keys and paths are the same."""
     etcd_image: pulumi.Input[str] = PUBLIC_ETCD_IMAGE
-    """Image with `etcd` 3.5 or older: torch uses its v2 API, which 3.6 removed."""
+    """Image with `etcd` 3.5 or older: torch uses the v2 API, which etcd 3.6 removed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,7 +207,7 @@ class Pod:
     command: Command
     role: str = WORKER
     capacity: Capacity | None = None
-    """Requests of a pod that starts or coordinates training; None for the requests of a host."""
+    """Requests of the pod; None for the requests of a host."""
     container: str = CONTAINER
     """Name of its container, which some operators prescribe."""
     subdomain: str | None = None
@@ -262,7 +261,7 @@ def pod_template(spec: JobSpec, placement: Placement, pod: Pod) -> PodTemplateSp
 
 
 def _scheduling(placement: Placement, role: str) -> Scheduling:
-    """Return the scheduling fields of pods of a role. Only pods that train get accelerators."""
+    """Return the scheduling of the pods of a role. Only pods that train go to the nodes with accelerators."""
     return placement.scheduling if role == WORKER else Scheduling()
 
 
@@ -321,7 +320,7 @@ def _resources(spec: JobSpec, placement: Placement, pod: Pod) -> ResourceRequire
 
 
 def port_probe(port: int, failures: int | None = None) -> ProbeArgs:
-    """Return a probe that succeeds when the port accepts connections. It fails after `failures` attempts."""
+    """Return a probe that connects to a port every two seconds. It fails after `failures` attempts, or else three."""
     return ProbeArgs(tcp_socket=TCPSocketActionArgs(port=port), period_seconds=2, failure_threshold=failures)
 
 
@@ -332,12 +331,12 @@ def fixed_resources(capacity: Capacity) -> ResourceRequirementsArgs:
 
 
 def _environment(spec: JobSpec, placement: Placement, command: Command) -> list[EnvVarArgs]:
-    """Return the variables of the pod and the platform, then the command's environment, then the job's secrets."""
+    """Return the variables of the platform, the command and the job's secrets. Later ones may refer to earlier ones."""
     variables = [EnvVarArgs(name="TRAINYARD_BUCKET", value=placement.bucket_url)]
     if placement.data_location is not None:
         variables.append(EnvVarArgs(name=DATA_VARIABLE, value=placement.data_location))
-    # Libraries keep their caches in the home directory, and the root file system is read-only.
     node_environment = placement.scheduling.environment if spec.image_ref.builtin else {}
+    # Libraries write caches into the home directory, so it must be writable.
     for name, value in {"HOME": SCRATCH_PATH, **node_environment, **command.environment}.items():
         if isinstance(value, FieldReference):
             source = EnvVarSourceArgs(field_ref=ObjectFieldSelectorArgs(field_path=value.path))

@@ -1,7 +1,7 @@
-"""Queues component: Kueue's objects for queued jobs, with a quota for each pool and the queues that share the quotas.
+"""Queues component: Kueue's objects for queued jobs. Each pool has a quota, and all queues share the quotas.
 
-Kueue adds up the capacity of a pool's nodes. It admits all hosts of a job together, when the remaining quota is
-enough. Source: sigs.k8s.io/kueue v0.19.2, apis/kueue/v1beta2.
+Kueue admits all hosts of a job together, when the remaining quota is enough. It compares sums over a pool, not the
+capacity of single nodes. Source: sigs.k8s.io/kueue v0.19.2, apis/kueue/v1beta2.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from workloads.kinds.kind import Schema
 
 API_VERSION = "kueue.x-k8s.io/v1beta2"
 CLUSTER_QUEUE = "trainyard"
-"""Name of the only ClusterQueue: only one stack per cluster may install operators."""
+"""Name of the ClusterQueue. A cluster has only one, because only one stack per cluster may install operators."""
 PROVISIONING_CHECK = "queued-provisioning"
-"""Name of the admission check that requests nodes, and of its configuration."""
+"""Name of the admission check that requests nodes, and also of its configuration."""
 WAIT_FOR_ACTIVE = {"pulumi.com/waitFor": "condition=Active"}
 """Annotation that makes Pulumi wait until Kueue reports the resource as active."""
 
@@ -38,7 +38,7 @@ class Taint(Schema):
 
 @dataclass(frozen=True, kw_only=True)
 class ResourceFlavorSpec(Schema):
-    """Labels and taints of one pool's nodes."""
+    """Labels and taints of a pool's nodes."""
 
     node_labels: dict[str, str] | None
     node_taints: tuple[Taint, ...] | None
@@ -62,7 +62,7 @@ class FlavorQuotas(Schema):
 
 @dataclass(frozen=True, kw_only=True)
 class ResourceGroup(Schema):
-    """Resources that a pod gets from one pool."""
+    """Resources that a pod gets from the same pool."""
 
     covered_resources: tuple[str, ...]
     flavors: tuple[FlavorQuotas, ...]
@@ -70,14 +70,14 @@ class ResourceGroup(Schema):
 
 @dataclass(frozen=True, kw_only=True)
 class NamespaceSelector(Schema):
-    """Namespaces whose jobs the queue admits."""
+    """Labels of the namespaces whose jobs the queue admits."""
 
     match_labels: dict[str, pulumi.Input[str]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class AdmissionCheckStrategyRule(Schema):
-    """Admission check of jobs on some pools, in addition to the quota."""
+    """Admission check of jobs on some pools. It applies in addition to the quota."""
 
     name: str
     on_flavors: tuple[str, ...]
@@ -92,7 +92,7 @@ class AdmissionChecksStrategy(Schema):
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterQueueSpec(Schema):
-    """Quota that the queues share."""
+    """Spec of the ClusterQueue, whose quotas the LocalQueues share."""
 
     admission_checks_strategy: AdmissionChecksStrategy | None
     namespace_selector: NamespaceSelector
@@ -110,7 +110,7 @@ class AdmissionCheckParametersReference(Schema):
 
 @dataclass(frozen=True, kw_only=True)
 class AdmissionCheckSpec(Schema):
-    """Admission check."""
+    """Spec of the admission check."""
 
     controller_name: str
     parameters: AdmissionCheckParametersReference
@@ -127,7 +127,7 @@ class ProvisioningRequestConfigSpec(Schema):
 
 @dataclass(frozen=True, kw_only=True)
 class LocalQueueSpec(Schema):
-    """Queue of one namespace."""
+    """Spec of a LocalQueue, a queue of one namespace."""
 
     cluster_queue: str
 
@@ -142,7 +142,7 @@ class QueuesArgs:
     pools: Sequence[PoolCapacity]
     """Capacity of each pool for queued jobs. A pod without a node selector gets the first pool with enough capacity."""
     after: Sequence[pulumi.Resource] = ()
-    """Resources that must be ready first: Kueue."""
+    """Resources that must be ready first, such as Kueue."""
 
 
 class Queues(pulumi.ComponentResource):
@@ -162,9 +162,9 @@ class Queues(pulumi.ComponentResource):
             )
             for pool in args.pools
         ]
-        queued_pools = tuple(pool.name for pool in args.pools if pool.on_request)
-        checks = provisioning_check(name, options) if queued_pools else []
-        rule = AdmissionCheckStrategyRule(name=PROVISIONING_CHECK, on_flavors=queued_pools)
+        requested_pools = tuple(pool.name for pool in args.pools if pool.on_request)
+        checks = provisioning_check(name, options) if requested_pools else []
+        rule = AdmissionCheckStrategyRule(name=PROVISIONING_CHECK, on_flavors=requested_pools)
         strategy = AdmissionChecksStrategy(admission_checks=(rule,))
         cluster_queue = CustomResource(
             f"{name}-cluster-queue",
@@ -172,7 +172,7 @@ class Queues(pulumi.ComponentResource):
             kind="ClusterQueue",
             metadata=ObjectMetaArgs(name=CLUSTER_QUEUE, labels=stack_labels(), annotations=WAIT_FOR_ACTIVE),
             spec=ClusterQueueSpec(
-                admission_checks_strategy=strategy if queued_pools else None,
+                admission_checks_strategy=strategy if requested_pools else None,
                 namespace_selector=NamespaceSelector(match_labels={"kubernetes.io/metadata.name": args.namespace}),
                 resource_groups=(resource_group(args.pools),),
             ).plain(),
@@ -195,10 +195,8 @@ class Queues(pulumi.ComponentResource):
 def provisioning_check(name: str, opts: pulumi.ResourceOptions) -> list[pulumi.Resource]:
     """Create the admission check that requests all nodes of a job from GKE before the job starts.
 
-    Return its configuration and the check.
-
-    GKE accepts one set of pods per request. Kueue merges a master and workers with equal requests into one set.
-    https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest
+    Return its configuration and the check. GKE accepts one set of pods per request, so make Kueue merge a master and
+    workers with equal requests into one set: https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest
     """
     config = CustomResource(
         f"{name}-nodes-config",
@@ -244,7 +242,7 @@ def resource_group(pools: Sequence[PoolCapacity]) -> ResourceGroup:
 
 
 def _quotas(pool: PoolCapacity, devices: Sequence[str]) -> tuple[ResourceQuota, ...]:
-    """Return quotas in the API server's format. Any other format would cause a difference in every update."""
+    """Return a pool's quotas in the API server's format. Any other format would cause a difference in every update."""
     amounts = {
         "cpu": format_cpu(pool.free.millicores),
         "memory": format_memory(pool.free.memory // MEBIBYTE * MEBIBYTE),

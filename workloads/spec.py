@@ -1,4 +1,4 @@
-"""JobSpec: description of a job, as in the stack's YAML. Examples: jobs that are ready to run."""
+"""JobSpec: settings of a job, as in the stack's file. Examples: jobs that are ready to run."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from workloads.trainer_flags import FLAGS
 
 JobKind = Literal["indexed-job", "pytorch-job", "mpi-job", "mx-job", "jobset", "train-job", "ray-job"]
 Recipe = Literal["digits", "imagenet", "language"]
-Computation = Literal["torch", "xla"]
+RuntimeName = Literal["torch", "xla"]
 
 XLA_IMAGE = "xla"
 """Trainyard's image with PyTorch/XLA, by its name in infra.builtin_images."""
@@ -58,7 +58,7 @@ def _accelerator(value: str) -> str:
 
 
 Accelerator = Annotated[str, AfterValidator(_accelerator)]
-"""A GPU by GKE's name, a TPU generation, or a TPU accelerator type."""
+"""Name of a GPU as in GKE, a TPU generation, or a TPU accelerator type."""
 
 
 ClassName = Annotated[
@@ -91,19 +91,19 @@ class ElasticSpec(Section):
     """Range in which the number of hosts may change during training."""
 
     min_hosts: Annotated[int, Field(ge=1, le=10_000)] = Field(examples=[1])
-    """Minimum number of hosts; with fewer, the remaining hosts wait for others."""
+    """Minimum number of hosts; with fewer hosts, training waits until others join."""
     max_hosts: Annotated[int, Field(ge=1, le=10_000)] = Field(examples=[3])
     """Maximum number of hosts, and the number that the job starts with."""
 
 
 def slice_of(values: dict[str, Any]) -> TpuSlice | None:
-    """Return the TPU slice that a job's fields describe, or None without a TPU."""
+    """Return the TPU slice that a job requests, from the values of its fields; None without TPUs."""
     accelerator = values.get("accelerator")
     return tpu_slice(accelerator, values.get("topology")) if accelerator and is_tpu(accelerator) else None
 
 
 def default_hosts(values: dict[str, Any]) -> int:
-    """Return the default number of hosts."""
+    """Return the default number of hosts for the values of a job's other fields."""
     if tpu := slice_of(values):
         return tpu.hosts * int(values["slices"])
     elastic: ElasticSpec | None = values["elastic"]
@@ -111,9 +111,9 @@ def default_hosts(values: dict[str, Any]) -> int:
 
 
 def _default_processes(values: dict[str, Any]) -> int:
-    """Return the default processes per host: one per GPU, else one.
+    """Return the default number of processes per host: one for each GPU.
 
-    The default is also one on a TPU host, without torchrun, and for kinds that start their program once per host.
+    The default is one on CPUs, on a TPU host, without torchrun, and for kinds that start their program once per host.
     """
     if slice_of(values) or KINDS[values["kind"]].one_process_per_host or not values["torchrun"]:
         return 1
@@ -126,7 +126,7 @@ class JobSpec(Section):
     INNER_KEYS: ClassVar[Mapping[str, str]] = MappingProxyType(
         {name: f"flags.{name}" for recipe_flags in FLAGS.values() for name in recipe_flags}
     )
-    """Flags of the trainer. Error messages suggest `flags.NAME` for a flag that is written next to `flags`."""
+    """Flag of the trainer -> its place in a job. The error for a flag that is not below `flags` suggests this place."""
     name: DnsLabel = Field(examples=["digits"])
     """Name of the job, unique in the stack. The names of its hosts begin with it."""
     kind: JobKind = "indexed-job"
@@ -134,27 +134,27 @@ class JobSpec(Section):
     recipe: Recipe | None = Field(default=None, examples=["digits"])
     """Recipe of the trainer to run. A job has either this or `script`."""
     script: Annotated[str, Field(min_length=1)] | None = Field(default=None, examples=["./train.py"])
-    """Python file to run instead of a recipe. torchrun starts it. In an `mpi-job`, mpirun starts it; in a `ray-job`,
-    the head starts it once; in an `mx-job`, and on TPUs with one process per host, the host starts it directly.
-    `./train.py` is a file in the stack's folder, which Trainyard copies into the pods unchanged. Any other path is in
-    the image, or below /bucket if the platform mounts its bucket (`local`, or a bucket of kind `claim`)."""
+    """Python file to run instead of a recipe. By default torchrun starts it. In an `mpi-job`, mpirun starts it; in a
+    `ray-job`, the head starts it once; in an `mx-job`, and on TPUs with one process per host, the host starts it
+    directly. `./train.py` is a file in the folder of the stack's file, and Trainyard copies it into the pods. Any other
+    path is in the image, or below /bucket if the platform mounts its bucket (`local`, or a bucket of kind `claim`)."""
     args: tuple[Text, ...] = ()
     """Arguments of the script, one word each."""
     requirements: Annotated[str, Field(min_length=1)] | None = Field(default=None, examples=["requirements.txt"])
-    """File of the project with Python packages that the job needs in addition to its image, in pip's format. Trainyard
-    builds an image with them; the versions of packages in the job's image do not change."""
+    """File with Python packages that the job's image lacks, in pip's format. It is in the folder of the stack's file or
+    below. Trainyard builds an image with these packages; the packages that the image already has do not change."""
     data: Annotated[str, Field(min_length=1)] | None = Field(default=None, examples=["./data"])
     """Data of the job. On `local`, a folder of this machine, which pods see read-only as /data; elsewhere `gs://...`,
-    `s3://...` or a path in the stack's bucket. A script finds it in `TRAINYARD_DATA`, a recipe as `data_dir`."""
+    `s3://...` or a path in the stack's bucket. The variable `TRAINYARD_DATA` has its path or URL in the pods. A recipe
+    gets it as the flag `data_dir`."""
     torchrun: bool = True
-    """Start the script under torchrun. `false` starts it directly, once per host, for work other than training. The
+    """Start the script under torchrun. `false` starts it directly, once per host, for example to prepare data. The
     image then needs no torch."""
     accelerator: Accelerator | None = Field(default=None, examples=["nvidia-l4"])
     """GPU or TPU of each host: a GPU by GKE's name, such as `nvidia-tesla-v100`; a TPU by its accelerator type, such as
     `v4-32`, or by its generation (`v5e`) with `topology`. By default the job runs on CPUs."""
-    runtime: Computation | None = None
-    """`torch` (PyTorch) or `xla` (PyTorch/XLA, which has its own image); by default `xla` on TPUs and `torch`
-    elsewhere."""
+    runtime: RuntimeName | None = None
+    """`torch` (PyTorch) or `xla` (PyTorch/XLA, in its own image); by default `xla` on TPUs and `torch` elsewhere."""
     topology: str | None = Field(default=None, validate_default=True, examples=["2x2x4"])
     """Chips of a TPU slice along each axis; by default the most compact topology of the accelerator type."""
     slices: Annotated[int, Field(ge=1, le=1000)] = 1
@@ -167,7 +167,7 @@ class JobSpec(Section):
     hosts: Annotated[int, Field(ge=1, le=10_000)] = Field(
         default_factory=default_hosts, json_schema_extra={"default": 1}
     )
-    """Number of hosts that train together; for TPUs and elastic jobs the other keys determine it."""
+    """Number of hosts that train together; the keys for TPUs, or `elastic`, determine it if they are set."""
     parameter_servers: Annotated[int, Field(ge=1, le=1000)] = 1
     """Number of parameter servers of an `mx-job`, in addition to its hosts and a scheduler."""
     processes_per_host: Annotated[int, Field(ge=1, le=256)] = Field(
@@ -176,11 +176,11 @@ class JobSpec(Section):
     """Number of training processes on each host. The default is one per GPU, and one on TPU hosts, on CPUs, with
     `torchrun: false` and in an `mx-job`. A TPU host has one process for all its chips, or one for each chip."""
     rendezvous: Rendezvous | None = None
-    """Rendezvous of torchrun: `static` (rank = index of the host), `c10d` (at host 0), or `etcd` (in an etcd that the
-    job starts). The default is c10d for an elastic job and an `mpi-job`, static for other jobs."""
+    """Rendezvous of torchrun: `static` (a host's index determines its ranks), `c10d` (at host 0), or `etcd` (in an etcd
+    that the job starts). The default is c10d for an elastic job and an `mpi-job`, and static for other jobs."""
     restarts: Annotated[int, Field(ge=0, le=1000)] = 1
-    """Number of times that the whole job may restart from its last checkpoint after a failure. Evictions do not count
-    if the kind can distinguish them from failures (docs/kinds.md)."""
+    """Number of times that the whole job may restart from its last checkpoint after a failure. docs/kinds.md lists the
+    failures that do not count, such as evictions for most kinds."""
     resources: ResourcesSpec = ResourcesSpec()
     """Resources of each host."""
     shared_memory: Memory = "512Mi"
@@ -195,15 +195,15 @@ class JobSpec(Section):
     --secret secrets:wandb` stored."""
     image: Image | None = None
     """Image to run; by default the platform's image for the job's `runtime`. If Trainyard builds images, `cuda12` is
-    the trainer's image with torch 2.10 on CUDA 12.8, for drivers older than those of CUDA 13. `cuda12` is the default
+    the trainer's image with torch 2.10 on CUDA 12.8, for drivers that are too old for CUDA 13. `cuda12` is the default
     for jobs on V100s, which CUDA 13 does not support. The local platform cannot pull images from a registry; pods with
     other images stay in ImagePullBackOff. `local` builds these images of Trainyard if a job names them: `horovod`
     (TensorFlow and MXNet with Horovod over OpenMPI; images/horovod), `frameworks` (the trainer's image with
     transformers, accelerate, TRL, DeepSpeed and torchtitan), `ray` (Ray with the trainer's torch; images/ray), and
-    `stores` (an object store for recipes; images/stores)."""
+    `stores` (an object store for examples; images/stores)."""
     min_bandwidth_gbps: Annotated[float, Field(gt=0, le=100_000)] | None = Field(default=None, examples=[50])
-    """Minimum bandwidth in Gbit/s, one way, between any two hosts. The job measures it before training; a slower link
-    fails the job at once. By default the job does not measure it."""
+    """Minimum bandwidth in Gbit/s, one way, between any two hosts. The job measures it before training, and fails at
+    once if a link is slower. By default the job does not measure it."""
     queue: DnsLabel | None = None
     """Kueue LocalQueue that admits the job when the free capacity is enough for all of its hosts. The stack creates the
     queue on `local`, GKE and EKS (docs/operators.md). By default the job starts at once."""
@@ -213,13 +213,14 @@ class JobSpec(Section):
     suspend: bool = False
     """Create the job without starting it, or stop its hosts; `false` starts it again, from its last checkpoint."""
     interactive: bool = False
-    """Start the hosts idle, for training by hand. Addresses, ranks and counts are in their environment."""
+    """Start the hosts without the program, for training by hand. Addresses, ranks and counts are in their
+    environment."""
     deadline_seconds: Annotated[int, Field(ge=1, le=31_536_000)] | None = Field(default=None, examples=[86400])
     """Maximum duration of the job in seconds, restarts included; a `jobset`, a `train-job` and a `ray-job` count again
     from each restart. By default there is no limit."""
     grace_seconds: Annotated[int, Field(ge=0, le=3600)] = 30
-    """Seconds from the request to stop until a host is killed. Its training processes have 5 s less for their last
-    checkpoint."""
+    """Seconds from the request to stop until Kubernetes kills a host. Its training processes have 5 s less for their
+    last checkpoint."""
 
     @field_validator("recipe", mode="before")
     @classmethod
@@ -255,7 +256,7 @@ class JobSpec(Section):
 
     @cached_property
     def image_ref(self) -> ImageRef:
-        """Image of its hosts: `image` in its settings, else the builtin image for its runtime and GPU."""
+        """Image of the job's hosts: `image` in its settings, else the builtin image for its runtime and GPU."""
         if self.image:
             return ImageRef.parse(self.image)
         if self.on_xla:
@@ -265,7 +266,7 @@ class JobSpec(Section):
 
     @property
     def builtin_images(self) -> frozenset[str]:
-        """Names of the builtin images of all its pods."""
+        """Names of the builtin images of all pods of the job."""
         etcd = ETCD_IMAGE if self.rendezvous_backend == "etcd" else None
         return frozenset(name for name in (self.image_ref.builtin, etcd) if name)
 
@@ -278,17 +279,17 @@ class JobSpec(Section):
 
     @property
     def bucket_folder(self) -> str:
-        """Name of its folders in the bucket: the flag `job`, else the job's name."""
+        """Name of the job's folders in the bucket: the flag `job`, else the job's name."""
         return str(self.flags.get("job", self.name))
 
     @property
     def rendezvous_backend(self) -> Rendezvous:
-        """Rendezvous backend of its hosts: `rendezvous` in its settings, else the default."""
+        """Rendezvous backend of the job: `rendezvous` in its settings, else the default."""
         return self.rendezvous or ("c10d" if self.elastic else KINDS[self.kind].default_rendezvous)
 
     @property
     def host_group(self) -> PodGroup:
-        """Its hosts with their requests."""
+        """Hosts of the job with their requests."""
         return PodGroup(
             count=self.hosts,
             per_pod=self.resources.capacity,
@@ -300,7 +301,7 @@ class JobSpec(Section):
 
     @property
     def pod_groups(self) -> tuple[PodGroup, ...]:
-        """Groups of its pods with their requests: its hosts, then its other pods."""
+        """All pods of the job with their requests, by role: the hosts first."""
         groups = (self.host_group, *KINDS[self.kind].extra_pods(self))
         groups = tuple(replace(group, is_queued=bool(self.queue), is_suspended=self.suspend) for group in groups)
         etcd = PodGroup(count=1, per_pod=COORDINATOR, key="rendezvous", role="etcd")
@@ -323,8 +324,8 @@ def yaml_blocks(name: str) -> list[str]:
 
 
 def example_jobs(name: str) -> list[dict[str, Any]]:
-    """Return the jobs of an example in plain values. Raises ValueError for an unknown name."""
-    # Import here: a stack without examples does not need it.
+    """Return the settings of an example's jobs. Raises ValueError for an unknown name."""
+    # Imported here, because a stack without examples does not need it.
     import yaml
 
     if name not in example_names():

@@ -22,7 +22,7 @@ SUFFIXES = FLAGS[LANGUAGE]["data_dir"].suffixes
 TEXT_KEY = "text"
 """Key of a document in a line of JSON, as in trainer/data/texts.py."""
 MAX_FILES = 10_000
-"""Maximum number of files to check in a split, so that a large data set does not delay reading the settings."""
+"""Maximum number of files to read the names of in a split, so that a large data set does not delay the validation."""
 MAX_LINE_BYTES = 2**20
 """Maximum length of a first line. A longer line is not checked."""
 _LAYOUT = f"must have train/ and test/, each with {' or '.join(f'*{suffix}' for suffix in SUFFIXES.values())}"
@@ -30,9 +30,9 @@ _REMEDY = "add such files, or write another folder (docs/data.md)"
 
 
 def check_texts(spec: JobSpec, folder: Path) -> None:
-    """Raise Invalid if recipe `language` in a builtin image cannot train on a folder of this machine.
+    """Raise Invalid if a job with the recipe `language` and a builtin image cannot train on a folder of this machine.
 
-    Stop without an error at a file that this user cannot read, because pods run as another user.
+    If this user cannot read a file, stop without an error, because pods run as another user.
     """
     if spec.recipe != LANGUAGE or spec.image_ref.builtin is None:
         return
@@ -48,7 +48,7 @@ def check_texts(spec: JobSpec, folder: Path) -> None:
 
 
 def _files(folder: Path, split: str) -> Iterator[tuple[str, int]]:
-    """Yield name and size of each regular file of a split. Follow links as the trainer does."""
+    """Yield the path below `folder` and the size of each regular file of a split. Follow links as the trainer does."""
 
     def fail(error: OSError) -> None:
         raise error
@@ -79,7 +79,7 @@ def _check_split(folder: Path, split: str, sizes: dict[str, int]) -> None:
 
 
 def _check_first_line(folder: Path, names: list[str]) -> None:
-    """Raise Invalid if the first line of the first file of JSON lines is not a document."""
+    """Raise Invalid if the first line of the first of these files of JSON lines is not a document."""
     for name in names[:1]:
         with (folder / name).open("rb") as file:
             start = file.read(MAX_LINE_BYTES)
@@ -100,7 +100,7 @@ def _is_document(line: bytes) -> bool:
 
 
 def _check_tokens(spec: JobSpec, names: list[str]) -> None:
-    """Raise Invalid if the trainer must learn a tokenizer, but the files contain tokens."""
+    """Raise Invalid if there are files of tokens, but the trainer must learn a tokenizer from documents."""
     if names and value_of(LANGUAGE, spec.flags, "tokenizer") == "bpe":
         problem = f"has rows of tokens, such as {json.dumps(names[0])}, but `tokenizer: bpe` learns from documents"
         remedy = "set `tokenizer` to the tokenizer.json that made these files, or remove them"

@@ -32,7 +32,7 @@ class Flag:
     is_exclusive: bool = False
     """True if `least` itself is not allowed."""
     meaning: str = ""
-    """Noun phrase for a number, if its bounds do not say what it is."""
+    """Noun phrase that explains the number, such as "a share of the run's steps"; empty if its bounds explain it."""
     pattern: str = ""
     """Regular expression that a text must match."""
     allowed: str = ""
@@ -40,9 +40,9 @@ class Flag:
     max_bytes: int | None = None
     """Maximum length of a text in UTF-8."""
     sizes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """Sizes of a model by the name of its preset."""
+    """Name of a preset -> sizes of the model."""
     suffixes: Mapping[str, str] = field(default_factory=dict)
-    """Endings of the files in a folder of texts by their content."""
+    """Content of a file in a folder of texts -> suffix of its name."""
 
 
 def _load_flags() -> Mapping[str, Mapping[str, Flag]]:
@@ -56,17 +56,17 @@ def _flag(**values: Any) -> Flag:
 
 
 FLAGS = MappingProxyType(_load_flags())
-"""Recipe -> flag with `_` instead of `-` -> its rules. `python -m docs.flag_table` writes the JSON file."""
+"""Recipe -> name of a flag, with `_` instead of `-` -> the flag. `python -m docs.flag_table` writes the JSON file."""
 ALIASES: Mapping[str, str] = MappingProxyType(
     {alias: name for flags in FLAGS.values() for name, flag in flags.items() for alias in flag.aliases}
 )
 """Alias of a flag -> its name."""
-GROUPS = "parallelism"
-"""Flag with sizes of groups of ranks."""
+GROUPS_FLAG = "parallelism"
+"""Name of the flag with the sizes of groups of ranks."""
 GROUP_NAMES = ("data", "shard", "tensor")
-"""Groups of ranks, as in trainer/language/sizes.py."""
-STEP_RANGE = "profile_steps"
-"""Flag with a range A-B of steps."""
+"""Names of groups of ranks, as in trainer/language/sizes.py."""
+STEP_RANGE_FLAG = "profile_steps"
+"""Name of the flag with a range A-B of steps."""
 _CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f]")
 
 Values = Mapping[str, str | int | float | bool]
@@ -89,13 +89,13 @@ def flag_problems(recipe: str, flags: Values, *, has_user_image: bool = False) -
         elif has_user_image and name == "arch":
             pass
         elif requirement := _unmet_requirement(recipe_flags[name], value) or _unordered(recipe_flags, name, value):
-            message = _group_problem(str(value)) if name == GROUPS else ""
+            message = _group_problem(str(value)) if name == GROUPS_FLAG else ""
             yield Problem("job.flags.wrong_value", ("flags", key), f"{message or 'must be'} {requirement}", value)
         keys.setdefault(name, key)
 
 
 def value_of(recipe: str, flags: Values, name: str) -> str | int | float | bool | None:
-    """Return the value of a flag in a job's settings, under the flag's name or an alias; None if it is not set."""
+    """Return the value of a flag in a job's settings, where it may have an alias; None if it is not set."""
     return next((value for key, value in flags.items() if _canonical_name(key, FLAGS[recipe]) == name), None)
 
 
@@ -121,8 +121,10 @@ def _unknown_flag(recipe: str, key: str, recipe_flags: Mapping[str, Flag]) -> tu
 
 
 def _unmet_requirement(flag: Flag, value: str | int | float | bool) -> str:
-    """Return the allowed values, or an empty string if the value is allowed. Numbers may be quoted, because YAML reads
-    `1e-3` as text."""
+    """Return the allowed values if `value` is not one of them, else an empty string.
+
+    A number may be quoted, because YAML reads `1e-3` as text.
+    """
     if flag.type == "bool":
         return "" if isinstance(value, bool) else f"{allowed(flag)}, without quotes"
     if isinstance(value, bool):
@@ -146,7 +148,7 @@ def _matches(flag: Flag, text: str) -> bool:
 
 
 def _group_problem(text: str) -> str:
-    """Return the problem of the first invalid group in `text`, with the beginning of a remedy; empty if unknown."""
+    """Return the problem of the first invalid group in `text`, up to the word "write"; empty if no group is invalid."""
     for name, is_pair, size in (pair.partition("=") for pair in text.split(",")):
         if is_pair and name not in GROUP_NAMES:
             return f"{name} is not a group; write"
@@ -156,12 +158,15 @@ def _group_problem(text: str) -> str:
 
 
 def _unordered(recipe_flags: Mapping[str, Flag], name: str, value: object) -> str:
-    """Return the allowed values if a range of steps `A-B` is out of order or above the limit of steps, else empty."""
-    if name != STEP_RANGE or not value:
+    """Return the allowed values if a range of steps `A-B` is out of order or has too high a step, else an empty string.
+
+    `value` already matches the flag's pattern.
+    """
+    if name != STEP_RANGE_FLAG or not value:
         return ""
     first, _, last = str(value).partition("-")
     is_ordered = 1 <= int(first) <= int(last) <= recipe_flags["log_steps"].most
-    return "" if is_ordered else allowed(recipe_flags[STEP_RANGE])
+    return "" if is_ordered else allowed(recipe_flags[STEP_RANGE_FLAG])
 
 
 def allowed(flag: Flag) -> str:

@@ -20,13 +20,13 @@ from settings.problem import Invalid, Problem, token_kind
 from workloads.spec import JobSpec
 from workloads.trainer_flags import value_of
 
-CHECKOUT_PREFIXES = ("./", "../")
-"""Prefixes of the path of a file in the stack's folder. Any other path is in the image or in a mounted bucket."""
+PROJECT_PREFIXES = ("./", "../")
+"""Prefixes of the path of a file in the project. Any other path is in the image or in a mounted bucket."""
 EXAMPLE_SCRIPTS = CHECKOUT / "images"
-"""Folder of the scripts that docs/recipes run. A project outside of the checkout needs no copies of them."""
+"""Folder of the scripts of the examples. A project outside of the checkout needs no copies of them."""
 FOLDER_IN_POD = "/opt/script"
 MAX_SCRIPT_BYTES = 900_000
-"""Maximum size of a script with its neighbours in a ConfigMap, which holds 1 MiB with its metadata:
+"""Maximum size of a script with its neighbours in a ConfigMap. A ConfigMap holds 1 MiB with its metadata:
 https://kubernetes.io/docs/concepts/configuration/configmap/"""
 MAX_LAYER_BYTES = 50_000_000
 """Maximum size of a script with its neighbours in a layer of an image."""
@@ -35,7 +35,7 @@ FILE_NAME = re.compile(r"(?!\.\.)[-._a-zA-Z0-9]{1,253}")
 NOT_PYTHON_SUFFIX = re.compile(r"\.(?!(py|pyc|pyz|pyw|zip|whl|egg)$)[A-Za-z]+$")
 """Suffixes of files that Python cannot run. A name without a suffix may be a folder with a __main__.py."""
 SOURCE_SUFFIXES = (".py", ".json", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".txt")
-"""Suffixes of the files that pods get with a script. Pods do not get data and weights."""
+"""Suffixes of the files that pods get with a script: sources and settings, not data and weights."""
 STACK_FILE = re.compile(r"Pulumi(\.[^.]+)?\.yaml")
 CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
 SCRIPT_REMEDY = "write a path in the image, such as /opt/train.py, or ./train.py for a file in the stack's folder"
@@ -43,10 +43,10 @@ SCRIPT_REMEDY = "write a path in the image, such as /opt/train.py, or ./train.py
 
 @dataclass(frozen=True, kw_only=True)
 class UserScript:
-    """Script of a user: a Python file of the project. A ConfigMap copies it into the pods, without an image build.
+    """Script of a user: a Python file of the project. Pods get it from a ConfigMap, without an image build.
 
-    In a project outside of the checkout, pods also get the source files next to the script. Files that are too large
-    for a ConfigMap become a layer of the job's image.
+    If the project is outside of the checkout, pods also get the script's neighbours: the source files next to it. Files
+    that are too large for a ConfigMap become a layer of the job's image.
     """
 
     name: str
@@ -70,7 +70,7 @@ class UserScript:
         return self.num_bytes > MAX_SCRIPT_BYTES
 
     def size_error(self, limit: int, holder: str) -> Invalid:
-        """Return the error of files that are too large. `holder` holds at most `limit` bytes."""
+        """Return the error for files that are too large for `holder`, which holds at most `limit` bytes."""
         if (script_bytes := len(self.text.encode())) > limit:
             size = f"has {script_bytes:,} bytes; at most {limit:,} are allowed"
             return Invalid("too_large", f"{size}; build an image with it")
@@ -108,14 +108,14 @@ class UserScript:
         return f"{job}-script-{self.digest[:8]}"
 
 
-def is_in_checkout(script: str) -> bool:
-    """Return True if the path of a script is relative to the stack's folder: it begins with ./ or ../."""
-    return script.startswith(CHECKOUT_PREFIXES)
+def is_in_project(script: str) -> bool:
+    """Return True if the path of a script is relative to the project: it begins with ./ or ../."""
+    return script.startswith(PROJECT_PREFIXES)
 
 
 def path_in_pod(script: str) -> str:
     """Return the path of a script in its pods."""
-    return f"{FOLDER_IN_POD}/{PurePosixPath(script).name}" if is_in_checkout(script) else script
+    return f"{FOLDER_IN_POD}/{PurePosixPath(script).name}" if is_in_project(script) else script
 
 
 def path_error(script: str) -> Invalid | None:
@@ -128,7 +128,7 @@ def path_error(script: str) -> Invalid | None:
         return Invalid("home", f"starts with ~, which no shell expands here; {SCRIPT_REMEDY}")
     if CONTROL_CHARACTERS.search(script):
         return Invalid("control_character", f"contains a control character; {SCRIPT_REMEDY}")
-    if not is_in_checkout(script):
+    if not is_in_project(script):
         if re.search(r"\s", script):
             return Invalid("blank", f"contains a space; {SCRIPT_REMEDY}, and its arguments as `args`")
         if NOT_PYTHON_SUFFIX.search(script):
@@ -146,24 +146,24 @@ def path_error(script: str) -> Invalid | None:
     return None
 
 
-def checkout_path(script: str, checkout: Path) -> str | None:
-    """Return the path `./...` of a script if it is a file of the checkout, else None."""
-    path = checkout / script
-    if not path.is_file() or not path.resolve().is_relative_to(checkout.resolve()):
+def project_path(script: str, project: Path) -> str | None:
+    """Return the path `./...` of a script if it is a file of the project, else None."""
+    path = project / script
+    if not path.is_file() or not path.resolve().is_relative_to(project.resolve()):
         return None
-    return f"./{path.resolve().relative_to(checkout.resolve())}"
+    return f"./{path.resolve().relative_to(project.resolve())}"
 
 
-def read_script(script: str, checkout: Path) -> UserScript:
+def read_script(script: str, project: Path) -> UserScript:
     """Return the script. Raises Invalid with the problem of the file and the remedy."""
-    if not (checkout / script).exists() and (CHECKOUT / script).resolve().is_relative_to(EXAMPLE_SCRIPTS):
-        checkout = CHECKOUT
-    path = checkout / script
-    if not path.resolve().is_relative_to(checkout.resolve()):
-        raise Invalid("outside", f"is outside of {checkout}; copy the file there, or build an image with it")
-    absent = f"is not a file of {checkout}; write a path relative to that folder, or a path in the image"
+    if not (project / script).exists() and (CHECKOUT / script).resolve().is_relative_to(EXAMPLE_SCRIPTS):
+        project = CHECKOUT
+    path = project / script
+    if not path.resolve().is_relative_to(project.resolve()):
+        raise Invalid("outside", f"is outside of {project}; copy the file there, or build an image with it")
+    absent = f"is not a file of {project}; write a path relative to that folder, or a path in the image"
     text = _read_text(path, "", absent, "save it as UTF-8")
-    neighbours = {} if checkout.resolve() == CHECKOUT else _neighbours(path)
+    neighbours = {} if project.resolve() == CHECKOUT else _neighbours(path)
     script_files = UserScript(name=path.name, text=text, neighbours=neighbours)
     if script_files.num_bytes > MAX_LAYER_BYTES:
         raise script_files.size_error(MAX_LAYER_BYTES, "a layer of its image")
@@ -186,7 +186,10 @@ def check_syntax(script: UserScript, python_version: str) -> None:
 
 
 def _read_text(path: Path, code_prefix: str, absent: str, utf8_remedy: str) -> str:
-    """Return the text of a file. Raises Invalid."""
+    """Return the text of a file. Raises Invalid with a code that begins with `code_prefix`.
+
+    `absent` is the message for a missing file, and `utf8_remedy` the remedy for one that is not UTF-8.
+    """
     try:
         return path.read_bytes().decode()
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
@@ -224,7 +227,10 @@ def _source_files(folder: Path) -> Iterator[Path]:
 
 
 def _is_left_out(folder: Path) -> bool:
-    """Return True for a folder that no job needs. Tools mark their folders with a `.gitignore` that contains `*`."""
+    """Return True for a hidden folder or a tool's folder, such as a virtual environment.
+
+    Tools put a `.gitignore` with the line `*` into such a folder.
+    """
     if folder.name.startswith(".") or folder.name == "__pycache__":
         return True
     ignored = folder / ".gitignore"
@@ -235,7 +241,7 @@ MAX_REQUIREMENTS_BYTES = 64_000
 """Maximum size of a requirements file. With hashes, about 30 packages have this size."""
 _REMEDY = "write a path relative to the folder of the stack's file, such as requirements.txt"
 _OTHER_FILE = re.compile(r"-[rce]|--(requirement|constraint|editable)\b|\.{0,2}/|\.$|file:|.*@\s*file:")
-"""Line that refers to another file, which the build of the image lacks."""
+"""Line that refers to another file. The build of the image has no other files."""
 _COMMENT = re.compile(r"(^|\s)#.*")
 _OPTION = re.compile(r"\s-")
 """Beginning of an option after a package, such as `--hash`."""
@@ -346,7 +352,7 @@ def generates_images(spec: JobSpec) -> bool:
 
 
 def data_flags(spec: JobSpec) -> tuple[str, ...]:
-    """Return the flags of a recipe that `data` sets. Kubernetes expands the variable."""
+    """Return the flags of a recipe that `data` sets. Kubernetes expands the variable in them."""
     if spec.data is None or spec.recipe is None:
         return ()
     reads_files = spec.recipe == "imagenet" and value_of(spec.recipe, spec.flags, "fake_data") is None
@@ -376,7 +382,7 @@ def folder_source(data: str, project: Path) -> DataSource:
 
 
 def _is_readable(folder: Path) -> bool:
-    """Return True if the user of pods can list and enter a folder. Ignore its files and its parent folders."""
+    """Return True if the user of pods can list and enter a folder. Do not check its files and its parent folders."""
     found = folder.stat()
     shift = 6 if found.st_uid == USER else 3 if found.st_gid == USER else 0
     return (found.st_mode >> shift) & 0o5 == 0o5

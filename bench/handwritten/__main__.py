@@ -1,4 +1,7 @@
-"""The default stack as written by an experienced user without Trainyard: one file, the same objects, no validation."""
+"""The default stack written by hand, to compare with: one file, the same objects, no validation.
+
+Only the cluster is Trainyard's, because both programs must run on the same one.
+"""
 
 from __future__ import annotations
 
@@ -111,7 +114,7 @@ def from_field(name: str, path: str) -> dict[str, object]:
 
 
 def toleration(condition: str) -> dict[str, object]:
-    """Return a toleration of half a minute on a node that does not answer."""
+    """Return a toleration with which a pod stays half a minute on a node with this condition."""
     key = f"node.kubernetes.io/{condition}"
     return {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30}
 

@@ -1,6 +1,6 @@
-"""Train a small Llama on the bytes of texts with Hugging Face's Trainer, under torchrun.
+"""Script of examples: train a small Llama on the bytes of texts with Hugging Face's Trainer, under torchrun.
 
-Takes all options of TrainingArguments, including `--deepspeed`. Resumes from the newest checkpoint in `--output_dir`.
+Accepts all options of TrainingArguments, such as `--deepspeed`. Resumes from the newest checkpoint in `--output_dir`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from transformers import HfArgumentParser, LlamaConfig, LlamaForCausalLM, Traine
 CONTEXT = 128
 """Tokens of a sample."""
 TEXTS = Path("sotu/train")
-"""Folder of the State of the Union addresses, in the working directory of the image."""
+"""Folder of texts in the image (State of the Union addresses), relative to its working directory."""
 
 
 class ByteSamples(torch.utils.data.Dataset[dict[str, torch.Tensor]]):

@@ -1,6 +1,6 @@
-"""Train a small Llama from random weights on sums with TRL's SFTTrainer, under torchrun.
+"""Script of an example: train a small Llama to add numbers with TRL's SFTTrainer, under torchrun.
 
-Takes all options of SFTConfig. Resumes from the newest checkpoint in `--output_dir`.
+Accepts all options of SFTConfig. Resumes from the newest checkpoint in `--output_dir`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def sums() -> Dataset:
-    """Return sums as prompts and their results as completions. SFTTrainer trains on the completions only."""
+    """Return prompts such as "1 + 2 =" with their results as completions. SFTTrainer trains only on completions."""
     numbers = random.Random(0)
     pairs = [(numbers.randrange(100), numbers.randrange(100)) for _ in range(SAMPLES)]
     return Dataset.from_list([{"prompt": f"{a} + {b} =", "completion": f" {a + b}"} for a, b in pairs])

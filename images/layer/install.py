@@ -1,6 +1,6 @@
-"""Install the packages of a requirements file into an image's environment. No installed package changes.
+"""Install the packages of a requirements file into an image's environment, without changing an installed package.
 
-This script runs in the build of the image, with the image's Python and uv. It has only the standard library.
+This script runs in the build of the image, with the image's Python and uv. It uses only the standard library.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from pathlib import Path
 
 REQUIREMENTS = Path("/opt/trainyard/layer/requirements.txt")
 CONFLICT_PREFIX = "requirements: "
-"""Prefix of the line that explains a failure. infra.local.trainer_image looks for this prefix in the build's output."""
+"""Prefix of the line with the reason of a failure, which infra.local.trainer_image finds in the build's output."""
 _CHANGE = re.compile(r"^ ([-+]) ([A-Za-z0-9._-]+)==(\S+)", re.MULTILINE)
-"""Line of `uv pip install --dry-run`: a package that uv would remove (-) or add (+)."""
+"""Line in the output of `uv pip install --dry-run`: a package that uv would remove (-) or add (+)."""
 
 
 def changed_packages(plan: str) -> list[tuple[str, str, str]]:
@@ -28,9 +28,9 @@ def changed_packages(plan: str) -> list[tuple[str, str, str]]:
 
 
 def conflict(changes: list[tuple[str, str, str]], requirements: str) -> str:
-    """Return one sentence about one conflict, with the package and both versions.
+    """Return a message about one of the changes, with the package and both versions.
 
-    Prefer a package that the file names, because its dependencies cause the other conflicts.
+    Prefer a package that the file names: the others are its dependencies.
     """
     named = {re.split(r"[^A-Za-z0-9._-]", line.strip(), maxsplit=1)[0] for line in requirements.splitlines()}
     named = {_normal(name) for name in named}
@@ -43,7 +43,7 @@ def conflict(changes: list[tuple[str, str, str]], requirements: str) -> str:
 
 
 def _normal(name: str) -> str:
-    """Return a package's name as PEP 503 normalises it."""
+    """Return a package's name in the form of PEP 503."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 

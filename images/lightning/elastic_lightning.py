@@ -1,6 +1,6 @@
-"""Train the digits with Lightning on any number of hosts. Rank 0 uploads the model at the end.
+"""Script of an example: train digits with Lightning on a changing number of hosts. At the end, upload the model.
 
-`python -m trainer.launch elastic_lightning.py --epochs=8` starts this script with torchrun. Whenever a host leaves or
+`python -m trainer.launch elastic_lightning.py --epochs=8` starts this script under torchrun. Whenever a host leaves or
 joins, torchrun restarts the script on the current hosts. Each start resumes from the newest checkpoint.
 """
 
@@ -40,8 +40,8 @@ from trainer.storage import Folder, checkpoints_folder
 
 MODEL = "model.pt"
 """File with the weights, which rank 0 uploads after the training."""
-MAX_WAIT = timedelta(minutes=5)
-"""Maximum time to wait for the other ranks. After that a rank counts as hanging."""
+TIMEOUT = timedelta(minutes=5)
+"""Time after which a rank that does not answer counts as hanging."""
 
 
 class Step(NamedTuple):
@@ -50,17 +50,17 @@ class Step(NamedTuple):
     images: torch.Tensor
     labels: torch.Tensor
     scale: float
-    """Factor for the sum of this rank's losses. With it, the mean over ranks is the mean over all samples."""
+    """Factor for the sum of this rank's losses. The mean of the products over ranks is the mean over all samples."""
     total: int
     """Number of samples over all ranks."""
     position: int
-    """Number of the epoch's samples that all ranks together have used after this step."""
+    """Number of the epoch's samples up to and including this step, over all ranks."""
     number: tuple[int, int]
-    """Number of the step in the epoch, and the number of steps."""
+    """Number of the step in the epoch, and number of steps of the epoch."""
 
 
 class Steps:
-    """Remaining steps of an epoch. The class has no `__len__`, because the length depends on the number of ranks."""
+    """Remaining steps of an epoch. It has no `__len__`, because their number depends on the number of ranks."""
 
     def __init__(self, data: Digits, sampler: EpochSampler, epoch: Callable[[], int]) -> None:
         self._data, self._sampler, self._epoch = data, sampler, epoch
@@ -80,10 +80,10 @@ class Steps:
 
 
 class AtomicFiles(TorchCheckpointIO):
-    """Checkpoint files that are written atomically, like all other files of a run.
+    """Writer of checkpoints that are complete even if the host is killed.
 
-    Lightning itself writes a temporary file and moves it. A move to another disk is a copy, and a host that is killed
-    during the copy leaves half a file.
+    Lightning itself writes a temporary file and moves it. Between two disks it copies the file, and a host that is
+    killed during the copy leaves half a file.
     """
 
     def __init__(self, folder: Folder) -> None:
@@ -98,7 +98,7 @@ class AtomicFiles(TorchCheckpointIO):
 
 
 def lightning_path(folder: Folder) -> str:
-    """Return a folder in Lightning's form: a path on a disk, else a URL."""
+    """Return a folder as Lightning expects it: a path on a disk, else a URL."""
     return folder.path if folder.is_local else folder.url
 
 
@@ -142,7 +142,7 @@ class Ranks(NamedTuple):
     local_world: int
 
 
-class HeldOut:
+class TestBatches:
     """This rank's part of the test set."""
 
     def __init__(self, data: Digits, ranks: Ranks) -> None:
@@ -167,7 +167,7 @@ class DigitsModule(LightningModule):
         """Epoch, and position in the epoch after the last step."""
 
     def training_step(self, batch: Step, _number: int) -> torch.Tensor:
-        """Return the loss. DDP averages it over ranks to the mean over all samples of the step."""
+        """Return the loss. DDP averages the ranks' gradients to that of the mean loss over all samples of the step."""
         logits = self.network(batch.images)
         loss = functional.cross_entropy(logits, batch.labels, reduction="sum")
         self._log("", loss, logits, batch.labels)
@@ -190,7 +190,7 @@ class DigitsModule(LightningModule):
         return torch.optim.AdamW(self.parameters(), lr=self.settings.learning_rate)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Save the position in the epoch. Lightning would count it in steps, which depend on the number of ranks."""
+        """Save the position in the epoch in samples. Lightning counts steps, which depend on the number of ranks."""
         checkpoint["place"] = self.place
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -211,7 +211,7 @@ class Lines(Callback):
         """Report a resumed run, and start the clock.
 
         Also restore the default action of SIGTERM, so that a preempted rank exits at once. Lightning's own handler
-        would first talk to ranks that are gone.
+        would first wait for ranks that may be gone.
         """
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         assert isinstance(pl_module, DigitsModule)
@@ -264,8 +264,8 @@ def train(settings: Settings, ranks: Ranks) -> None:
     if ranks.world > 1:
         if gpu:
             torch.cuda.set_device(device)
-        # Initialise the group here: Lightning would read keys of earlier ranks from torchrun's store.
-        init_process_group(backend, MAX_WAIT)
+        # Initialise the group here, because Lightning would read keys of earlier ranks from torchrun's store.
+        init_process_group(backend, TIMEOUT)
     torch.manual_seed(0)
     data = Digits(DigitsConfig(), device)
     module = DigitsModule(settings, data, ranks)
@@ -297,7 +297,7 @@ def train(settings: Settings, ranks: Ranks) -> None:
     )
 
     try:
-        trainer.fit(module, module.steps, HeldOut(data, ranks), ckpt_path=newest_checkpoint(saved))
+        trainer.fit(module, module.steps, TestBatches(data, ranks), ckpt_path=newest_checkpoint(saved))
         if trainer.is_global_zero:
             upload(module, folder)
             report.event("upload", path=f"{folder.url}/{MODEL}")
@@ -336,5 +336,5 @@ if __name__ == "__main__":
     code = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    # Use os._exit instead of sys.exit: connections to lost ranks would delay the exit.
+    # Use os._exit instead of sys.exit, because connections to lost ranks would delay the exit.
     os._exit(code)

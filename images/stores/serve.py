@@ -1,8 +1,8 @@
-"""Object store for jobs that read from s3:// or gs:// without a cloud: moto's S3 server with the digits.
+"""Object store for examples that read from s3:// or gs:// without a cloud: moto's S3 server with images of digits.
 
-The store contains two buckets of the same images, `s3-samples` and `gs-samples`, and the empty bucket `runs`. It
-records each read of a training image. It serves until rank 0 of each job in `--until` has reported its end. It then
-prints how often each client read the images.
+The buckets `s3-samples` and `gs-samples` have the same images, and the bucket `runs` is empty. The store records each
+read of a training image. It ends when rank 0 of each job in `--until` has reported its end, and prints how often each
+client read the images.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 
 DIGITS = Path("/opt/trainyard/digits")
 PORT = 9000
-SAMPLES = ("s3-samples", "gs-samples")
-RUNS = "runs"
+SAMPLE_BUCKETS = ("s3-samples", "gs-samples")
+RUNS_BUCKET = "runs"
 TRAIN, TESTS = 600, 100
-"""Number of images of the two splits."""
+"""Numbers of training images and test images."""
 SIDE = 28
 ANY_SIGNATURE = "AWS4-HMAC-SHA256 Credential=any/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"
 """Signature that the server requires but does not check. The jobs' clients send no signature."""
 DONE = b'"event": "done"'
+"""Part of the line in a run's metrics that reports its end."""
 FINAL_WRITE_SECONDS = 5.0
-"""Seconds in which ranks that are done may still write."""
+"""Seconds in which the ranks may still write after rank 0 has reported the end."""
 
 
 class ReadLog:
@@ -43,25 +44,25 @@ class ReadLog:
     def __init__(self, server: Any) -> None:
         self._server = server
         self._lock = threading.Lock()
-        self.reads: dict[str, list[tuple[str, str]]] = {bucket: [] for bucket in SAMPLES}
-        """Bucket -> name of the image and address of the client of each read, in order."""
+        self.reads: dict[str, list[tuple[str, str]]] = {bucket: [] for bucket in SAMPLE_BUCKETS}
+        """Bucket -> its reads in order, each with the image's name and the client's address."""
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
-        """Record a read of a training image. Pass the request on, with a signature.
+        """Record a read of a training image, and pass the request on to the server.
 
-        Also escape the path as S3 clients escape it.
+        Add a signature, and escape the path as clients of S3 do.
         """
         path = unquote(environ["PATH_INFO"])
         environ["HTTP_AUTHORIZATION"] = ANY_SIGNATURE
         environ["PATH_INFO"] = path
-        # In any other host name, the server would take the first label for the bucket.
+        # In a host name, the server would read the first part as the bucket's name.
         environ["HTTP_HOST"] = "127.0.0.1"
         for key in ("RAW_URI", "REQUEST_URI"):
             if key in environ:
                 environ[key] = quote(path) + (f"?{environ['QUERY_STRING']}" if environ["QUERY_STRING"] else "")
         bucket, _, name = path.lstrip("/").partition("/")
         with self._lock:
-            if environ["REQUEST_METHOD"] == "GET" and bucket in SAMPLES and name.startswith("train/"):
+            if environ["REQUEST_METHOD"] == "GET" and bucket in SAMPLE_BUCKETS and name.startswith("train/"):
                 self.reads[bucket].append((name, environ["REMOTE_ADDR"]))
         return self._server(environ, start_response)
 
@@ -97,7 +98,7 @@ def images() -> Iterator[tuple[str, bytes]]:
 
 
 def listen(host: str, port: int, server: Any) -> int:
-    """Start to answer on an address, and return the port."""
+    """Start to answer requests to an address, in a thread. Return the port."""
     listener = make_server(host, port, server, threaded=True, request_handler=QuietHandler)
     threading.Thread(target=listener.serve_forever, daemon=True).start()
     return int(listener.server_port)
@@ -107,25 +108,25 @@ def fill(port: int) -> Any:
     """Create the buckets and their images through a port of this machine. Return the client."""
     options: dict[str, Any] = {"region_name": "us-east-1", "aws_access_key_id": "any", "aws_secret_access_key": "any"}
     client = boto3.client("s3", endpoint_url=f"http://127.0.0.1:{port}", **options)
-    for bucket in (*SAMPLES, RUNS):
+    for bucket in (*SAMPLE_BUCKETS, RUNS_BUCKET):
         client.create_bucket(Bucket=bucket)
     for name, content in images():
-        for bucket in SAMPLES:
+        for bucket in SAMPLE_BUCKETS:
             client.put_object(Bucket=bucket, Key=name, Body=content)
     return client
 
 
 def is_done(client: Any, job: str) -> bool:
     """Return True if rank 0 of a job has written that it is done."""
-    found = client.list_objects_v2(Bucket=RUNS, Prefix=f"{job}/metrics/rank-0/").get("Contents", [])
-    return any(DONE in client.get_object(Bucket=RUNS, Key=each["Key"])["Body"].read() for each in found)
+    found = client.list_objects_v2(Bucket=RUNS_BUCKET, Prefix=f"{job}/metrics/rank-0/").get("Contents", [])
+    return any(DONE in client.get_object(Bucket=RUNS_BUCKET, Key=each["Key"])["Body"].read() for each in found)
 
 
 def print_reads(reads: dict[str, list[tuple[str, str]]]) -> None:
     """Print for each bucket the number of reads and images, the reads per image, and the reads per client.
 
-    The counts are not per epoch, because ranks read ahead: a rank reads the next epoch's first images while
-    another rank finishes this epoch.
+    The counts are not per epoch, because a rank reads the next epoch's first images while another one finishes this
+    epoch.
     """
     for bucket, bucket_reads in reads.items():
         counts = Counter(name for name, _ in bucket_reads)
@@ -138,7 +139,7 @@ def print_reads(reads: dict[str, list[tuple[str, str]]]) -> None:
 
 
 def main() -> None:
-    """Serve until the jobs are done."""
+    """Serve until the jobs in `--until` are done."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--until", required=True, help="names of the jobs, separated by commas")
     jobs = parser.parse_args().until.split(",")
@@ -146,7 +147,7 @@ def main() -> None:
     client = fill(listen("127.0.0.1", 0, server))
     # Answer other machines only after all images exist.
     listen("0.0.0.0", PORT, server)
-    print(f"store ready images={TRAIN + TESTS} buckets={','.join(SAMPLES)}", flush=True)
+    print(f"store ready images={TRAIN + TESTS} buckets={','.join(SAMPLE_BUCKETS)}", flush=True)
     while not all(is_done(client, job) for job in jobs):
         time.sleep(1)
     time.sleep(FINAL_WRITE_SECONDS)

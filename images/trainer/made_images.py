@@ -1,4 +1,7 @@
-"""Generate small data sets that a network can learn, in the layout of ImageNet, Tiny-ImageNet or WebDataset."""
+"""Generate small data sets of images that a network can learn, in the layout of ImageNet, Tiny-ImageNet or WebDataset.
+
+`python made_images.py FOLDER` writes one in Tiny-ImageNet's layout.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from PIL import Image
 
 
 def jpegs(classes: int, per_class: int, side: int, seed: int) -> Iterator[tuple[int, bytes]]:
-    """Yield the class and JPEG of each image: waves whose direction and colour depend on the class, with noise."""
+    """Yield the class and the JPEG of each image: a wave with noise, whose direction and colour depend on the class."""
     chance = np.random.default_rng(seed)
     rows, columns = np.mgrid[0:side, 0:side] / side
     for label in range(classes):
@@ -54,7 +57,7 @@ def tiny_imagenet(folder: Path, *, classes: int, train: int, tests: int, side: i
 
 
 def shards(folder: Path, *, classes: int, train: int, tests: int, side: int, per_shard: int) -> None:
-    """Write `train-000000.tar` and so on, `val-000000.tar` and so on, with `KEY.jpg` and `KEY.cls`."""
+    """Write shards `train-000000.tar` and `val-000000.tar` and so on, with `KEY.jpg` and `KEY.cls` for each image."""
     folder.mkdir(parents=True, exist_ok=True)
     for split, count, seed in (("train", train, 0), ("val", tests, 1)):
         samples = list(jpegs(classes, count, side, seed))

@@ -1,8 +1,8 @@
-"""`python -m network_check [-- PROGRAM]`: measure the bandwidth between hosts and of an all-reduce.
+"""`python -m network_check [-- PROGRAM]`: measure the bandwidth between hosts, and of an all-reduce.
 
-The first ranks of each pair of hosts exchange data. torchrun starts this script, which uses NCCL on GPUs and gloo on
-CPUs. It exits with SLOW_LINK if the slowest link is below the minimum. Otherwise the same processes run the program
-after `--` (a file, or `-m MODULE`, and arguments).
+torchrun starts this script. For each pair of hosts, the first rank of each host exchanges data with the other one,
+through NCCL on GPUs and gloo on CPUs. The script exits with SLOW_LINK if the slowest link is below the minimum.
+Otherwise the same processes run the program after `--`: a file, or `-m MODULE`, and arguments.
 """
 
 from __future__ import annotations
@@ -26,11 +26,14 @@ from trainer.gpu import should_use_gpu
 BITS = 8
 GIGA = 1e9
 WARMUP_TRANSFERS = 2
-"""Number of transfers before the measured ones, because the first one opens connections."""
+"""Number of transfers before the measured ones. The first transfer opens connections."""
 
 
 def rounds_of_pairs(count: int) -> Iterator[list[tuple[int, int]]]:
-    """Yield every pair of `count` hosts once, in rounds in which a host has at most one partner (circle method)."""
+    """Yield rounds of pairs. Each pair of hosts is in one round, and a host has at most one partner per round.
+
+    This is the circle method of a round-robin tournament.
+    """
     hosts: list[int | None] = list(range(count))
     if count % 2:
         hosts.append(None)
@@ -119,7 +122,7 @@ def check(options: argparse.Namespace) -> bool:
     if gpu:
         torch.cuda.set_device(device)
     store, rank, ranks = next(iter(rendezvous("env://")))
-    # Keep the keys apart from those of the program that runs next.
+    # Keep these keys separate from those of the program that runs next.
     own_store = PrefixStore("links", store)
     dist.init_process_group("nccl" if gpu else "gloo", store=own_store, rank=rank, world_size=ranks)
     try:
@@ -143,7 +146,7 @@ def check(options: argparse.Namespace) -> bool:
 
 
 def run_after(program: list[str]) -> None:
-    """Run `program` in this process."""
+    """Run a program, which is a file or `-m MODULE` with arguments, in this process."""
     if program[0] == "-m":
         sys.argv = program[1:]
         runpy.run_module(program[1], run_name="__main__", alter_sys=True)

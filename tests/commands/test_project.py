@@ -26,7 +26,7 @@ from stack.config import load_file
 from stack.run_record import run_records
 from workloads import user_files
 from workloads.spec import example_jobs, example_names
-from workloads.user_files import is_in_checkout, read_script
+from workloads.user_files import is_in_project, read_script
 
 
 @pytest.fixture
@@ -144,7 +144,7 @@ def test_script_of_the_checkout_is_sent_alone() -> None:
 
 def test_examples_need_no_copy_of_their_script_in_a_project(tmp_path: Path) -> None:
     scripts = [job["script"] for name in example_names() for job in example_jobs(name) if "script" in job]
-    found = [script for script in scripts if is_in_checkout(script)]
+    found = [script for script in scripts if is_in_project(script)]
     assert "./images/frameworks/hf_trainer.py" in found
     assert [read_script(script, tmp_path) for script in found] == [read_script(script, CHECKOUT) for script in found]
 

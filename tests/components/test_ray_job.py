@@ -10,7 +10,7 @@ import pytest
 from infra.gcp.pools import GIB_PLUGIN
 from tests.components.rendered_jobs import main_object, spec, workers
 from tests.golden.manifests import GPU, ON_CLAIM, ON_GPUS, SCRIPT, engine
-from workloads.kinds.ray_job import HEAD, OWN_COMMAND
+from workloads.kinds.ray_job import HEAD, KEEP_COMMAND
 from workloads.objects import Placement
 
 ONE = {**SCRIPT, "kind": "ray-job", "queue": None}
@@ -107,4 +107,4 @@ def test_interactive_job_ends_at_its_deadline() -> None:
 
 
 def test_operator_keeps_the_commands_of_the_pods() -> None:
-    assert OWN_COMMAND.items() <= job()["metadata"]["annotations"].items()
+    assert KEEP_COMMAND.items() <= job()["metadata"]["annotations"].items()

@@ -283,7 +283,7 @@ TEXT = "import os\nprint(os.environ['RANK'])\n"
 def objects_of_script(folder: Path, kind: JobKind = "indexed-job") -> list[dict[str, Any]]:
     """Return the objects of a job with the script `train.py` of a folder."""
     mine = JobSpec(name="mine", kind=kind, script="./train.py", hosts=2)
-    args = TrainingJobArgs(spec=mine, placement=ON_CLAIM, checkout=folder)
+    args = TrainingJobArgs(spec=mine, placement=ON_CLAIM, project=folder)
     return run(lambda: TrainingJob("mine", args)).manifests()
 
 

@@ -14,7 +14,7 @@ from stack.validation import configuration_conflicts
 from tests.problems import problems_of
 from tests.unit.stack_settings import CLUSTER, KUBECONFIG, cloud, code_ids, error_lines, job
 from workloads.kinds import KINDS
-from workloads.validation.images import IMAGE_SOFTWARE, SOFTWARE, data_folders, python_files
+from workloads.validation.images import IMAGE_SOFTWARE, SOFTWARE_CODES, data_folders, python_files
 
 SCRIPT_JOB = {"recipe": None, "script": "/opt/train.py"}
 MPI_JOB = {**SCRIPT_JOB, "kind": "mpi-job"}
@@ -142,11 +142,11 @@ def test_image_and_folders_that_can_run_job_are_accepted(values: dict[str, Any])
 
 def test_image_contents_are_known_for_every_image() -> None:
     assert IMAGE_SOFTWARE.keys() == {TRAINER, *BUILTIN_IMAGES}
-    assert {name for software in IMAGE_SOFTWARE.values() for name in software} <= SOFTWARE.keys()
+    assert {name for software in IMAGE_SOFTWARE.values() for name in software} <= SOFTWARE_CODES.keys()
 
 
 def test_software_of_every_kind_has_a_code() -> None:
-    assert {kind.image_software for kind in KINDS.values() if kind.image_software} <= SOFTWARE.keys()
+    assert {kind.image_software for kind in KINDS.values() if kind.image_software} <= SOFTWARE_CODES.keys()
 
 
 @pytest.mark.parametrize("name", [TRAINER, *BUILTIN_IMAGES])

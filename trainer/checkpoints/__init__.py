@@ -1,1 +1,1 @@
-"""Checkpoints: saving a run's state and resuming from it."""
+"""Checkpoints: save a run's state, and resume from it."""

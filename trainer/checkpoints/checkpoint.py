@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 Tensors = dict[str, torch.Tensor]
 WRITER_NICE = 10
-"""Niceness of the thread that writes: training gets nine tenths of a core that both threads need."""
+"""Niceness of the thread that writes. On a core that training also needs, training gets nine tenths of the time."""
 CHECKPOINT_NAME = re.compile(r"step-(\d{9})")
 
 Facts = dict[str, Any]
-"""All values that are not tensors: numbers and text, nested in dicts and lists."""
+"""The values of a checkpoint that are not tensors: numbers and text, nested in dicts and lists."""
 
 
 class HostCopies:
-    """Copies of tensors in host memory. Each save reuses the memory, because allocating costs more than copying."""
+    """Copies of tensors in host memory. Each save reuses the memory, because allocating takes longer than copying."""
 
     def __init__(self, device: torch.device) -> None:
         self._on_cuda = device.type == "cuda"
@@ -43,8 +43,8 @@ class HostCopies:
     def start(self, tensors: Tensors) -> Future[Tensors]:
         """Start to copy the tensors and return the future copies. No tensor may change until the copy is done.
 
-        Each copy overwrites the previous one. On CUDA the device must have finished computing the tensors, because
-        a separate stream copies them.
+        The copies overwrite those of the previous call. On CUDA the device must have finished computing the tensors,
+        because a separate stream copies them.
         """
         return self._thread.submit(self._copy, tensors)
 
@@ -60,7 +60,7 @@ class HostCopies:
         return {name: with_local_part(tensors[name], copy) for name, copy in self._copies.items()}
 
     def _destination(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the destination of a tensor. Reuse the previous one if its shape and type are the same."""
+        """Return the destination of a tensor: the one of the previous copy if its shape and type are the same."""
         place = self._copies.get(name)
         if place is None or (place.shape, place.dtype) != (tensor.shape, tensor.dtype):
             place = torch.empty_like(tensor, device="cpu", pin_memory=self._on_cuda)
@@ -74,7 +74,7 @@ class SavedState:
     tensors: Tensors
     """Every tensor by name. Only one rank writes a tensor that all ranks share."""
     facts: Facts
-    """All values that are not tensors, such as step and signature. A save writes those of rank 0."""
+    """All other values, such as step and signature. A save writes those of rank 0."""
 
 
 class SaveHooks:
@@ -86,7 +86,7 @@ class SaveHooks:
     def verify_lease(self) -> None:
         """Raise an error if this run may no longer change the folder.
 
-        A save calls this at its start, before it writes the manifest, and before it deletes older checkpoints or files.
+        A save calls this at its start, before it writes the manifest, and before it deletes files.
         """
 
     def manifest_written(self) -> None:
@@ -114,12 +114,10 @@ class Checkpoints(SaveHooks):
         """Names of checkpoints that the last resume rejected and that no save has replaced."""
 
     def save(self, step: int, saved: SavedState) -> None:
-        """Copy the state and write it, both in the background. Wait first if the previous save is not done.
+        """Copy the state and write it, both in the background. First wait for the previous save, as `wait` does.
 
         The tensors must not change until `wait_for_copies` returns. On CUDA the device must have finished computing
-        them, because a separate stream copies them.
-
-        If the previous save failed, raises its error as `wait` does.
+        them.
         """
         # Imported at the first save, so that the first step does not wait for it.
         from torch.distributed.checkpoint.state_dict_saver import save as write
@@ -131,7 +129,7 @@ class Checkpoints(SaveHooks):
         folder = self.folder.child(checkpoint_name(step))
         writer = TensorFilesWriter(folder, saved.facts, rank=self._runtime.rank, hooks=self)
         group, is_single = self._runtime.saving_group(), self._runtime.world == 1
-        # Do not use torch's async_save, which first inspects each tensor in the training thread.
+        # torch's async_save would first inspect each tensor in the training thread.
         copying = self._copy = self._copies.start(dict(saved.tensors))
         self._save = self._thread.submit(
             lambda: write(copying.result(), storage_writer=writer, process_group=group, no_dist=is_single)
@@ -166,8 +164,8 @@ class Checkpoints(SaveHooks):
         except CheckpointException as error:
             cause = root_cause(error)
             if isinstance(cause, DivergedError) and self._runtime.rank == 0:
-                # A folder without a manifest is not a checkpoint: report the divergence, not a failed deletion.
-                # The folder may also hold an earlier complete checkpoint of this step.
+                # Delete the unfinished folder, unless it still holds an earlier complete checkpoint of this step. Do
+                # not report a failed deletion, because a folder without a manifest is not a checkpoint.
                 name = checkpoint_name(self.saving_step)
                 with suppress(TrainerError):
                     self.verify_lease()
@@ -186,8 +184,8 @@ class Checkpoints(SaveHooks):
 
         `check_compatible` raises ValueError for a checkpoint that this run cannot resume. `skipped` receives the name
         of each unused checkpoint and the reason. `sharded_like` returns a tensor with the sharding for the saved tensor
-        of that name, or None. Raises DataError if there are checkpoints but none is usable, because starting over would
-        hide the loss. Raises StorageError if the storage fails, because an older checkpoint would hide the failure.
+        of that name, or None. Raises DataError if saves have finished but no checkpoint is usable: starting over would
+        hide that. Raises StorageError if the storage fails: an older checkpoint would hide that.
         """
         names = self._runtime.broadcast(self._newest_first() if self._runtime.rank == 0 else [])
         self._rejected = set()
@@ -205,8 +203,8 @@ class Checkpoints(SaveHooks):
                     f"{folder.url} away to resume from the previous checkpoint"
                 ) from None
         if rejected := len(self._rejected):
-            advice = "undo a change of the model, or start over without them"
-            raise DataError(f"{self.folder.url}: none of {rejected} checkpoints can be used; {advice}")
+            remedy = "undo a change of the model, or delete them to start over"
+            raise DataError(f"{self.folder.url}: none of {rejected} checkpoints can be used; {remedy}")
         return None
 
     def _load(
@@ -254,7 +252,7 @@ class Checkpoints(SaveHooks):
         return found
 
     def _delete_old(self, *, before: int) -> None:
-        """Delete older checkpoints, except the newest complete ones and the recent ones."""
+        """Delete the checkpoints of earlier steps, except the newest complete ones and recent ones."""
         from trainer.checkpoints.tensor_files import MANIFEST, is_complete
 
         kept = 1
@@ -285,11 +283,11 @@ def checkpoint_name(step: int) -> str:
 
 
 class _IncompleteError(ValueError):
-    """A checkpoint whose save never finished, for example because the run was killed."""
+    """The save of a checkpoint never finished, for example because the run was killed."""
 
 
 def root_cause(error: CheckpointException) -> BaseException:
-    """Return the error of the lowest failed rank, or the whole exception if that error is of an unknown type."""
+    """Return the error of the lowest failed rank, or `error` itself if that rank's error is of an unknown type."""
     failures = error.failures
     cause = failures[min(failures)][0]
     return cause if isinstance(cause, TrainerError | ValueError | RuntimeError | MemoryError) else error

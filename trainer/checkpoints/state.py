@@ -1,4 +1,4 @@
-"""The state of a run: capture, restore, save to the bucket under the run's lease, and resume."""
+"""The state of a run: capture and restore it, save it while the run holds its lease, and resume from it."""
 
 from __future__ import annotations
 
@@ -20,17 +20,14 @@ from trainer.runtime import Runtime
 from trainer.storage import Folder, MissingFileError, checkpoints_folder
 
 MODEL, OPTIMIZER, RANDOM, RANDOM_CUDA = "model.", "optimizer.", "random.", "random_cuda."
-"""Prefixes of tensor names in a checkpoint. The rank's number follows the last two."""
+"""Prefixes of tensor names in a checkpoint. After the last two follows the number of the rank."""
 LEASE_FILE = "owner"
 """File with the token of the run that holds the lease."""
 
 
 @dataclass(kw_only=True)
 class RunState:
-    """Everything that changes during training.
-
-    The learning rate depends only on the sampler's position and needs no state.
-    """
+    """Everything that changes during training, except the learning rate, which the sampler's position determines."""
 
     signature: str
     """Model and optimizer that the tensors belong to."""
@@ -51,12 +48,12 @@ class RunState:
     began: float = field(default_factory=time.time)
     """Start of the run, before its first restart, in seconds since 1970."""
     useful_seconds: float = 0.0
-    """Seconds of the steps that led to this state, without waits for data, over all restarts."""
+    """Seconds of all steps up to this state, without waits for data, over all restarts."""
 
     def capture(self, runtime: Runtime) -> SavedState:
         """Return the state to save. All ranks must call this: each returns its own random state and shards.
 
-        Does not copy tensors that only the optimizer changes: the caller copies them before the next update.
+        Does not copy tensors that only the optimizer changes. The caller must copy them before the next update.
         """
         runtime.sync_buffers(self.model)
         buffers = {name for name, _ in self.model.named_buffers()}
@@ -135,7 +132,7 @@ class RunState:
             torch.cuda.set_rng_state(cuda_state)
 
     def sharded_like(self, name: str, runtime: Runtime) -> torch.Tensor | None:
-        """Return a tensor with the sharding that a saved tensor must have on this rank, or None."""
+        """Return a tensor with the sharding that the saved tensor `name` must have on this rank, or None."""
         kind, _, rest = name.partition(".")
         weight_name = rest.partition(".")[2] if f"{kind}." == OPTIMIZER else rest
         weight = dict(self.model.named_parameters()).get(weight_name)
@@ -159,7 +156,7 @@ class RunLease:
         self._token = f"{uuid.uuid4().hex} {node}".encode()
 
     def acquire(self) -> None:
-        """Acquire the folder. An earlier run that still exists cannot save any more."""
+        """Acquire the folder. An earlier run that still exists can no longer save."""
         self._folder.write(LEASE_FILE, self._token)
 
     def verify(self) -> None:
@@ -198,7 +195,7 @@ class RunCheckpoints(Checkpoints):
     def resume(self) -> None:
         """Resume from the newest usable checkpoint, if there is one."""
         if self._runtime.rank == 0:
-            # Acquire the lease before looking for checkpoints, so that an earlier run cannot save any more.
+            # Acquire the lease before looking for checkpoints, so that an earlier run can no longer save another one.
             self._lease.acquire()
 
         def skipped(name: str, reason: str) -> None:
@@ -226,7 +223,7 @@ class RunCheckpoints(Checkpoints):
 
     def check_tensor(self, name: str, tensor: torch.Tensor) -> None:
         """Raise DivergedError for a weight that is not finite. The loss can still be finite after such an update."""
-        # One non-finite value makes the sum non-finite. A sum takes a tenth of the time of checking each weight.
+        # A sum is not finite if one value is not, and takes a tenth of the time of checking each value.
         if name.startswith(MODEL) and tensor.is_floating_point():
             wide = torch.promote_types(tensor.dtype, torch.float32)
             if not tensor.sum(dtype=wide).isfinite():

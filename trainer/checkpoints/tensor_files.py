@@ -1,7 +1,7 @@
-"""Write and read a checkpoint's tensors for torch.distributed.checkpoint: one file per rank and one manifest.
+"""Write and read a checkpoint's tensors for torch.distributed.checkpoint: one file per rank, and one manifest for all.
 
-Unlike torch's FsspecWriter, this module writes a SHA-256 of every tensor and names the file in storage errors.
-The manifest is JSON, because a pickle could run code while torch loads it.
+Unlike torch's FsspecWriter, this module stores a SHA-256 of every tensor, and its storage errors name the file. The
+manifest is JSON, because torch's pickle could run code when it is loaded.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from trainer.storage import Folder, MissingFileError, write_all
 MANIFEST = "checkpoint.json"
 """Manifest file, written last: a folder without it is not a checkpoint."""
 FORMAT = 2
-"""Version of the manifest and tensor files. Raise it for a change that an older trainer cannot read."""
+"""Version of the manifest and the tensor files. Raise it for a change that an older trainer cannot read."""
 MAX_READ_BYTES = 32 * 2**20
-"""Maximum bytes of a file to read at once, to save memory. A larger tensor is still read at once."""
+"""Maximum bytes to read from a file at once, to save memory. A single larger tensor is also read at once."""
 
 
 def destination(
@@ -46,7 +46,7 @@ def destination(
     device: str = "cpu",
     sharded_like: Callable[[str], torch.Tensor | None] = lambda _name: None,
 ) -> dict[str, torch.Tensor]:
-    """Return empty tensors for everything in a checkpoint. On `meta` they use no memory.
+    """Return an uninitialised tensor for each tensor in a checkpoint. On the device `meta` they use no memory.
 
     `sharded_like` returns a tensor for a name, or None. If that tensor has the saved size, allocate only this rank's
     part.
@@ -95,7 +95,7 @@ def read_manifest(folder: Folder) -> dict[str, Any]:
 def is_complete(folder: Folder) -> bool:
     """Return True if the manifest is valid and no file is missing or shorter than the manifest says.
 
-    Does not read tensors, so it cannot detect a changed byte. Raises StorageError if the storage fails.
+    Does not read tensors, so it does not detect a changed byte. Raises StorageError if the storage fails.
     """
     needed: dict[str, int] = {}
     try:
@@ -136,7 +136,7 @@ class _UnchangedPlans:
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        """Return False, so that torch never selects this class by the ID of a checkpoint."""
+        """Return False, so that torch never selects this class for a checkpoint's ID."""
         del checkpoint_id
         return False
 
@@ -146,13 +146,13 @@ class TensorFilesWriter(_UnchangedPlans, StorageWriter):
 
     def __init__(self, folder: Folder, facts: Facts, *, rank: int, hooks: SaveHooks) -> None:
         self._folder, self._facts, self._hooks = folder, facts, hooks
-        # Use a new name for each save. Until a second save of a step writes its manifest, the first one stays complete.
-        # A run that has lost the lease cannot overwrite the files of its successor.
+        # Use a new name for each save. If a step is saved again, its first checkpoint stays complete until the manifest
+        # is replaced. And a run that has lost the lease cannot overwrite the files of its successor.
         self._file = f"rank-{rank}-{uuid.uuid4().hex[:8]}.tensors"
         self._is_replacing = False
 
     def set_up_storage_writer(self, is_coordinator: bool, *_args: Any, **_kwargs: Any) -> None:
-        """Keep a complete checkpoint of this step until the new one is complete. Delete an incomplete one's files."""
+        """Delete the files of an incomplete checkpoint of this step. Keep those of a complete one for now."""
         if not is_coordinator:
             return
         self._hooks.verify_lease()
@@ -182,7 +182,7 @@ class TensorFilesWriter(_UnchangedPlans, StorageWriter):
         return done
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
-        """Write the manifest, call the hook, then delete the files that this checkpoint replaces."""
+        """Write the manifest, call `manifest_written`, then delete the files that this checkpoint replaces."""
         places = {result.index: result.storage_data for rank_results in results for result in rank_results}
         tensors = {}
         for name, found in metadata.state_dict_metadata.items():
@@ -217,7 +217,7 @@ class TensorFilesWriter(_UnchangedPlans, StorageWriter):
 
 
 class TensorFilesReader(_UnchangedPlans, StorageReader):
-    """Reader of one checkpoint. Raises ValueError for a tensor that differs from the written one."""
+    """Reader of one checkpoint. Raises ValueError for a tensor that has changed since it was written."""
 
     def __init__(
         self, folder: Folder, manifest: dict[str, Any], *, heartbeat: Callable[[], None] = lambda: None
@@ -239,7 +239,7 @@ class TensorFilesReader(_UnchangedPlans, StorageReader):
         for name, items in by_file.items():
             self._check_size(name, items)
             for piece in self._pieces(items):
-                # A slow bucket may take longer for all pieces than the watchdog's time-out.
+                # All pieces together may take longer than the watchdog's time-out.
                 self._heartbeat()
                 self._read_piece(name, piece, planner)
         done: Future[None] = Future()

@@ -1,4 +1,4 @@
-"""Interface of data sets and their batches; handwritten digits, and images generated on the device."""
+"""Interface of data sets and their batches; the data sets of handwritten digits and of generated images."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ TEST_EVERY = 5
 TEST_BATCH = 250
 """Samples in a batch of the digits' evaluation."""
 UNSIGNED_BYTES = 8
-"""The code of unsigned bytes in the IDX format."""
+"""Code of the type unsigned byte in the IDX format."""
 GZIP = b"\x1f\x8b"
 """First bytes of a gzip file. Downloads of the digits are often compressed."""
-MAX_DEGREES = 10.0
-MAX_PIXELS = 2.0
-MAX_SCALE = 0.1
+MAX_ROTATION_DEGREES = 10.0
+MAX_SHIFT_PIXELS = 2.0
+MAX_SCALE_CHANGE = 0.1
 NUM_SEEDS = 2**64
 """Number of seeds that torch accepts."""
 
@@ -52,7 +52,7 @@ class Batch:
     labels: torch.Tensor
     """Class of each image, or the next token of each token. On the device."""
     scale: float | torch.Tensor
-    """Factor for the sum of this rank's losses. With it, the mean over ranks is the mean over all labels."""
+    """Factor for the sum of this rank's losses. The mean of the products over all ranks is the mean over all labels."""
 
 
 class Data(Protocol):
@@ -69,11 +69,11 @@ class Data(Protocol):
 
     @property
     def broken(self) -> Sequence[str]:
-        """Known unreadable samples, each with the reason. They do not contribute to the gradient."""
+        """Samples found to be unreadable so far, each with the reason. They do not contribute to the gradient."""
         return ()
 
     def follow(self, sampler: EpochSampler) -> None:
-        """Set the sampler whose next steps to load in advance. Data in memory does not need this."""
+        """Set the sampler for whose next steps to load samples in advance. Data in memory does not need this."""
         del sampler
 
     def batch(self, share: Share, *, world: int) -> Batch:
@@ -84,7 +84,7 @@ class Data(Protocol):
 
 
 def to_device(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Return a host tensor on the device. On CUDA only the current stream waits for the copy, not the host."""
+    """Return a host tensor on the device. On CUDA the current stream waits for the copy, and the host does not."""
     if device.type != "cuda":
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)
@@ -197,15 +197,15 @@ def read_idx(path: Path, *, dimensions: int) -> torch.Tensor:
 def distort(images: torch.Tensor, share: Share, *, seed: int) -> torch.Tensor:
     """Shift, rotate and scale each image by its own random amount.
 
-    The amounts depend only on the seed, the epoch, the step's position and the sample's place in the step. They are the
-    same after a restart, and for any number of ranks with the same global batch.
+    The amounts depend only on the seed, the epoch, the step's position and the sample's place in the step. They do not
+    depend on restarts, nor on the number of ranks if the global batch stays the same.
     """
     place = (seed * 1_000_003 + share.epoch) * 1_000_003 + share.position
     generator = torch.Generator().manual_seed(place % NUM_SEEDS)
     amounts = torch.rand(share.total, 4, generator=generator)[share.offset : share.offset + len(images)] * 2 - 1
-    angle = amounts[:, 0] * math.radians(MAX_DEGREES)
-    scale = 1 + amounts[:, 1] * MAX_SCALE
-    shift = amounts[:, 2:] * (2 * MAX_PIXELS / images.shape[-1])
+    angle = amounts[:, 0] * math.radians(MAX_ROTATION_DEGREES)
+    scale = 1 + amounts[:, 1] * MAX_SCALE_CHANGE
+    shift = amounts[:, 2:] * (2 * MAX_SHIFT_PIXELS / images.shape[-1])
     cosine, sine = angle.cos() * scale, angle.sin() * scale
     rows = torch.stack([cosine, -sine, shift[:, 0], sine, cosine, shift[:, 1]], dim=1).view(-1, 2, 3)
     grid = functional.affine_grid(to_device(rows, images.device), list(images.shape), align_corners=False)

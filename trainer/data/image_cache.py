@@ -1,4 +1,4 @@
-"""Decoded images: in a cache file that all ranks of a host map into memory, or decoded for each step."""
+"""Decoded images: from a cache file that all ranks of a host map into memory, or decoded for each step."""
 
 from __future__ import annotations
 
@@ -31,34 +31,34 @@ Pixels = npt.NDArray[np.uint8]
 Index = tuple[list[int], list[str]]
 """Numbers of the images in a cache, in order, and names of the unreadable images, each with the reason."""
 INDEX = "index.json"
-"""File that lists the images in the cache, written last."""
+"""File with the Index of a cache, written last."""
 LOCK = "lock"
 """Lock file in a folder of caches. The process that builds a cache locks this file."""
 DRAFT_SUFFIX = ".draft"
 """Suffix of the folder name of an unfinished cache."""
 DRAFT_PATTERN = "[0-9a-f]" * 16 + DRAFT_SUFFIX
-"""Pattern of the folder names of unfinished caches. In the user's folder, the trainer removes only these and
-incomplete caches."""
+"""Pattern of the folder names of unfinished caches. In the user's folder, the trainer removes only these and damaged
+caches."""
 POLL_SECONDS = 0.1
 """Seconds between two checks of a lock or of a cache that another process builds."""
 PIXELS = "pixels"
 """File of the decoded images."""
 VERSION = 4
-"""Version of the cache. Raise it when images are decoded differently, so that no run uses older caches."""
+"""Version of the cache. Raise it when images are decoded differently, so that no run uses an older cache."""
 GREY_LEVELS_RATIO = 257
 """Ratio of 16-bit grey to 8-bit grey: white is 65535 = 255 x 257."""
 SPARE_DISK_SHARE = 0.1
 """Share of the disk that a cache leaves free. Below that share the kubelet starts to evict pods."""
 FREE_SPACE_SHARE = 0.01
-"""Share of the free space that a cache may always take, because it is negligible."""
+"""Share of the free space that a cache may always use, because it is negligible."""
 HEARTBEAT_IMAGES = 256
 """Images decoded between two heartbeats."""
 BROKEN_SHARE = 0.1
 """Share of broken images above which the trainer rejects the whole data set."""
 PARALLEL_READS = 16
-"""Number of parallel reads: a bucket takes tens of milliseconds to answer each."""
+"""Number of parallel reads, because a bucket takes tens of milliseconds to answer one."""
 MIN_READ_IMAGES = 100
-"""BROKEN_SHARE assumes at least this number of read images, so that the first broken ones do not end a run."""
+"""Minimum number of images to apply BROKEN_SHARE to, so that the first broken images that are read do not end a run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +78,7 @@ class DecodedImages:
 
 
 def decode(content: bytes, side: int) -> Pixels:
-    """Return an image as `side` x `side` x 3 bytes. Scale it until the shorter edge fits, and keep the middle.
+    """Return an image as `side` x `side` x 3 bytes. Scale it so that the shorter edge fits, and keep the middle.
 
     Raises ValueError for data that is not a complete image.
     """
@@ -95,7 +95,7 @@ def decode(content: bytes, side: int) -> Pixels:
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:
-    """Return the image in RGB. 16-bit greys keep their brightness, which Pillow would clip at 255."""
+    """Return the image in RGB. Scale 16-bit greys to 8 bits, because Pillow would clip them at 255."""
     from PIL import Image
 
     if image.mode == "I" or image.mode.startswith("I;16"):
@@ -134,7 +134,8 @@ def load_cached(
 
 
 def _broken_set(broken: Sequence[str], seen: int) -> DataError:
-    return DataError(f"{len(broken)} of {seen} images are broken, the first: {broken[0]}; repair the data set")
+    most = f"at most {BROKEN_SHARE:.0%} may be; repair or remove them"
+    return DataError(f"{len(broken)} of {seen} images are broken, the first: {broken[0]}; {most}")
 
 
 @contextmanager
@@ -163,7 +164,7 @@ def _index(place: Path, side: int) -> Index | None:
 
 def _build(source: Folder, images: list[ImageFile], side: int, place: Path, heartbeat: Callable[[], None]) -> None:
     """Decode all images into a new folder, then rename it to the cache's path."""
-    # Full disks and cleaners of temporary folders leave incomplete caches, and killed processes leave drafts.
+    # Killed processes leave drafts. A cleaner of temporary folders can leave a cache without some of its files.
     for leftover in (place, *place.parent.glob(DRAFT_PATTERN)):
         shutil.rmtree(leftover, ignore_errors=True)
     needed = len(images) * side * side * 3
@@ -204,7 +205,7 @@ def _fill(file: IO[bytes], source: Folder, images: list[ImageFile], side: int, h
 
 
 def try_decode(source: Folder, image: ImageFile, side: int) -> Pixels | str:
-    """Return the image's pixels or the reason why it is broken. Raises StorageError if a bucket does not answer."""
+    """Return the image's pixels, or the reason why it is broken. Raises StorageError if a bucket does not answer."""
     try:
         return decode(source.read_part(image.file, image.start, image.size), side)
     except (ValueError, StorageError) as error:

@@ -21,7 +21,7 @@ IMAGE_SUFFIXES = (
 )
 """Lower-case suffixes of image files."""
 NOTES_SUFFIX = ".txt"
-"""Suffix of text files next to images, such as Tiny-ImageNet's boxes. They need no warning."""
+"""Suffix of text files next to images, such as Tiny-ImageNet's boxes. The trainer skips them without a warning."""
 ANNOTATIONS = "val/val_annotations.txt"
 """Tiny-ImageNet's list of validation images, which the trainer uses as test images.
 
@@ -41,7 +41,7 @@ class ImageFile(NamedTuple):
     size: int
     """Size of the image in bytes."""
     version: str
-    """Modification time or a bucket's ETag. It changes at each write of the file."""
+    """Version of the file, which changes when the file is written again."""
     name: str
     """Name of the image in messages."""
     label: int
@@ -144,10 +144,7 @@ def _whole(folder: Folder, file: str, facts: FileFacts, label: int) -> ImageFile
 
 
 def _in_shards(folder: Folder, shards: list[str], runtime: Runtime) -> list[ImageFile]:
-    """Return the images of all shards.
-
-    Finding images reads a whole shard, so only one rank reads each shard of a bucket.
-    """
+    """Return the images of all shards. Only one rank reads each shard of a bucket, because it must read all of it."""
     if folder.is_local:
         return [image for shard in shards for image in _in_shard(folder, shard, should_warn=runtime.rank == 0)]
     own = {}
@@ -159,9 +156,9 @@ def _in_shards(folder: Folder, shards: list[str], runtime: Runtime) -> list[Imag
 
 
 def _in_shard(folder: Folder, shard: str, *, should_warn: bool) -> list[ImageFile]:
-    """Return the images of a shard.
+    """Return the images of a shard. Raises DataError for a broken shard or an image without a class.
 
-    An image without a class is an error. If `should_warn` is True, warn of skipped images.
+    If `should_warn` is True, warn of skipped images.
     """
     images: dict[str, tarfile.TarInfo] = {}
     labels: dict[str, tuple[str, bytes]] = {}

@@ -1,4 +1,4 @@
-"""Images from files, cropped in the background before the step that needs them."""
+"""Images from files. A thread crops them before the step that needs them."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from trainer.storage import Folder
 Numbers = npt.NDArray[Any]
 Images = DecodedImages | StreamedImages
 MARGIN_DIVISOR = 8
-"""Divisor for the margin of stored images: they are an eighth larger than training images, for random crops."""
+"""Divisor for the margin of stored images: their sides are an eighth longer than those of crops."""
 MIN_CLASSES = 2
 """Minimum number of classes. With one class, every model is right and its loss is 0."""
 MEAN, STANDARD_DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-"""Mean and deviation of ImageNet's colours, 0 to 1, as in the training of published models."""
+"""Mean and standard deviation of ImageNet's colours (0 to 1), with which published models are trained."""
 
 
 class Crops(NamedTuple):
@@ -41,15 +41,15 @@ class Crops(NamedTuple):
     labels: torch.Tensor
     """Class of each image."""
     copied: torch.cuda.Event | None
-    """On CUDA, the event at the end of both copies."""
+    """On CUDA, the event at the end of both copies; else None."""
 
     def wait(self) -> None:
-        """Make the device wait, not the host, until both copies are done."""
+        """Make the device wait until both copies are done. The host does not wait."""
         if self.copied:
             self.copied.wait()
             now = torch.cuda.current_stream(self.pixels.device)
             for tensor in (self.pixels, self.labels):
-                # Keep the copy stream, which owns this memory, from reusing it before this stream is done.
+                # The copy stream owns this memory, and must not reuse it before the current stream is done.
                 tensor.record_stream(now)
 
 
@@ -80,7 +80,7 @@ class FolderImages:
         self._sampler: EpochSampler | None = None
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="images")
         self._prefetched: deque[tuple[tuple[int, int], Future[Crops]]] = deque()
-        # On CUDA, copy images in parallel with earlier steps, not between two steps.
+        # On CUDA, a second stream copies images while the device computes earlier steps.
         self._copy_stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]  # torch has no type
         self._mean = 255 * torch.tensor(MEAN, device=device).view(1, 3, 1, 1)
         self._deviation = 255 * torch.tensor(STANDARD_DEVIATION, device=device).view(1, 3, 1, 1)
@@ -137,9 +137,9 @@ class FolderImages:
                 self._prefetched.append(((share.epoch, share.position), work))
 
     def _crop_share(self, share: Share) -> Crops:
-        """Return random crops, half of them mirrored.
+        """Return random crops. Each is mirrored with a probability of one half.
 
-        They are the same after a restart, and for any number of ranks with the same global batch.
+        The crops do not depend on restarts, nor on the number of ranks if the global batch stays the same.
         """
         chance = np.random.default_rng((self._seed, share.epoch, share.position))
         own = slice(share.offset, share.offset + len(share.indices))
@@ -164,5 +164,5 @@ class FolderImages:
         return found
 
     def _normalise(self, pixels: torch.Tensor) -> torch.Tensor:
-        """Return float images, samples x channels x height x width, in channels-last memory like the files."""
+        """Return float images, samples x channels x height x width, in channels-last memory like `pixels`."""
         return pixels.permute(0, 3, 1, 2).float().sub_(self._mean).div_(self._deviation)

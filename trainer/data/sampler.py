@@ -1,4 +1,4 @@
-"""The order of samples: every sample once an epoch, for any number of ranks and after any restart."""
+"""The order of samples: each sample once per epoch, for any number of ranks and with any restarts."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Share:
     all_indices: torch.Tensor
     """Indices of all ranks' samples in the training set."""
     offset: int
-    """Number of the step's samples that lower ranks take."""
+    """Number of the step's samples in the shares of lower ranks."""
     total: int
-    """Number of the step's samples over all ranks."""
+    """Number of the step's samples in all shares."""
     epoch: int
     """The step's epoch, counted from 0."""
     position: int
@@ -28,7 +28,7 @@ class Share:
 class EpochSampler:
     """Order of an epoch's samples and their division among ranks. The order depends only on the seed and the epoch.
 
-    The position counts samples over all ranks, not steps. Another number of ranks can continue from that position
+    The position counts samples over all ranks, not steps. Therefore another number of ranks can continue from it
     without repeating or skipping a sample. The sizes of an epoch's steps differ by at most one sample. A rank gets no
     samples in a step only if fewer samples than ranks are left, or if the batch size is 1.
     """
@@ -61,7 +61,7 @@ class EpochSampler:
         return max(0, self.steps_left + (epochs - self.epoch - 1) * self.epoch_steps)
 
     def next(self) -> Share:
-        """Return the next step's share and advance. The epoch must have steps left."""
+        """Return this rank's share of the next step, and advance. The epoch must have steps left."""
         position = self.position
         total = -(-(self.num_samples - position) // self.steps_left)
         start, end = (total * rank // self.world for rank in (self.rank, self.rank + 1))
@@ -83,7 +83,7 @@ class EpochSampler:
     def load_state(self, state: dict[str, int]) -> None:
         """Restore a position. If the training set has another size, continue at the same fraction of the epoch.
 
-        Finish an epoch with the seed that it started with, because the order of its samples depends on the seed.
+        The rest of that epoch keeps the seed of the checkpoint, because the order of its samples depends on the seed.
         """
         self._resumed = (state["epoch"], state.get("seed", self.seed))
         self.epoch = state["epoch"]

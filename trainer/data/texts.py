@@ -1,4 +1,4 @@
-"""Texts as tokens: documents and rows of tokens from a disk or bucket, packed into samples of equal length."""
+"""Texts as tokens: documents, and rows of tokens, from a disk or bucket, packed into samples of equal length."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TEXT_SUFFIX, LINES_SUFFIX, TABLE_SUFFIX, TOKENS_SUFFIX = SUFFIXES = tuple(TEXT_S
 TEXT_KEY = "text"
 """Key of the text in a line of JSON, and its column in a table."""
 COUNTED_TOKENS, COUNTED_AT_ONCE = 2**26, 2**20
-"""Maximum number of a split's tokens whose bytes `_count_bytes` counts: in total, and at once."""
+"""Maximum number of tokens whose bytes `_count_bytes` counts: in a split, and at once."""
 
 
 class TokenRow(NamedTuple):
@@ -50,7 +50,7 @@ class TokenRow(NamedTuple):
 
 
 class Tokens:
-    """A split as rows of tokens, cut into samples of `context` tokens. The samples predict each token once."""
+    """A split as rows of tokens, cut into samples of `context` tokens. Each token is the label of one prediction."""
 
     def __init__(self, parts: Sequence[bytes | TokenRow], context: int, tokenizer: ByteTokenizer) -> None:
         self._context, self._tokenizer = context, tokenizer
@@ -67,14 +67,14 @@ class Tokens:
         self.num_samples = -(-self.num_targets // context)
 
     def targets(self, samples: Numbers) -> int:
-        """Return the number of tokens that these samples predict. The last sample of a split may be shorter."""
+        """Return the number of labels of these samples. The last sample of a split may have fewer than `context`."""
         missing = self.num_samples * self._context - self.num_targets
         return len(samples) * self._context - (missing if (samples == self.num_samples - 1).any() else 0)
 
     def batch(self, samples: Numbers, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the tokens of these samples, and the next token of each: two tensors of rows x context.
+        """Return the tokens of these samples, and as labels the next token of each: two tensors of rows x context.
 
-        Rows beyond the samples have no labels.
+        If there are more rows than samples, the other rows have no labels.
         """
         places = samples[:, None] * self._context + np.arange(self._context + 1)
         found = torch.full((rows, self._context + 1), self._tokenizer.separator, dtype=torch.int64)
@@ -85,7 +85,7 @@ class Tokens:
         return found[:, :-1].contiguous(), labels
 
     def _gather(self, places: Numbers) -> Numbers:
-        """Return the tokens at these places of all rows."""
+        """Return the tokens at these places. Places count the tokens of all rows, one row after the other."""
         found, numbers = np.empty_like(places), np.searchsorted(self._ends, places, side="right")
         for number in np.unique(numbers):
             row, is_in = self._rows[number], numbers == number
@@ -106,7 +106,7 @@ def _joined(documents: Sequence[bytes], tokenizer: ByteTokenizer) -> TokenRow:
 
 
 def _count_bytes(rows: Sequence[TokenRow], tokenizer: ByteTokenizer) -> int:
-    """Return the bytes of the text of rows. If they have more than COUNTED_TOKENS, estimate it from a part of each."""
+    """Return the bytes of the text of rows. Estimate them from parts if the rows have more than COUNTED_TOKENS."""
     lengths, total = tokenizer.lengths(), sum(len(row.tokens) for row in rows)
     size = counted = 0
     for row in rows:
@@ -119,7 +119,8 @@ def _count_bytes(rows: Sequence[TokenRow], tokenizer: ByteTokenizer) -> int:
 
 
 class Texts(Data):
-    """Training and test texts. Each rank holds the tokens of all documents. The ranks of a host share mapped rows."""
+    """Training and test texts. Each rank has the tokens of all documents in memory. The ranks of a host share mapped
+    rows."""
 
     def __init__(self, config: LanguageConfig, runtime: Runtime) -> None:
         folder = Folder(config.data_dir)
@@ -139,7 +140,7 @@ class Texts(Data):
         self.num_samples, self.num_tests = self._train.num_samples, self._test.num_samples
         self.test_bytes, self.test_targets = self._test.num_bytes, self._test.num_targets
         self.bytes_per_token = self._train.num_bytes / self._train.num_targets
-        """Bytes of the training texts per predicted token."""
+        """Bytes of the training texts per label."""
 
     def batch(self, share: Share, *, world: int) -> Batch:
         """Return this rank's samples of one training step. All ranks have equally many rows."""
@@ -157,7 +158,7 @@ class Texts(Data):
 
 
 def read_parts(folder: Folder, split: str, runtime: Runtime) -> Iterator[bytes | TokenRow]:
-    """Yield documents and rows of a split in the order of their files' names. Raises DataError if there are none."""
+    """Yield the documents and rows of a split in the order of its files' names. Raises DataError if there are none."""
     files = folder.files(split) if split in folder.names() else {}
     texts = [name for name in files if name.endswith(SUFFIXES)]
     if (others := sorted(files.keys() - texts)) and runtime.rank == 0:
@@ -198,7 +199,7 @@ def _parts(folder: Folder, name: str) -> Iterator[bytes | TokenRow]:
 
 
 def _tokens(folder: Folder, name: str, where: str) -> Row:
-    """Return the tokens in a file. Map a file on a disk, so that the ranks of a host share its memory."""
+    """Return the tokens in a file. If the file is on a disk, map it, so that the ranks of a host share its memory."""
     try:
         with folder.open(name) as file:
             row: Row = read_array(file) if not folder.is_local else open_memmap(f"{folder.path}/{name}", mode="r")

@@ -1,1 +1,1 @@
-"""Language models: sizes, tokenizers, decoder, sharding over ranks, Hugging Face's format, and the training task."""
+"""Language models: sizes, tokenizers, decoder, sharding over ranks, Hugging Face's format, and the task of a run."""

@@ -24,36 +24,38 @@ DEVIATION = 0.02
 """Standard deviation of a new matrix. For a matrix that ends a residual branch, divide by sqrt(2 x layers), as in
 https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf, section 2.3."""
 RESIDUAL_ENDS = ("out.weight", "down.weight")
+"""Ends of the names of matrices that end a residual branch."""
 DOWN, UP = "lora_down", "lora_up"
-"""Names of a layer's two LoRA adapters. The second starts as zero, so that new adapters do not change the model."""
+"""Names of a layer's two LoRA matrices. The second starts as zero, so that new adapters do not change the model."""
 _ATTENTIONS = ("flash_attention_for_cpu", "cudnn_attention", "efficient_attention", "flash_attention")
-_NAMES = ("mm", *(f"_scaled_dot_product_{name}" for name in _ATTENTIONS))
-PRODUCTS = [getattr(torch.ops.aten, name).default for name in _NAMES]
+_KEPT_NAMES = ("mm", *(f"_scaled_dot_product_{name}" for name in _ATTENTIONS))
+KEPT_OPERATIONS = [getattr(torch.ops.aten, name).default for name in _KEPT_NAMES]
 """Operations whose results selective activation checkpointing keeps, because they take most of the time."""
 
 FLOAT8_CAPABILITY = (8, 9)
 """Lowest compute capability with float8: https://nvidia.github.io/TransformerEngine/support_matrix.html."""
 
 Rotation = tuple[torch.Tensor, torch.Tensor]
-"""Cosine and sine of each position's angles, tokens x head width. The first half of the sines is negative."""
+"""Cosine and sine of each position's angles, tokens x head width. The first half of the sines is negated."""
 
 
 class Attention(nn.Module):
-    """Causal self-attention, in which groups of heads share keys and values."""
+    """Causal self-attention. Each group of heads shares keys and values (grouped-query attention)."""
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
         self.head_width, self.group = sizes.head_width, sizes.heads // sizes.kv_heads
-        # One product takes less time than three. Its rows are ordered by key head, so that tensor groups can divide it.
+        # One product takes less time than three. The rows are ordered by key head, so that a tensor group can divide
+        # them.
         self.qkv = nn.Linear(sizes.width, (sizes.heads + 2 * sizes.kv_heads) * sizes.head_width, bias=False)
         self.out = nn.Linear(sizes.heads * sizes.head_width, sizes.width, bias=False)
 
     def forward(self, hidden: torch.Tensor, rotation: Rotation, mask: torch.Tensor | None) -> torch.Tensor:
-        """Return the attention output of each token. Without a mask, a token attends to all earlier tokens."""
-        # In a tensor group each rank has its own heads.
+        """Return the attention output of each token. Without a mask, a token attends to itself and all earlier ones."""
+        # In a tensor group each rank has some of the heads.
         heads = self.qkv(hidden).unflatten(-1, (-1, self.group + 2, self.head_width))
         query, key, value = heads.split((self.group, 1, 1), dim=-2)
-        # A view would keep the whole product in memory until the backward pass.
+        # Copy the values: a view would keep the whole product in memory until the backward pass.
         value = value.contiguous()
         cosine, sine = (angles[:, None, None] for angles in rotation)
         query, key = rotate(query, (cosine, sine)), rotate(key, (cosine, sine))
@@ -66,18 +68,18 @@ class Attention(nn.Module):
 
 
 def split_qkv(weight: torch.Tensor, sizes: Sizes) -> tuple[torch.Tensor, ...]:
-    """Return the rows of queries, keys and values in a weight of Attention.qkv, each in the order of the heads."""
+    """Split a weight of Attention.qkv into the rows of queries, keys and values, each in the order of the heads."""
     groups = weight.reshape(sizes.kv_heads, sizes.heads // sizes.kv_heads + 2, -1, weight.shape[1])
     return tuple(part.flatten(0, 2) for part in torch.split(groups, [sizes.heads // sizes.kv_heads, 1, 1], dim=1))
 
 
 def join_qkv(parts: Sequence[torch.Tensor], kv_heads: int) -> torch.Tensor:
-    """Return a weight of Attention.qkv for this number of key heads, from the rows of queries, keys and values."""
+    """Join the rows of queries, keys and values to a weight of Attention.qkv with this number of key heads."""
     return torch.cat([part.reshape(kv_heads, -1, part.shape[1]) for part in parts], dim=1).flatten(0, 1)
 
 
 class FeedForward(nn.Module):
-    """SwiGLU: the product of two parallel layers, one of them through SiLU, and a layer back to the model's width."""
+    """SwiGLU: two parallel layers, one with SiLU, whose product a third layer brings back to the model's width."""
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
@@ -92,7 +94,7 @@ class FeedForward(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and feed-forward layer, each with a norm before it and added to its input."""
+    """Attention and feed-forward layer. Each gets its input through a norm, and its output is added to its input."""
 
     def __init__(self, sizes: Sizes, *, checkpointing: str) -> None:
         super().__init__()
@@ -107,13 +109,15 @@ class Block(nn.Module):
         if self._checkpointing == "none" or not torch.is_grad_enabled():
             return self._run(hidden, rotation, mask)
         if hidden.device.type == "xla":
-            # XLA would merge torch's second forward pass with the first. XLA's checkpoint needs an input with gradient.
+            # XLA would merge the second forward pass of torch's checkpoint with the first. XLA's own checkpoint needs
+            # an input with a gradient.
             from torch_xla.utils.checkpoint import checkpoint as separate
 
             hidden = hidden if hidden.requires_grad else hidden.detach().requires_grad_()
             return cast("torch.Tensor", separate(self._run, hidden, rotation, mask, preserve_rng_state=False))
         is_selective = self._checkpointing == "selective"
-        keep: Any = {"context_fn": partial(create_selective_checkpoint_contexts, PRODUCTS)} if is_selective else {}
+        contexts = partial(create_selective_checkpoint_contexts, KEPT_OPERATIONS)
+        keep: Any = {"context_fn": contexts} if is_selective else {}
         found: torch.Tensor = checkpoint(
             self._run, hidden, rotation, mask, use_reentrant=False, preserve_rng_state=False, **keep
         )
@@ -121,7 +125,7 @@ class Block(nn.Module):
 
     def _run(self, hidden: torch.Tensor, rotation: Rotation, mask: torch.Tensor | None) -> torch.Tensor:
         kind = hidden.device.type
-        # Layers with the same input share one copy in 16 bits, and tensor groups exchange that copy.
+        # Cast here, so that layers with the same input share one copy, and tensor groups exchange 16-bit numbers.
         dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else hidden.dtype
         hidden = hidden + self.attention(self.attention_norm(hidden).to(dtype), rotation, mask)
         found: torch.Tensor = hidden + self.feed_forward(self.feed_forward_norm(hidden).to(dtype))
@@ -174,7 +178,7 @@ class Decoder(nn.Module):
 def rotation_of(tokens: int, head_width: int, base: float, device: torch.device, *, factor: float = 1) -> Rotation:
     """Return the rotary embedding of the first positions, https://arxiv.org/abs/2104.09864.
 
-    A factor other than 1 divides the speed of slow rotations as in Llama 3.1, to allow longer contexts.
+    A factor other than 1 divides the speed of slow rotations, as in Llama 3.1, for longer contexts.
     """
     exponents = torch.arange(0, head_width, 2, device=device) / head_width
     speeds = base**-exponents
@@ -188,17 +192,17 @@ def rotation_of(tokens: int, head_width: int, base: float, device: torch.device,
 
 
 def rotate(heads: torch.Tensor, rotation: Rotation) -> torch.Tensor:
-    """Rotate each pair of a head's numbers (n, n + half the width) by the angle of its position, in 32 bits."""
+    """Rotate each pair of a head's numbers (n, n + half the width) by the angle of its token's position, in 32 bits."""
     cosine, sine = rotation
     wide = heads.float()
     return torch.addcmul(wide * cosine, wide.roll(wide.shape[-1] // 2, dims=-1), sine).to(heads.dtype)
 
 
 def document_mask(tokens: torch.Tensor, separator: int = SEPARATOR) -> torch.Tensor | None:
-    """Return a mask: each token attends to earlier tokens of its document. A separator begins a document.
+    """Return a mask with which each token attends to itself and to earlier tokens of its document.
 
-    Returns None if every sample has one document, to allow a faster kernel. Checks this only on a CPU, because reading
-    the answer from another device would make the host wait.
+    A separator begins a document. If no document begins within a sample, return None to allow a faster kernel. Check
+    this only on a CPU, because the host would have to wait for another device.
     """
     begins = tokens == separator
     if tokens.device.type == "cpu" and not begins[:, 1:].any():
@@ -210,7 +214,7 @@ def document_mask(tokens: torch.Tensor, separator: int = SEPARATOR) -> torch.Ten
 
 @torch.no_grad()
 def initialize(model: Decoder, *, seed: int) -> None:
-    """Initialize each weight from the seed and the weight's name, independently of the groups of ranks."""
+    """Initialize each weight from the seed and the weight's name. The values do not depend on the groups of ranks."""
     for name, weight in model.named_parameters():
         local = local_part(weight)
         if weight.dim() == 1 or name.endswith(UP):
@@ -224,7 +228,7 @@ def initialize(model: Decoder, *, seed: int) -> None:
 
 
 class AdaptedLinear(nn.Linear):
-    """A linear layer of LoRA: add the output of two trained matrices to the output of the fixed weights.
+    """A linear layer with LoRA adapters: two trained matrices, whose output is added to that of the fixed weights.
 
     https://arxiv.org/abs/2106.09685
     """
@@ -253,14 +257,14 @@ def adapt(model: Decoder, *, rank: int, scale: float) -> None:
 
 
 def is_adapter(name: str) -> bool:
-    """Return True for the name of an adapter."""
+    """Return True for the name of an adapter's weight."""
     return name.endswith((f".{DOWN}", f".{UP}"))
 
 
 def use_float8(model: Decoder, scaling: str, device: torch.device, *, tensor: int, emulate: bool = False) -> None:
     """Let the linear layers of the blocks multiply in float8, except those whose sizes tensor cores do not support.
 
-    The weights keep their types and names. `emulate` rounds to float8 and multiplies in more bits, on any device.
+    The weights keep their types and names. With `emulate`, round to float8 but multiply in more bits, on any device.
     Raises ConfigurationError if the device has no float8, or if torchao is missing.
     """
     if not emulate and (device.type != "cuda" or torch.cuda.get_device_capability(device) < FLOAT8_CAPABILITY):

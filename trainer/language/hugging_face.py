@@ -1,4 +1,4 @@
-"""Models in Hugging Face's format: read and describe one, and export a checkpoint (`python -m trainer export`)."""
+"""Models in Hugging Face's format: describe a model, read its weights, and export a checkpoint to this format."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ from trainer.config import LanguageConfig, parse_settings
 from trainer.distributed import local_part, own_part
 from trainer.exit_codes import ConfigurationError, DataError
 from trainer.language.decoder import DOWN, EPSILON, UP, Decoder, is_adapter, join_qkv, split_qkv
-from trainer.language.sizes import BYTES, NUMBERS, ROPE_RANGE, ROPE_TOKENS, Sizes
+from trainer.language.sizes import BYTES, ROPE_RANGE, ROPE_TOKENS, SIZE_SETTINGS, Sizes
 from trainer.language.tokenizer import TOKENIZER_FILE, byte_tokenizer_json
 from trainer.rules import invalid_setting
 from trainer.storage import Folder, MissingFileError
 
 Shapes = dict[str, list[int]]
+"""Name of a weight -> its shape."""
 Read = Callable[[str], torch.Tensor]
+"""Function that returns the weight of a name."""
 CONFIG_FILE, INDEX_FILE = "config.json", "model.safetensors.index.json"
 WEIGHTS_NAME = re.compile(r"model.*\.safetensors")
 MAX_FILE_BYTES = 4 * 10**9
@@ -38,14 +40,14 @@ BLOCK_LAYER_NAMES = {
     **{f"feed_forward.{name}": f"mlp.{name}_proj" for name in ("gate", "up", "down")},
 }
 FIXED_KEYS = ("model_type", "head_dim", "hidden_act", "rms_norm_eps", "attention_bias", "mlp_bias")
-"""Keys of config.json that the model's output depends on and that no flag changes."""
+"""Keys of config.json that change the model's output and that no flag changes."""
 COMPARED_KEYS = {
     **{"num_hidden_layers": "layers", "hidden_size": "width", "intermediate_size": "hidden"},
     **{"num_attention_heads": "heads", "num_key_value_heads": "kv_heads", "vocab_size": "vocabulary"},
     **{"tie_word_embeddings": "output (tied)", "rope_parameters": "rope_base and rope_factor"},
     **{key: key for key in FIXED_KEYS},
 }
-"""Key of config.json that the model's output depends on -> its flag, or the key if it has no flag."""
+"""Key of config.json that changes the model's output -> its flag, or the key itself if it has no flag."""
 LLAMA_DEFAULTS = {
     **{"hidden_act": "silu", "attention_bias": False, "mlp_bias": False, "rms_norm_eps": 1e-6},
     **{"tie_word_embeddings": False, "rope_theta": 10_000.0, "rope_scaling": {}, "rope_parameters": {}},
@@ -55,7 +57,7 @@ https://huggingface.co/docs/transformers/model_doc/llama#transformers.LlamaConfi
 
 
 def published_weights(name: str, weight: torch.Tensor, sizes: Sizes) -> dict[str, torch.Tensor]:
-    """Return a weight by Hugging Face's names. Queries, keys and values are one weight here and three in that format.
+    """Return a weight of the trainer by its name in Hugging Face's format, or its three parts for Attention.qkv.
 
     The name of a LoRA adapter begins with the name of its layer.
     """
@@ -94,7 +96,7 @@ def describe(config: LanguageConfig, *, separator: int) -> dict[str, Any]:
 
 
 def comparable(config: dict[str, Any]) -> dict[str, Any]:
-    """Return the values of a config.json that the output of the model depends on."""
+    """Return the values of a config.json that change the output of the model."""
     found: dict[str, Any] = LLAMA_DEFAULTS | {key: value for key, value in config.items() if value is not None}
     rope = (
         {"rope_type": "default", "rope_theta": found["rope_theta"]} | found["rope_scaling"] | found["rope_parameters"]
@@ -145,11 +147,11 @@ class PublishedModel:
             raise self._error(f"{file}: {type(error).__name__} {error}") from None
 
     def check(self, config: LanguageConfig) -> None:
-        """Raise ConfigurationError if the settings describe another model."""
+        """Raise ConfigurationError if this is not the model that the settings describe."""
         own, found = comparable(describe(config, separator=0)), comparable(self.config)
         wrong = [key for key in own if own[key] != found[key]]
         if "hidden_size" in wrong or "num_attention_heads" in wrong:
-            wrong = [key for key in wrong if key != "head_dim"]  # it follows from them
+            wrong = [key for key in wrong if key != "head_dim"]  # these two keys determine it
         place = f"{self.folder.url}/{CONFIG_FILE}"
         if fixed := [
             f"{key} = {found[key]}, and the trainer supports {own[key]}" for key in wrong if key in FIXED_KEYS
@@ -188,7 +190,7 @@ class PublishedModel:
                 heartbeat()
 
     def read_rows(self, name: str, like: torch.Tensor, sizes: Sizes, rows: slice) -> torch.Tensor:
-        """Return some rows of a model's weight with the shape of `like`."""
+        """Return some rows of the trainer's weight `name`, which has the shape of `like`."""
         parts = published_weights(name, like, sizes)
         if len(parts) == 1:
             return self.read(next(iter(parts)), list(like.shape), rows)
@@ -207,7 +209,7 @@ def write_model(
     shapes: dict[str, list[int]],
     read: Callable[[list[str]], dict[str, torch.Tensor]],
 ) -> None:
-    """Write a model. `read` gets the names of one file's weights and returns these weights."""
+    """Write a model. `read` gets the names of the weights of one file, and returns these weights."""
     from safetensors.torch import save
 
     item_bytes = getattr(torch, config["dtype"]).itemsize
@@ -232,10 +234,10 @@ def write_model(
 
 @dataclass(frozen=True, kw_only=True)
 class ExportConfig:
-    """Write a checkpoint of the recipe language in the format of Hugging Face's transformers."""
+    """Export a checkpoint of the recipe language to the format of Hugging Face's transformers."""
 
     checkpoint: str
-    """Folder or URL of a checkpoint, or of a job's checkpoints, to export the newest complete one."""
+    """Folder or URL of a checkpoint, or of a job's checkpoints. Of these, the newest complete one is exported."""
     to: str
     """Folder or URL to write config.json, the weights and the tokenizer into."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
@@ -249,7 +251,7 @@ def export(arguments: Sequence[str]) -> None:
     config = parse_settings(ExportConfig, "python -m trainer export", arguments)
     folder, target, dtype = find_checkpoint(config.checkpoint), Folder(config.to), getattr(torch, config.dtype)
     if any(map(WEIGHTS_NAME.fullmatch, target.names())):
-        # These could be the weights that LoRA keeps fixed, or they would mix with the new files.
+        # These may be the weights that LoRA keeps fixed. Otherwise they would mix with the new files.
         raise invalid_setting("to", config.to, "a folder without model*.safetensors", "give --to another one")
     try:
         manifest = read_manifest(folder)
@@ -289,7 +291,7 @@ def find_checkpoint(url: str) -> Folder:
 
 
 def saved_weights(folder: Folder, manifest: dict[str, Any]) -> tuple[Shapes, Read]:
-    """Return the shapes of a checkpoint's weights by published name, and a function that reads one."""
+    """Return the shapes of a checkpoint's weights, and a function that reads one. Both use Hugging Face's names."""
     # Imported here because these modules take a second to load, and training does not use this function.
     from torch.distributed.checkpoint.api import CheckpointException
     from torch.distributed.checkpoint.state_dict_loader import load
@@ -298,7 +300,7 @@ def saved_weights(folder: Folder, manifest: dict[str, Any]) -> tuple[Shapes, Rea
 
     reader = TensorFilesReader(folder, manifest)
     described = manifest["facts"]["model"]["config"]
-    sizes = Sizes(**{own: described[key] for key, own in COMPARED_KEYS.items() if own in NUMBERS})
+    sizes = Sizes(**{own: described[key] for key, own in COMPARED_KEYS.items() if own in SIZE_SETTINGS})
     whole, owners, shapes = destination(manifest, device="meta"), {}, {}
     for name in filter(lambda name: name.startswith(MODEL), whole):
         try:
@@ -326,7 +328,7 @@ def saved_weights(folder: Folder, manifest: dict[str, Any]) -> tuple[Shapes, Rea
 
 
 def merged_weights(base: PublishedModel, adapters: Shapes, read: Read, *, scale: float) -> tuple[Shapes, Read]:
-    """Return shapes and a reader, as `saved_weights` does, for a published model with the LoRA adapters added."""
+    """Return the same as `saved_weights`, but for a published model to whose weights the LoRA adapters are added."""
 
     def merged(name: str) -> torch.Tensor:
         weight = base.read(name, base.places[name].shape).float()

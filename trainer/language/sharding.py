@@ -20,11 +20,11 @@ from trainer.language.decoder import AdaptedLinear, Decoder
 from trainer.language.sizes import Parallelism
 
 DATA, SHARD, TENSOR = "data", "shard", "tensor"
-"""Axes of the device mesh. Neighbours on the first axis are farthest apart, and on the last axis nearest."""
+"""Axes of the device mesh. Ranks that are neighbours on the last axis have consecutive numbers."""
 
 
 def shard_model(model: Decoder, sizes: Parallelism, device_type: str, *, dtype: torch.dtype) -> None:
-    """Shard the weights, so that each rank holds only its part. The weights must be on the meta device.
+    """Shard the weights, so that each rank has only a part of them. The weights must be on the meta device.
 
     The sharded model computes in `dtype` and reduces gradients in 32 bits.
     """
@@ -69,16 +69,16 @@ def _shard_matrices(model: Decoder, mesh: DeviceMesh) -> None:
         "head": ColwiseParallel(input_layouts=tokens, output_layouts=Replicate()),
     }
     parallelize_module(model, mesh, whole)
-    for name in frozen:  # SequenceParallel replaces frozen weights with trainable ones.
+    for name in frozen:  # SequenceParallel has replaced frozen weights with trainable ones.
         model.get_parameter(name).requires_grad_(False)
-    # Clone the embedding's output to a plain tensor. It is an AsyncCollectiveTensor until the other ranks have sent
-    # their parts. torch 2.15 loses the gradient if such a tensor is the input of a compiled block.
+    # Clone the embedding's output to a plain tensor. Until the other ranks have sent their parts, it is an
+    # AsyncCollectiveTensor. If a compiled block gets such a tensor, torch 2.15 loses the gradient.
     model.embedding.register_forward_hook(lambda _module, _tokens, hidden: hidden.clone())
     model.tie()
 
 
 def _shard_adapters(layer: AdaptedLinear, mesh: DeviceMesh, *, is_column: bool) -> None:
-    """Shard the LoRA matrix on the side on which the layer's matrix is sharded, and replicate the other matrix."""
+    """Shard one LoRA matrix on the side on which the layer's own matrix is sharded, and replicate the other."""
     down, up = (Replicate(), Shard(0)) if is_column else (Shard(1), Replicate())
     layer.lora_down, layer.lora_up = (
         nn.Parameter(distribute_tensor(torch.empty(weight.shape, device=weight.device), mesh, [placement]))

@@ -1,4 +1,4 @@
-"""Sizes of language models by preset, and of the groups of ranks that train one. Does not import torch."""
+"""Sizes of language models by preset, and sizes of the groups of ranks that train one. Does not import torch."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from trainer.exit_codes import ConfigurationError
 from trainer.rules import Text, invalid_setting
 
 BYTES, BPE = "bytes", "bpe"
-"""Names of tokenizers that need no file."""
+"""Values of the setting `tokenizer` that are not files."""
 SEPARATOR = 256
-"""Token before each document and after the last one, if tokens are bytes. Lower tokens are bytes."""
+"""Token of the byte tokenizer before each document and after the last one. Lower tokens are bytes."""
 MIN_VOCABULARY = SEPARATOR + 1
 ROPE_RANGE, ROPE_TOKENS = (1.0, 4.0), 8192
-"""Llama 3.1 slows down rotations: fully above 8192 / 1 tokens per turn, partly from 8192 / 4, not at all below that.
-From the published configurations of Llama 3.1, 3.2 and 3.3."""
+"""Llama 3.1 slows down rotations: fully above 8192 / 1 tokens per turn, partly from 8192 / 4 on, and not below that.
+The published configurations of Llama 3.1, 3.2 and 3.3 have these values."""
 AUTO = 0
-"""Size of a group that follows from the number of ranks."""
+"""Placeholder for the size of a group that follows from the number of ranks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ class Sizes:
         return self.width // self.heads
 
     def matrix_weights(self, vocabulary: int) -> int:
-        """Return the number of weights that multiply each token: all but norms and input embedding."""
+        """Return the number of weights that multiply each token: all but the norms and the input embedding."""
         attention = 2 * self.width * self.head_width * (self.heads + self.kv_heads)
         return self.layers * (attention + 3 * self.width * self.hidden) + vocabulary * self.width
 
@@ -51,12 +51,13 @@ class Sizes:
         """Return the floating-point operations of a training step per token.
 
         A forward pass takes two operations per weight, and a backward pass twice as many. The scores and the sums of
-        attention take 12 layers x width x context (https://arxiv.org/abs/2204.02311, appendix B). Half of that counts,
-        because a token attends to half of the context on average (https://arxiv.org/abs/2307.08691, section 4.1).
-        With adapters, all other weights are fixed: without gradients, they take a third fewer operations.
+        attention take 12 x layers x width x context (https://arxiv.org/abs/2204.02311, appendix B). Half of that
+        counts, because a token attends to half of the context on average (https://arxiv.org/abs/2307.08691, section
+        4.1). `adapters` is the number of weights of LoRA's adapters. With adapters, all other weights are fixed: they
+        have no gradients, which saves a third of their operations.
         """
-        own = 4.0 if adapters else 6.0
-        return own * self.matrix_weights(vocabulary) + 6.0 * adapters + 6.0 * self.layers * self.width * context
+        per_weight = 4.0 if adapters else 6.0
+        return per_weight * self.matrix_weights(vocabulary) + 6.0 * adapters + 6.0 * self.layers * self.width * context
 
 
 PRESETS = {
@@ -73,8 +74,8 @@ PRESETS = {
 }
 """Sizes by name. From 1b on they are those of Llama 3: https://arxiv.org/abs/2407.21783 (8B, 70B), and the published
 configurations of Llama 3.2 (1B, 3B). With bytes as tokens the embedding is smaller than Llama's."""
-NUMBERS = ("layers", "width", "heads", "kv_heads", "hidden")
-"""Sizes that a setting of the same name replaces."""
+SIZE_SETTINGS = ("layers", "width", "heads", "kv_heads", "hidden")
+"""Names of the settings that replace sizes of the preset."""
 PresetName = Literal["1m", "3m", "10m", "30m", "100m", "300m", "1b", "3b", "8b", "70b"]
 _SIZE = r"(data|shard|tensor)=(auto|[1-9][0-9]{0,5})"
 ParallelismText = Annotated[
@@ -90,10 +91,10 @@ ParallelismText = Annotated[
 def choose_sizes(preset: str, output: str, settings: object) -> Sizes:
     """Return the sizes of a preset. A setting other than 0 replaces the size of the same name.
 
-    Raises ConfigurationError if they do not fit together.
+    Raises ConfigurationError if the sizes do not fit together.
     """
-    numbers = {name: getattr(settings, name) for name in NUMBERS}
-    sizes = replace(PRESETS[preset], **{name: number for name, number in numbers.items() if number})
+    given = {name: getattr(settings, name) for name in SIZE_SETTINGS}
+    sizes = replace(PRESETS[preset], **{name: size for name, size in given.items() if size})
     sizes = sizes if output == "preset" else replace(sizes, is_tied=output == "tied")
     if sizes.width % sizes.heads or sizes.head_width % 2:
         allowed = f"a multiple of {2 * sizes.heads}, twice the number of heads"
@@ -106,14 +107,14 @@ def choose_sizes(preset: str, output: str, settings: object) -> Sizes:
 
 @dataclass(frozen=True, kw_only=True)
 class Parallelism:
-    """Sizes of the groups of ranks. Neighbours form a tensor group, and neighbouring tensor groups a shard group."""
+    """Sizes of the groups of ranks. Ranks in a row form a tensor group, and tensor groups in a row a shard group."""
 
     data: int = 1
     """Number of copies of the weights."""
     shard: int = 1
     """Number of ranks that share a copy of the weights. They gather each block's weights before use."""
     tensor: int = 1
-    """Number of ranks that share each matrix product and all samples."""
+    """Number of ranks that share each matrix product and have the same samples."""
 
     @property
     def is_sharded(self) -> bool:
@@ -122,7 +123,10 @@ class Parallelism:
 
 
 def parse_parallelism(text: str) -> dict[str, int]:
-    """Return the sizes in a setting, AUTO for `auto`. Raises ConfigurationError if they contradict each other."""
+    """Return the sizes in a text such as `shard=8,tensor=2`, AUTO for `auto`.
+
+    Raises ConfigurationError if a group occurs twice, or several sizes are `auto`.
+    """
     pairs = [pair.split("=") for pair in text.split(",") if pair]
     sizes = {name: AUTO if size == "auto" else int(size) for name, size in pairs}
     if len(sizes) < len(pairs) or list(sizes.values()).count(AUTO) > 1:
@@ -132,7 +136,7 @@ def parse_parallelism(text: str) -> dict[str, int]:
 
 
 def divide_ranks(text: str, world: int) -> Parallelism:
-    """Return the sizes of the groups of `world` ranks. Raises ConfigurationError if their product is another number."""
+    """Return the sizes of the groups of `world` ranks. Raises ConfigurationError if their product cannot be `world`."""
     sizes = parse_parallelism(text)
     if AUTO not in sizes.values():
         sizes.setdefault("data", AUTO)

@@ -1,4 +1,4 @@
-"""The task of the recipe `language`: predict the next token of texts. Its optimizer groups, losses and measures."""
+"""The task of the recipe `language`: predict the next token of texts."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from trainer.tasks import Evaluation, Task, run_test_set
 
 BETAS = (0.9, 0.95)
 """Decays of AdamW's averages, as for Llama 2: https://arxiv.org/abs/2307.09288, section 2.1."""
-PADDING = 64
-"""Divisor of the padded input lengths of text generation, so that torch compiles few shapes."""
+LENGTH_MULTIPLE = 64
+"""Unit to which text generation rounds up the length of its input, so that torch compiles for few lengths."""
 
 
 def optimizer_groups(config: LanguageConfig, model: nn.Module) -> list[dict[str, Any]]:
-    """Return the weights in two groups: matrices with weight decay, and norms without."""
+    """Return the trained weights in two groups: matrices with weight decay, and norms without."""
     matrices, norms = (
         [weight for weight in model.parameters() if (weight.dim() > 1) == is_2d and weight.requires_grad]
         for is_2d in (True, False)
@@ -56,9 +56,9 @@ def losses(scores: torch.Tensor, labels: torch.Tensor, *, z_loss: float) -> tupl
 
 @torch.no_grad()
 def clip_gradients(weights: Iterable[torch.Tensor], most: float) -> torch.Tensor:
-    """Return the norm of the gradients over all ranks. Scale down gradients with a norm above `most`, if it is not 0.
+    """Return the norm of the gradients over all ranks. If it is above `most`, scale them down, unless `most` is 0.
 
-    torch's clip_grad_norm_ would reduce each sharded gradient's norm separately.
+    torch's clip_grad_norm_ would need one all-reduce for each sharded gradient.
     """
     gradients: list[Any] = [weight.grad for weight in weights if weight.grad is not None]
     norms: dict[tuple[bool, ...], list[torch.Tensor]] = defaultdict(list)
@@ -79,14 +79,14 @@ def clip_gradients(weights: Iterable[torch.Tensor], most: float) -> torch.Tensor
 
 
 class TokenMeter(Meter):
-    """Sums of tokens' losses and of gradients' norms on the device. Only reading the sums waits for the device."""
+    """Sums of the tokens' losses and of the gradients' norms, on the device. Only reading them waits for the device."""
 
     def __init__(self, device: torch.device, *, bytes_per_token: float) -> None:
         super().__init__(device, numbers=4)
         self._bytes_per_token = bytes_per_token
 
     def add(self, loss_sum: torch.Tensor, logits: torch.Tensor, labels: torch.Tensor) -> None:
-        """Add the sum of the losses of a batch and the number of its labels."""
+        """Add a batch: the sum of its losses, and the number of its labels."""
         del logits
         found = torch.stack([loss_sum.detach().double(), (labels != NO_LABEL).sum().double()])
         self._sums = self._sums + functional.pad(found, (0, 2))
@@ -207,16 +207,13 @@ class LanguageTask(Task):
                 report.event("sample", step=step, text=json.dumps(text, ensure_ascii=False))
 
     def _write(self, model: nn.Module, stop_requested: Callable[[], bool]) -> str:
-        """Return the prompt and the model's continuation. The text is the same on all ranks.
-
-        The text ends early if a rank is preempted.
-        """
+        """Return the prompt and the model's continuation, the same on all ranks. A preempted rank ends it early."""
         config, runtime = self._config, self._runtime
         generator = torch.Generator().manual_seed(config.seed)
         tokenizer = self._texts.tokenizer
         tokens = [tokenizer.separator, *map(int, next(tokenizer.encode([config.prompt.encode()])))]
-        # XLA compiles a graph for each length.
-        unit = config.context if runtime.device.type == "xla" else PADDING * runtime.tensor_size
+        # XLA compiles a graph for each length, so use only one.
+        unit = config.context if runtime.device.type == "xla" else LENGTH_MULTIPLE * runtime.tensor_size
         for _ in range(config.sample_tokens):
             if runtime.stop_requested(is_local=stop_requested()):
                 break
@@ -224,7 +221,7 @@ class LanguageTask(Task):
             length = min(config.context, -(-len(seen) // unit) * unit)
             padded = torch.tensor([seen + seen[-1:] * (length - len(seen))], device=runtime.device)
             with runtime.autocast():
-                # On XLA a number would be part of the graph.
+                # Use a tensor: on XLA a number would be part of the graph.
                 last = torch.tensor([len(seen) - 1], device=runtime.device)
                 scores = model(padded)[0].index_select(0, last)[0, : tokenizer.size].float().cpu()
             scores[tokenizer.separator] = -math.inf

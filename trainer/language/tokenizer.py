@@ -22,13 +22,13 @@ from trainer.storage import Folder, MissingFileError, checkpoints_folder
 TOKENIZER_FILE = "tokenizer.json"
 """File of a run's tokenizer, next to its checkpoints and in exported models."""
 SEPARATOR_TEXT = "<|separator|>"
-"""Name of the separator in tokenizers that this module makes."""
+"""Name of the separator in tokenizers that this module creates."""
 LEARNT_BYTES = 2**28
-"""Bytes of the training texts to learn byte pairs from, rounded up to whole documents."""
+"""Bytes of the training texts to learn byte pairs from. The last document is used whole."""
 BYTE_TOKEN = re.compile("<0x[0-9A-F]{2}>")
-"""Name of a single byte in a tokenizer whose other tokens are text."""
+"""Name of the token for a single byte, in tokenizers whose other tokens are text."""
 BATCH = 256
-"""Number of documents to tokenize at once, in several threads."""
+"""Number of documents to tokenize at once. The library uses several threads."""
 Row = npt.NDArray[Any]
 
 
@@ -48,7 +48,7 @@ class ByteTokenizer:
         return bytes(tokens).decode("utf-8", errors="replace")
 
     def lengths(self) -> Row:
-        """Return the number of bytes of text of each token, 0 for special tokens."""
+        """Return the number of bytes of text that each token stands for, 0 for special tokens."""
         return np.array([1] * SEPARATOR + [0])
 
 
@@ -96,9 +96,10 @@ class FileTokenizer(ByteTokenizer):
 
 
 def load_tokenizer(config: LanguageConfig, runtime: Runtime, documents: Sequence[bytes]) -> ByteTokenizer:
-    """Return the tokenizer in the settings. All ranks must call this function.
+    """Return the tokenizer of the settings. All ranks must call this function.
 
-    Rank 0 learns byte pairs once and saves the tokenizer next to the checkpoints, for resumed runs and exports.
+    Rank 0 saves a tokenizer other than bytes next to the checkpoints, for resumed runs and exports. For `bpe` it first
+    learns byte pairs, unless an earlier run has saved them.
     """
     if config.tokenizer == BYTES:
         return ByteTokenizer()

@@ -1,1 +1,1 @@
-"""Restarts of a job's ranks inside their running pods."""
+"""Restart a job's ranks in their running pods."""

@@ -1,8 +1,8 @@
-"""Restart the ranks of a host in place when a rank of the job fails. The pods of all hosts stay.
+"""Restart the ranks of a host in its pod when any rank of the job fails.
 
-Kubernetes' Job controller restarts N failed pods after 10 s x 2^(N - 1), at most 600 s: newBackoffRecord in
-https://github.com/kubernetes/kubernetes/blob/v1.37.2/pkg/controller/job/backoff_utils.go counts every failed pod.
-With this agent a pod fails only if its host is lost, restarts are used up, or a restart cannot help.
+If pods failed instead, Kubernetes' Job controller would replace N failed pods only after 10 s x 2^(N - 1), at most 600
+s: https://github.com/kubernetes/kubernetes/blob/v1.37.2/pkg/controller/job/backoff_utils.go (newBackoffRecord). With
+this agent a pod fails only if its host is lost, no restart is left, or a restart cannot help.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from trainer.restarts.rounds import HostsMissing, JobEnded, Rounds
 NON_RETRYABLE_EXIT_CODES = frozenset({DIVERGED, DATA_ERROR, SLOW_LINK, BAD_CONFIGURATION})
 """Exit codes after which the same ranks would fail again."""
 STOP_SECONDS = 5
-"""Seconds that ranks have to exit after another rank is lost. Without that rank they cannot save anything."""
+"""Seconds that ranks have to exit after another rank has failed. Without that rank they cannot save anything."""
 SHUTDOWN_SECONDS = 30
 """Seconds that ranks of a preempted host have to exit, if torchrun has no --shutdown-timeout."""
 NUM_EXIT_CODES = 256
-"""Number of exit codes: Kubernetes sees a process that ends with -9 as 247."""
+"""Number of exit codes: Python's code for a signal, such as -9, becomes 247."""
 
 
 def is_applicable(arguments: argparse.Namespace) -> bool:
-    """Return True if torchrun's arguments allow restarts and set a static rendezvous."""
+    """Return True if torchrun's arguments allow restarts and set a static rendezvous, so that this agent can run."""
     is_fixed = arguments.rdzv_backend == "static" and arguments.rdzv_endpoint and not arguments.standalone
     return bool(is_fixed and arguments.max_restarts > 0)
 
 
 def run(config: LaunchConfig, entrypoint: Callable[..., object] | str, arguments: list[str]) -> int:
-    """Run this host's ranks until they are done; return the launcher's exit code."""
+    """Run this host's ranks until they are done. Return the launcher's exit code."""
     # torch 2.9 (the XLA image) lacks this field and handles its default signals.
     if signals := getattr(config, "signals_to_handle", None):
         os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = signals
-    # All hosts have equally many ranks, so torch need not ask each host (torch's _assign_worker_ranks).
+    # All hosts have equally many ranks, so torch need not ask each host for its number (_assign_worker_ranks).
     os.environ["TORCH_ELASTIC_WORKER_IDENTICAL"] = "1"
     address, port = parse_rendezvous_endpoint(config.rdzv_endpoint, default_port=29500)
     rounds = Rounds(
@@ -79,7 +79,7 @@ def run(config: LaunchConfig, entrypoint: Callable[..., object] | str, arguments
 def _worker_spec(
     config: LaunchConfig, entrypoint: Callable[..., object] | str, arguments: list[str], rounds: Rounds
 ) -> WorkerSpec:
-    # The common fields differ between versions of torch: the images have 2.9, 2.10 and 2.15.
+    # Which fields both classes have depends on the version of torch: the images have 2.9, 2.10 and 2.15.
     shared = {each.name for each in fields(WorkerSpec)} & {each.name for each in fields(LaunchConfig)}
     return WorkerSpec(
         local_world_size=config.nproc_per_node,
@@ -107,12 +107,12 @@ class InPlaceAgent(LocalElasticAgent):
         self._failed_with: int | None = None
 
     def exit_code(self, *, is_mine: bool) -> int:
-        """Return the exit code of a launcher when the job has ended.
+        """Return this launcher's exit code after the job has ended. `is_mine` is True if this host ended the job.
 
-        A rank ended by signal N gives 256 - N (247 for SIGKILL). 128 + N is reserved: it means that the launcher was
-        killed, and Kubernetes restarts that host. If this host's ranks did not fail, or only lost other ranks, return
-        RESTARTS_USED for the host that ended the job. For the other hosts return PREEMPTED, so that the host with the
-        first failure decides how the job ends.
+        If a rank of this host has failed, return the rank's code; 256 - N if signal N ended the rank. 128 + N would
+        mean that the launcher itself was killed, and Kubernetes would restart this host. If no rank has failed, or the
+        ranks only lost other ranks, return RESTARTS_USED on the host that ended the job. On other hosts return
+        PREEMPTED, so that the host with the first failure decides how the job ends.
         """
         if (code := self._failed_with) is None or code == PREEMPTED:
             return RESTARTS_USED if is_mine else PREEMPTED
@@ -123,7 +123,7 @@ class InPlaceAgent(LocalElasticAgent):
         group = self._worker_group
         try:
             while True:
-                # This gives the ranks of all hosts the same TORCHELASTIC_RESTART_COUNT, the number of the round.
+                # The ranks of all hosts get the same TORCHELASTIC_RESTART_COUNT, the number of the round.
                 self._initialize_workers(group)
                 if result := self._supervise():
                     return result
@@ -139,7 +139,7 @@ class InPlaceAgent(LocalElasticAgent):
     def _start_workers(self, worker_group: Any) -> dict[int, Any]:
         found: dict[int, Any] = super()._start_workers(worker_group)
         assert self._pcontext
-        # When a rank fails, torch gives the host's other ranks 30 seconds.
+        # When a rank fails, torch would give the host's other ranks 30 seconds to exit.
         self._pcontext.close = partial(_close, self._pcontext.close)  # type: ignore[method-assign]
         return found
 
@@ -148,13 +148,13 @@ class InPlaceAgent(LocalElasticAgent):
         self._shutdown(signal.SIGTERM, STOP_SECONDS)
 
     def _shutdown(self, death_sig: signal.Signals = signal.SIGTERM, timeout: int | None = None) -> None:
-        # torch 2.9 passes no time-out, so close the ranks with one before torch does.
+        # torch 2.9 would end the ranks without this time-out, so end them before torch does.
         if self._pcontext:
             self._pcontext.close(death_sig, self._shutdown_timeout if timeout is None else timeout)
         super()._shutdown(death_sig)
 
     def _supervise(self) -> RunResult | None:
-        """Wait until the ranks of all hosts are done. Returns None if the round ends first."""
+        """Wait until the ranks of all hosts are done. Return None if the round ends before that."""
         self._failed_with = None
         while True:
             time.sleep(self._worker_group.spec.monitor_interval)
@@ -169,7 +169,7 @@ class InPlaceAgent(LocalElasticAgent):
                 return None
 
     def _restart_after(self, result: RunResult) -> None:
-        """Start another round after a failure. Raises JobEnded if the job ends instead."""
+        """Start another round after a failure of this host's ranks. Raises JobEnded if the job ends instead."""
         rank, failure = ChildFailedError("", result.failures).get_first_failure()
         code = self._failed_with = failure.exitcode
         reason = f"rank {rank} ended with {f'exit code {code}' if code > 0 else f'signal {-code}'}"

@@ -1,8 +1,8 @@
 """Agree with the other hosts of a job on the start, restart and end of its ranks.
 
-A round is one start of all ranks. The launchers of all hosts join a round in a store on host 0. During the round
-they poll the job's state in that store. The state counts the restarts of the whole job. Every launcher remembers
-the count, and gives it to a new host 0 with an empty store.
+A round is one start of all ranks. The launchers of all hosts join a round in a store on host 0. During the round they
+poll the job's state in that store. The state counts the restarts of the whole job. Every launcher remembers the state,
+and copies it into the empty store of a new host 0.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ POLL_SECONDS = 0.2
 POLL_SECONDS_PER_HOST = 0.002
 """Minimum seconds between two polls, per host of the job, so that the store answers at most 500 polls a second."""
 CLOSE_SECONDS = 1.0
-"""Seconds to wait for a running poll when closing, because the store of a dead node never answers it."""
+"""Maximum seconds to wait for a running poll when closing. The store of a dead node never answers."""
 SILENCE_SECONDS = 30.0
 """Seconds without an answer after which the store counts as lost. A dead node does not close its connections."""
 CONNECT_SECONDS = 10.0
-"""Seconds of one attempt to connect. The next attempt resolves host 0's name again, because its new pod has a new
+"""Seconds of one attempt to connect. The next attempt resolves host 0's name again, because a new pod has a new
 address."""
 FIRST_FAILURE_GRACE_SECONDS = 3.0
-"""Seconds that a host waits for another host to report the first failure."""
+"""Maximum seconds that a host whose ranks only lost other ranks waits for the host with the first failure."""
 STORE_GRACE_SECONDS = 3.0
 """Maximum seconds that an ended or preempted host 0 keeps its store, so that every host can read the reason."""
 PREEMPTION_NOTICE_SECONDS = 2.0
-"""Longest time in seconds that a preempted host takes to notify the other hosts."""
+"""Maximum seconds that a preempted host takes to notify the other hosts."""
 FINISH_SECONDS = 300.0
-"""Seconds that a host with finished ranks waits for the others, as torchrun does (exit_barrier_timeout)."""
+"""Maximum seconds that a host with finished ranks waits for the others, as in torchrun (exit_barrier_timeout)."""
 Answer = TypeVar("Answer")
 
 
@@ -55,7 +55,7 @@ class State:
     round: int = 0
     """Number of the current round."""
     restarts: int = 0
-    """Number of restarts that count."""
+    """Number of restarts so far, without those that do not count."""
     is_preempted: bool = False
     """True if a host was preempted during the round, so that the next restart does not count."""
     end_reason: str = ""
@@ -71,7 +71,7 @@ class State:
         return cls(**json.loads(text))
 
     def following(self, *, has_started: bool) -> State:
-        """Return the state of the next round. Only a round whose ranks were started can use up a restart."""
+        """Return the state of the next round. The restart counts if the ranks had started and no host was preempted."""
         return State(round=self.round + 1, restarts=self.restarts + (has_started and not self.is_preempted))
 
 
@@ -96,10 +96,7 @@ class StoreConnection:
         return self.has_failed or time.monotonic() - self._answered > SILENCE_SECONDS
 
     def close(self) -> None:
-        """Stop polling.
-
-        Python kills running threads at exit, and a thread inside torch then aborts the whole process.
-        """
+        """Stop polling. A thread that is inside torch when Python exits would abort the whole process."""
         self._stop.set()
         self._polling.join(CLOSE_SECONDS)
 
@@ -108,17 +105,17 @@ class StoreConnection:
         return State.read(self.store.get(STATE_KEY))
 
     def swap(self, old: State, new: State) -> bool:
-        """Replace the state if it is still the old one. Returns True if it was replaced."""
+        """Replace the state in the store if it is still `old`. Return True if it was replaced."""
         self.state = State.read(self.store.compare_set(STATE_KEY, old.text(), new.text()))
         return self.state == new
 
     def bring_up_to_date(self, known: State) -> None:
-        """Start the round `known` in the store, unless the store already has this round or a later one."""
+        """Replace the state in the store by `known`, unless it is already of this round or a later one."""
         while (found := self.read()).round < known.round and not found.end_reason:
             self.swap(found, replace(known, restarts=max(known.restarts, found.restarts)))
 
     def all_know_of_preemption(self, number: int, hosts: int) -> bool:
-        """Return True if every host but host 0 knows of the preemption in a round, or is in a later round."""
+        """Return True if every host but host 0 knows of a preemption, or is in a later round than `number`."""
         keys = [f"{SEEN_PREFIX}/{host}" for host in range(1, hosts)]
         if not self.store.check(keys):
             return False
@@ -148,7 +145,7 @@ class HostsMissing(Exception):
 
 
 class JobEnded(Exception):
-    """The launchers ended the job. The message holds the reason."""
+    """A launcher ended the job. The message gives the reason."""
 
     def __init__(self, reason: str, *, is_mine: bool = False) -> None:
         super().__init__(reason)
@@ -157,7 +154,7 @@ class JobEnded(Exception):
 
 
 class Rounds(StaticTCPRendezvous):
-    """A host's part in the rounds. It gives torchrun's agent the rendezvous of the ranks, whose store is on host 0."""
+    """A host's part in the rounds. torchrun's agent gets the rendezvous of the host's ranks from it."""
 
     def __init__(
         self, *, address: str, port: int, host: int, hosts: int, run_id: str, max_restarts: int, join_seconds: float
@@ -177,7 +174,7 @@ class Rounds(StaticTCPRendezvous):
     # Interface of torchrun's agent.
 
     def shutdown(self) -> bool:
-        """Disconnect. A preempted host 0 first waits until the others know that, for up to STORE_GRACE_SECONDS."""
+        """Disconnect. A preempted host 0 first waits until the other hosts know it, for up to STORE_GRACE_SECONDS."""
         if self._is_preempted and self.host == 0:
             number = self.joined.round
             with suppress(StoreLost):
@@ -206,7 +203,7 @@ class Rounds(StaticTCPRendezvous):
 
     @property
     def is_superseded(self) -> bool:
-        """True if the current round is over for this host: another round starts, the job ended, or host 0 is lost."""
+        """True if the current round is over for this host: another round started, the job ended, or host 0 is lost."""
         self._update_joined()
         connection = self._connection
         return (
@@ -233,7 +230,7 @@ class Rounds(StaticTCPRendezvous):
             return self.joined.following(has_started=True)
 
     def announce_preemption(self) -> None:
-        """Tell the other hosts about the preemption of this host. A preemption does not count as a failure."""
+        """Tell the other hosts that this host is preempted. A restart after a preemption does not count."""
 
         def mark(connection: StoreConnection) -> None:
             while (state := connection.read()).round == self.joined.round and not (
@@ -246,7 +243,7 @@ class Rounds(StaticTCPRendezvous):
             self._call(mark, seconds=PREEMPTION_NOTICE_SECONDS)
 
     def finish(self) -> bool:
-        """Wait until the ranks of all hosts are done, at most FINISH_SECONDS. Returns False if `is_superseded`."""
+        """Wait until the ranks of all hosts are done, at most FINISH_SECONDS. Return False if `is_superseded`."""
         done = [f"{self.joined.round}/done/{host}" for host in range(self.hosts)]
         deadline = time.monotonic() + FINISH_SECONDS
         with suppress(StoreLost):
@@ -271,11 +268,11 @@ class Rounds(StaticTCPRendezvous):
     # Implementation.
 
     def _connect(self, deadline: float) -> None:
-        """Connect to host 0's store and share the state that this host knows."""
+        """Connect to host 0's store. Give it the state that this host remembers, if the store lacks this state."""
         while self._connection is None:
             known = self.joined.following(has_started=self._has_started)
             if known.restarts > self.max_restarts:
-                raise JobEnded(f"host 0 was lost; {self._used_up}", is_mine=True)
+                raise JobEnded(f"host 0 was lost; {self._no_restart_left}", is_mine=True)
             if time.monotonic() > deadline:
                 raise HostsMissing(f"host 0 ({self._address}:{self._port}) does not answer; check its pod")
             try:
@@ -307,7 +304,7 @@ class Rounds(StaticTCPRendezvous):
         self._connection = None
 
     def _update_joined(self) -> None:
-        """Keep the current state of this host's round."""
+        """Remember the current state of the round that this host has joined."""
         if self._connection and self._connection.state.round == self.joined.round:
             self.joined = self._connection.state
 
@@ -334,11 +331,11 @@ class Rounds(StaticTCPRendezvous):
             raise StoreLost from error
 
     @property
-    def _used_up(self) -> str:
+    def _no_restart_left(self) -> str:
         return f"the job has no restart left (restarts: {self.max_restarts})"
 
     def _change(self, connection: StoreConnection, reason: str, *, can_help: bool) -> State:
-        """Start the next round and return its state. Raises JobEnded if the job ends or has ended."""
+        """Start the next round unless it has started, and return its state. Raises JobEnded if the job has ended."""
         while not (state := connection.read()).end_reason:
             if state.round > self.joined.round and can_help:
                 return state
@@ -346,7 +343,7 @@ class Rounds(StaticTCPRendezvous):
             if can_help and following.restarts <= self.max_restarts:
                 connection.swap(state, following)
                 continue
-            end_reason = f"{reason}; {self._used_up}" if can_help else reason
+            end_reason = f"{reason}; {self._no_restart_left}" if can_help else reason
             if connection.swap(state, replace(state, end_reason=end_reason)):
                 raise JobEnded(end_reason, is_mine=True)
         raise JobEnded(state.end_reason)
@@ -376,7 +373,7 @@ class Rounds(StaticTCPRendezvous):
         return RendezvousInfo(store, self.host, self.hosts, RendezvousStoreInfo(self._address, port))
 
     def _is_complete(self, state: State, deadline: float) -> bool:
-        """Wait until all hosts have joined. Returns False if `is_superseded`. Raises HostsMissing at the deadline."""
+        """Wait until all hosts have joined. Return False if `is_superseded`. Raises HostsMissing at the deadline."""
         keys = [f"{state.round}/host/{host}" for host in range(self.hosts)]
         while not self._call(lambda connection: connection.store.check([*keys, f"{state.round}/port"])):
             if self.is_superseded:

@@ -1,4 +1,4 @@
-"""The device and the other ranks: one class each for CPU, CUDA and XLA with a common interface."""
+"""Runtime: a rank's device, and its communication with the other ranks. One interface for CPU, CUDA and XLA."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ __all__ = ["Runtime", "start_runtime"]
 def start_runtime(config: TrainConfig) -> Runtime:
     """Initialise the device and join the other ranks. Raises ConfigurationError if the device does not exist.
 
-    `auto` does not fall back to the CPU if torch cannot use the GPU. With `auto`, $PJRT_DEVICE selects PyTorch/XLA:
-    https://docs.pytorch.org/xla/release/r2.9/learn/pjrt.html
+    With `auto`, $PJRT_DEVICE selects PyTorch/XLA: https://docs.pytorch.org/xla/release/r2.9/learn/pjrt.html. `auto`
+    does not fall back to the CPU if torch cannot use the host's GPU.
     """
     if config.device == "xla" or (config.device == "auto" and os.environ.get("PJRT_DEVICE")):
         # Imported here because PyTorch/XLA is only in its own environment, with a matching torch.

@@ -1,4 +1,4 @@
-"""Interface of the training loop to a device and to the other ranks, with implementations for CPU and CUDA."""
+"""Runtime: interface of the training loop to a device and to the other ranks. Implementations for CPU and CUDA."""
 
 from __future__ import annotations
 
@@ -31,31 +31,26 @@ if TYPE_CHECKING:
 SETUP_SECONDS = 300.0
 """Minimum time-out in seconds until the first step is done, because loading libraries takes long."""
 TIMEOUT_SLACK_SECONDS = 20.0
-"""Seconds by which torch's time-out exceeds the watchdog's longest, so that the watchdog reports a hang first."""
+"""Seconds by which torch's time-out is longer than the watchdog's, so that the watchdog reports a hang first."""
 PREEMPTED_KEY = "preempted"
-"""Key that a preempted rank sets in the store while the ranks exchange no decisions, as during an evaluation."""
+"""Key that a preempted rank sets in the store during an evaluation, when the ranks exchange no decisions."""
 Shared = TypeVar("Shared")
 HOST_MEMORY_TEXT = re.compile(r"DefaultCPUAllocator: can't allocate memory|std::bad_alloc")
-"""Errors when the host runs out of memory. torch has no exception type for them."""
+"""Messages of errors when the host runs out of memory. torch has no exception type for them."""
 GPU_MEMORY_TEXT = re.compile(
     r"CUDA error: out of memory|Cuda failure (\d+ )?'out of memory'|CU[A-Z]+_(STATUS_)?ALLOC_FAILED"
 )
-"""Errors when CUDA's libraries or NCCL cannot allocate memory. torch does not raise torch.OutOfMemoryError for them.
-
-https://github.com/pytorch/pytorch/issues/128601
-"""
+"""Messages of errors when CUDA's libraries or NCCL cannot allocate memory. Their type is not torch.OutOfMemoryError:
+https://github.com/pytorch/pytorch/issues/128601."""
 SHARED_MEMORY_TEXT = re.compile(r"(failed to extend|Error while creating shared memory segment) /dev/shm/nccl-")
-"""Errors of NCCL if /dev/shm is full.
-
-https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html#shared-memory
-"""
-
+"""Messages of NCCL's errors if /dev/shm is full:
+https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html#shared-memory."""
 TIMEOUT_TEXT = re.compile(r"[Tt]imed out|[Tt]imeout")
 LOST_PEER_TEXT = re.compile(r"[Cc]onnection")
-"""Errors of time-outs and of lost connections. gloo and NCCL raise RuntimeError for both (torch 2.9 to 2.15)."""
+"""Messages of time-outs and of lost connections. gloo and NCCL raise RuntimeError for both (torch 2.9 to 2.15)."""
 CPU_INFO = Path("/proc/cpuinfo")
 BFLOAT16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
-"""CPU flags of x86 and Arm processors that can multiply in bfloat16."""
+"""Flags in CPU_INFO of x86 and Arm processors that can multiply in bfloat16."""
 QUOTA_V2 = Path("/sys/fs/cgroup/cpu.max")
 QUOTA_V1 = Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us")
 PERIOD_V1 = Path("/sys/fs/cgroup/cpu/cpu.cfs_period_us")
@@ -84,11 +79,11 @@ class Runtime:
     device_ids: list[int] | None = None
     """The device_ids argument of DistributedDataParallel."""
     metrics_lag_steps = 0
-    """Number of optimizer steps to wait before the log reads the metrics of a step."""
+    """Number of further optimizer steps after which the log reads the metrics of a step."""
     tensor_size = 1
     """Number of ranks in each tensor group. All ranks of a group get the same samples."""
     is_lockstep = False
-    """True if all ranks must run each forward pass together, because the model is sharded or runs on XLA."""
+    """True if all ranks must run each forward pass together: for a sharded model, and on XLA."""
 
     def __init__(self, config: TrainConfig) -> None:
         self.world = self.num_devices = launcher_number("WORLD_SIZE", "1", least=1)
@@ -102,16 +97,16 @@ class Runtime:
         self._pending_decision: tuple[dist.Work, torch.Tensor] | None = None
         self._saving: dist.ProcessGroup | None = None
         self.store: Store | None = None
-        """Store that the ranks can read and write at any time without a collective; None if there is only one rank."""
+        """Store that a rank can read and write at any time, without a collective; None if there is only one rank."""
         self.heartbeat: Callable[[], None] = lambda: None
-        """Callback that records a heartbeat while this rank waits for a slow operation."""
+        """Function that records a heartbeat, for slow operations. The watchdog sets it."""
         # Let `ps` and `top` show the rank of each process.
         Path("/proc/self/comm").write_text(f"rank-{self.rank}", encoding="ascii")
         self.init_device(config)
         if self.world > 1:
             with self.translate_errors():
                 store = init_process_group(self.backend, timedelta(seconds=self.setup_timeout))
-                # Clone the connection: the watchdog must reach the store while the rank blocks on the original one.
+                # Use a second connection: the watchdog must reach the store while the rank waits on the first one.
                 self.store = PrefixStore("trainer", store.clone())
 
     @property
@@ -144,7 +139,7 @@ class Runtime:
         return torch.autocast(self.device.type, dtype=self.precision)
 
     def no_sync(self, model: nn.Module) -> AbstractContextManager[object]:
-        """Return a context in which a backward pass of a wrapped or sharded model only accumulates gradients."""
+        """Return a context in which a backward pass accumulates gradients and the ranks do not average them."""
         if set_sync := getattr(model, "set_requires_gradient_sync", None):
             set_sync(False)
             context = ExitStack()
@@ -155,12 +150,12 @@ class Runtime:
     def wrap(self, model: nn.Module) -> nn.Module:
         """Return the model wrapped so that all ranks average its gradients.
 
-        Return it unchanged in lockstep, where the sharded model or `sync_gradients` averages them.
+        In lockstep, return it unchanged: the sharded model itself or `sync_gradients` averages them.
         """
         if self.world == 1 or self.is_lockstep:
             return model
-        # The graph is the same at every step, so DDP need not search for unused weights. With `accumulate`, some passes
-        # skip the averaging, so the graph changes.
+        # With a static graph, DDP does not search for unused weights at every step. With `accumulate` the graph is not
+        # static, because some passes skip the averaging.
         static = self.config.accumulate == 1
         # Broadcasting buffers at each step would make all ranks wait for rank 0. torch 2.15 renamed the parameter.
         synced: dict[str, Any] = {"forward_sync_buffers" if torch.__version__ >= "2.15" else "broadcast_buffers": False}
@@ -188,7 +183,7 @@ class Runtime:
 
     def evaluating(self) -> AbstractContextManager[object]:
         """Return a context without gradients."""
-        # Do not use inference mode: training cannot use sharded weights gathered in it, and float8 does not run in it.
+        # Inference mode does not work: training cannot use sharded weights gathered in it, and it does not run float8.
         return torch.no_grad()
 
     def flush(self) -> None:
@@ -207,10 +202,7 @@ class Runtime:
         return tensors
 
     def host_like(self, weight: torch.Tensor) -> torch.Tensor:
-        """Return a tensor with the size and sharding of the part of the weight that this host stores in a checkpoint.
-
-        Its values do not matter.
-        """
+        """Return a tensor with the size and sharding of the weight in a checkpoint. Its values have no meaning."""
         return weight
 
     def restore(self, target: torch.Tensor, saved: torch.Tensor) -> None:
@@ -218,19 +210,19 @@ class Runtime:
         local_part(target).copy_(local_part(saved))
 
     def counts(self) -> dict[str, int]:
-        """Return counters for the log by name. Only XLA has any."""
+        """Return counters for the log by name. Only XLA has counters."""
         return {}
 
     def shardings(self, model: nn.Module, batch: Batch) -> dict[str, str]:
-        """Return the sharding of each tensor by name. Only XLA with several devices has any."""
+        """Return the sharding of each tensor by name. Only XLA with several devices reports shardings."""
         del model, batch
         return {}
 
     def all_reduce_decision(self, decision: Decision) -> Decision:
         """Submit this rank's decision and return the common decision of the previous call.
 
-        With one rank, return its own decision. Several ranks decide while they compute the next step, so that no step
-        waits. All ranks must call this equally often.
+        The ranks exchange their decisions while they compute the next step, so that no step waits. With one rank,
+        return its decision. All ranks must call this equally often.
         """
         self._has_stepped = True
         if self.world == 1:
@@ -257,9 +249,9 @@ class Runtime:
         return self.wait_decision() if self.world > 1 else decision
 
     def stop_requested(self, *, is_local: bool) -> bool:
-        """Return True if this rank (`is_local`) or another one was preempted.
+        """Return True if a rank was preempted: this one (`is_local`) or another one.
 
-        In lockstep, all ranks must call this equally often. Otherwise, ranks may call this at different times.
+        In lockstep, all ranks must call this equally often. Otherwise a rank may call it at any time.
         """
         if self.is_lockstep:
             return self.all_reduce_decision(Decision.PREEMPT if is_local else Decision.CONTINUE) == Decision.PREEMPT
@@ -311,8 +303,8 @@ class Runtime:
     def saving_group(self) -> dist.ProcessGroup | None:
         """Return the process group that saves in the background, or None for one rank.
 
-        The watchdog does not see a rank that stops during a save: the other ranks record heartbeats while they wait for
-        the save. Then this group's time-out ends the job.
+        If a rank hangs during a save, the time-out of this group ends the job. The watchdog does not notice it, because
+        the other ranks record heartbeats while they wait for the save.
 
         All ranks must call this at the same step.
         """
@@ -354,7 +346,7 @@ class Runtime:
         except (RuntimeError, MemoryError) as error:
             text = str(error).splitlines()[0] if str(error) else ""
             if problem := memory_problem(error, self.config):
-                # Memory that was enough for a step may be enough again after a restart from the checkpoint.
+                # If the memory was enough for a step, it may be enough again after a restart from the checkpoint.
                 raise (TrainerError if self._has_stepped else ConfigurationError)(problem) from error
             if self.config.compile and _from_compiler(error):
                 raise ConfigurationError(
@@ -376,7 +368,7 @@ def _from_compiler(error: Exception) -> bool:
 
 
 def memory_problem(error: BaseException, config: TrainConfig) -> str | None:
-    """Return a message with the exhausted memory and the limit to raise, or None for any other error."""
+    """Return the message for an error of too little memory, with the setting to change; None for any other error."""
     batch = f"flags.batch_size = {config.batch_size}, flags.accumulate = {config.accumulate}"
     first_line = next(iter(str(error).splitlines()), type(error).__name__)
     if line := _line(SHARED_MEMORY_TEXT, error):
@@ -408,7 +400,7 @@ class CpuRuntime(Runtime):
     def init_device(self, config: TrainConfig) -> None:
         """Use as many threads as this rank has cores, unless the user sets another number.
 
-        More threads would wait for each other at every operation.
+        With more threads than cores, threads would wait for each other at every operation.
         """
         self.device = torch.device("cpu")
         keep_freed_memory()
@@ -427,10 +419,10 @@ class CpuRuntime(Runtime):
 
 
 def keep_freed_memory() -> None:
-    """Make the C library keep freed memory for the tensors of the next step.
+    """Make the C library keep freed memory for the tensors of the next step, if the C library is glibc.
 
-    By default it returns large blocks to the kernel, which then clears and maps every page again at each step. That
-    took an eighth of the time of ResNet-50 on two cores. Does nothing if the C library is not glibc.
+    By default it returns large blocks to the kernel, and at each step the kernel clears and maps every page again. That
+    took an eighth of the time of ResNet-50 on two cores.
     """
     tune = getattr(ctypes.CDLL(None), "mallopt", None)
     if tune:
@@ -439,7 +431,7 @@ def keep_freed_memory() -> None:
 
 
 def cgroup_cpus() -> float:
-    """Return the CPUs that this process may use: its cgroup's quota, or fewer if it is bound to fewer."""
+    """Return the number of CPUs that this process may use: its cgroup's quota, or fewer if it is bound to fewer."""
     bound = float(len(os.sched_getaffinity(0)))
     try:
         if QUOTA_V2.exists():
@@ -459,7 +451,7 @@ class CudaRuntime(Runtime):
     backend = "cpu:gloo,cuda:nccl"
 
     def half_dtype(self) -> torch.dtype | None:
-        """Return bfloat16 from Ampere on, else float16, with losses scaled by the loop."""
+        """Return bfloat16 for Ampere and later GPUs, else float16, for which the loop scales losses."""
         return torch.bfloat16 if torch.cuda.get_device_capability(self.device) >= (8, 0) else torch.float16
 
     def init_device(self, config: TrainConfig) -> None:

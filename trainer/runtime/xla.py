@@ -1,4 +1,4 @@
-"""XLA runtime with PyTorch/XLA: one process per host for all its devices (SPMD), or one process per device."""
+"""Runtimes of PyTorch/XLA: one process per host for all its devices (SPMD), or one process per device."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from trainer.runtime.base import Runtime
 
 MIN_LEARNING_RATE = 1e-12
 DATA, SHARD = "data", "shard"
-"""Axes of the device mesh across which a decoder is sharded."""
+"""Axes of the device mesh of a decoder."""
 PreparedBatch = tuple[tuple[int, int], Batch]
-"""A step's position (epoch, samples before it) and its batch."""
+"""A step's position (epoch, and samples of the epoch before the step) and its batch."""
 
 try:
     import torch_xla
@@ -63,7 +63,7 @@ def start_xla(config: TrainConfig) -> XlaRuntime:
 
 
 class XlaRuntime(Runtime):
-    """A process with XLA devices. It records and compiles operations. Only reading a value waits for them."""
+    """A process with XLA devices. It records operations and compiles them to graphs. Only reading a value waits."""
 
     backend = "gloo"
     metrics_lag_steps = 2
@@ -104,7 +104,7 @@ class XlaRuntime(Runtime):
         return PrefetchedBatches(data, self, batch_size=self.config.batch_size, accumulate=self.config.accumulate)
 
     def set_parallelism(self, sizes: Parallelism) -> None:
-        """Reject unsupported settings. Only SPMD shards weights, and only along one axis."""
+        """Raise ConfigurationError for unsupported settings. Only SPMD shards weights, and only along one axis."""
         if getattr(self.config, "activation_checkpointing", "") == "selective":
             raise invalid_setting("activation_checkpointing", "selective", "none or full on XLA", "write full")
         if sizes.tensor > 1 or (sizes.shard > 1 and dist.is_torchelastic_launched()):
@@ -117,7 +117,7 @@ class XlaRuntime(Runtime):
         return -(-samples // self.local_devices) * self.local_devices
 
     def scale(self, scale: float) -> torch.Tensor:
-        """Return the factor of the sum of losses, as a tensor on the device."""
+        """Return the factor for the sum of losses as a tensor on the device."""
         return self._scalar(scale)
 
     def to_device(self, inputs: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -127,7 +127,7 @@ class XlaRuntime(Runtime):
         return sent_inputs, sent_labels
 
     def training(self, step: int) -> AbstractContextManager[object]:
-        """Return a context that makes a step one graph and one span of a profile."""
+        """Return a context that makes a step one graph, and one span of a profile."""
         return cast("AbstractContextManager[object]", xp.StepTrace("train_step", step_num=step))
 
     @contextmanager
@@ -138,14 +138,14 @@ class XlaRuntime(Runtime):
 
     def set_learning_rate(self, optimizer: torch.optim.Optimizer, rate: float) -> None:
         """Set the learning rate as a tensor, because a number would be part of the graph."""
-        # Adam divides by the rate on the device. SGD keeps the rate as a tensor only if the tensor requires a gradient.
-        # Otherwise SGD waits for its value (torch/optim/sgd.py).
+        # Adam divides by the rate, so it must not be 0. SGD reads the value of the tensor, and so waits for it, unless
+        # the tensor requires a gradient (torch/optim/sgd.py).
         number = self._scalar(max(rate, MIN_LEARNING_RATE)).requires_grad_(isinstance(optimizer, torch.optim.SGD))
         for group in optimizer.param_groups:
             group["lr"] = number
 
     def flush(self) -> None:
-        """End the graph here."""
+        """End the graph and start to compute it."""
         torch_xla.sync()
 
     def sync_buffers(self, model: nn.Module) -> None:
@@ -169,7 +169,7 @@ class XlaRuntime(Runtime):
         return tensor.cpu()
 
     def counts(self) -> dict[str, int]:
-        """Return the number of graphs that the training steps have compiled."""
+        """Return the number of graphs that PyTorch/XLA has compiled for training steps."""
         return {"compilations": _compiled() - self._compiled_outside_steps}
 
     def _scalar(self, value: float) -> torch.Tensor:
@@ -203,20 +203,21 @@ class SpmdRuntime(XlaRuntime):
         return [number for numbers in self.gather(own) for number in numbers]
 
     def scale(self, scale: float) -> torch.Tensor:
-        """Return the factor divided by the number of hosts, because the sum of losses already includes all hosts."""
+        """Return the factor divided by the number of hosts, because the sum of losses includes those of all hosts."""
         return self._scalar(scale / self.world)
 
     def wrap(self, model: nn.Module) -> nn.Module:
         """Arrange the devices for convolutions and for linear layers, and return the model.
 
-        If requested, shard its weights by the outputs of every layer, and by the inputs of the last linear layer.
+        With `sharding` set to model, shard its weights: by the outputs of each layer, and of the last linear layer also
+        by the inputs.
         """
         if (count := self.num_devices) == 1:
             return model
         numbers, second = np.array(self.devices()), 2 if count % 2 == 0 else 1
         conv = xs.Mesh(numbers, (count // second, second, 1, 1), ("data", "dim1", "dim2", "dim3"))
         linear = xs.Mesh(numbers, (count // second, second), ("data", "model"))
-        # Each host provides its own samples. The first axes of both meshes follow the order of the hosts.
+        # Each host provides its own samples, so the first axes of both meshes follow the order of the hosts.
         self.inputs_spec = xs.ShardingSpec(conv, (("data", "dim1"), None, None, None), minibatch=True)
         self.labels_spec = xs.ShardingSpec(linear, (("data", "model"),), minibatch=True)
         layers = list(model.modules()) if getattr(self.config, "sharding", "") == "model" else []
@@ -229,10 +230,10 @@ class SpmdRuntime(XlaRuntime):
         return model
 
     def sync_buffers(self, model: nn.Module) -> None:
-        """Do nothing: every host has the statistics of the global batch."""
+        """Do nothing: every host already has the statistics of the global batch."""
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
-        """Return the values unchanged: every host has the sums of the global batch."""
+        """Return the values on the host: every host already has the sums of the global batch."""
         return values.cpu()
 
     def shardings(self, model: nn.Module, batch: Batch) -> dict[str, str]:
@@ -249,12 +250,12 @@ class ReplicaRuntime(XlaRuntime):
     """XLA with one process per device, started by torchrun."""
 
     def init_device(self, config: TrainConfig) -> None:
-        """Select one chip of the host. This is the part of pytorch/xla's own launcher that torchrun does not do."""
+        """Select one chip of the host. torchrun does not do this part of PyTorch/XLA's own launcher."""
         pjrt.initialize_multiprocess(self.local_rank, self.local_world)
         super().init_device(config)
 
     def sync_gradients(self, model: nn.Module) -> None:
-        """Average the gradients in the step's own graph. On CPU use gloo, because XLA cannot communicate there."""
+        """Average the gradients in the step's graph. On CPUs use gloo, because XLA cannot communicate there."""
         if self.world == 1:
             return
         gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
@@ -270,10 +271,9 @@ class ReplicaRuntime(XlaRuntime):
 class DecoderRuntime(SpmdRuntime):
     """SPMD that shards a decoder's weights, gradients and optimizer state across the devices of all hosts.
 
-    It shards weights along the model's width. Some adapters lack that dimension and stay whole.
-
-    MaxText shards its axis `embed` in the same way:
-    https://github.com/AI-Hypercomputer/maxtext/blob/main/src/maxtext/configs/base.yml (logical_axis_rules).
+    It shards weights along the model's width, as MaxText shards its axis `embed`:
+    https://github.com/AI-Hypercomputer/maxtext/blob/main/src/maxtext/configs/base.yml (logical_axis_rules). Some
+    adapters lack that dimension and stay whole.
     """
 
     def set_parallelism(self, sizes: Parallelism) -> None:
@@ -315,7 +315,7 @@ class DecoderRuntime(SpmdRuntime):
         return self._on_host(tensor, torch.cat([parts[start] for start in sorted(parts)], dim=axis))
 
     def host_like(self, weight: torch.Tensor) -> torch.Tensor:
-        """Return an empty tensor with the size and the sharding of `host_part`."""
+        """Return a tensor with the size and the sharding of `host_part`. Its values have no meaning."""
         axis, whole = self._axis(weight), torch.empty(weight.shape, device="meta")
         return whole if axis is None else self._on_host(weight, whole.chunk(self._hosts[1], dim=axis)[0])
 
@@ -344,7 +344,7 @@ class DecoderRuntime(SpmdRuntime):
         xs.mark_sharding(tensor, self._mesh, tuple(SHARD if own == axis else None for own in range(tensor.dim())))
 
     def _shard_samples(self, _layer: nn.Module, _inputs: Any, hidden: torch.Tensor) -> None:
-        # Otherwise XLA may shard the width and gather the samples. A generated text is one sample, so it stays whole.
+        # Without this, XLA may shard the width and gather the samples. A generated text is one sample and stays whole.
         if len(hidden) % self.num_devices == 0:
             xs.mark_sharding(hidden, self._mesh, ((DATA, SHARD), None, None))
 
@@ -364,7 +364,7 @@ class DecoderRuntime(SpmdRuntime):
 class PrefetchedBatches(Data):
     """A data set whose batches a thread sends to the device in advance.
 
-    All batches have one shape, because each shape needs a graph.
+    All batches have the same shape, because each shape needs a graph.
     """
 
     def __init__(self, data: Data, runtime: XlaRuntime, *, batch_size: int, accumulate: int) -> None:
@@ -403,7 +403,7 @@ class PrefetchedBatches(Data):
         return prepared[1]
 
     def test_batches(self, *, rank: int, world: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Yield this rank's part of the test set. Every rank yields equally many batches, if needed with padding."""
+        """Yield this rank's part of the test set. All ranks yield equally many batches. Some may be padding."""
         batches = self._data.test_batches(rank=rank, world=world)
         size = 0
         while True:
@@ -438,7 +438,7 @@ class PrefetchedBatches(Data):
 
 
 def _padded(tensor: torch.Tensor, size: int) -> torch.Tensor:
-    """Repeat the tensor's own samples up to `size`, so that batch statistics come from real images."""
+    """Return the tensor with its samples repeated up to `size`, so that batch statistics come from real images."""
     if not len(tensor):
         return tensor.new_zeros(size, *tensor.shape[1:])
     return tensor if len(tensor) >= size else tensor[torch.arange(size) % len(tensor)]

@@ -1,4 +1,4 @@
-"""Registry of job kinds: the Kind of each `kind` of a job."""
+"""Registry of the kinds of jobs."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ DEFAULT = IndexedJob()
 KINDS: Mapping[str, Kind] = MappingProxyType(
     {kind.name: kind for kind in (DEFAULT, PyTorchJob(), MPIJob(), MXJob(), JobSet(), TrainJob(), RayJob())}
 )
-"""`kind` of a job -> its Kind."""
+"""Value of a job's `kind` -> its Kind."""
 
 
 def operators_of(jobs: Iterable[JobSpec]) -> frozenset[str]:
-    """Return the names of all operators that the jobs need: the operators of their kinds, and Kueue for queues."""
+    """Return the names of all operators that the jobs need: those of their kinds, and Kueue for jobs in a queue."""
     return frozenset().union(*(KINDS[job.kind].operators | ({KUEUE} if job.queue else set()) for job in jobs))
 
 
 def kinds_where(is_able: Callable[[Kind], object]) -> str:
-    """Return the kinds with an ability as text for a message, such as "`kind: jobset`, or else train-job"."""
+    """Return the kinds for which `is_able` is True, as text such as "`kind: jobset`, or else train-job"."""
     first, *others = (name for name, kind in KINDS.items() if is_able(kind))
     return f"`kind: {first}`{', or else ' if others else ''}{' or '.join(others)}"

@@ -1,14 +1,14 @@
 """Kind `indexed-job`: an Indexed Job whose pods find each other through a headless Service named after the job.
 
 With `restarts` and a static rendezvous, the trainer's launcher restarts failed ranks in their pods (trainer/restarts).
-torchrun does so in elastic jobs. A pod then fails only if its host is lost, no restart is left, or a restart would not
-help. In other jobs, a failed rank fails the pods of all hosts. Evictions and lost nodes do not count as restarts. An
-exit code that a restart would repeat ends the job immediately. An elastic job is complete when its minimum number of
-hosts has succeeded: later hosts have nothing to join.
+In elastic jobs, torchrun restarts them. A pod then fails only if its host is lost, no restart is left, or a restart
+would not help. In other jobs, a failed rank fails its pod, and the ranks of the other hosts fail because they lose
+their connection to it. Evictions and lost nodes do not count as restarts. An exit code that a restart would repeat ends
+the job immediately. An elastic job is complete when its minimum number of hosts has succeeded.
 
 Each host has its own backoff (`backoffLimitPerIndex`): Kubernetes replaces its n-th failed pod after 10 s x 2^(n - 1),
-at most 600 s, for any number of hosts. `backoffLimit` alone counts the failed pods of all hosts together: eight that
-fail together wait 600 s. Source: getRemainingTimePerIndex and newBackoffRecord in
+at most 600 s. With `backoffLimit` alone, Kubernetes would count the failed pods of all hosts together: if eight hosts
+failed at once, they would wait 600 s. Source: getRemainingTimePerIndex and newBackoffRecord in
 https://github.com/kubernetes/kubernetes/blob/v1.37.2/pkg/controller/job/backoff_utils.go
 """
 
@@ -97,5 +97,5 @@ class IndexedJob(Kind):
 
 
 def backoff_limit(spec: JobSpec) -> int:
-    """Return the number of failed pods that the Job allows: at most one per host and restart of the job."""
+    """Return the number of failed pods that the Job allows: one for each host at each restart."""
     return spec.restarts * spec.hosts

@@ -1,9 +1,9 @@
-"""Kind `jobset`: a JobSet (jobset.x-k8s.io/v1alpha2), an Indexed Job for each TPU slice, or one for all hosts.
+"""Kind `jobset`: a JobSet (jobset.x-k8s.io/v1alpha2) with one Indexed Job for each TPU slice, or one for all hosts.
 
 A failed host restarts the whole set, at most `restarts` times. An exit code that a restart would repeat fails the set
-immediately. Kubernetes replaces an evicted host. This eviction does not count as a restart, nor do hosts that then
-leave with exit code 75. Any other failure counts, because JobSet sees only that one of its Jobs failed. Source:
-sigs.k8s.io/jobset v0.12.0.
+immediately. Kubernetes replaces an evicted host. The eviction does not count as a restart, and neither do other hosts
+that exit with code 75 because of it. Any other failure counts, because JobSet sees only that one of its Jobs failed.
+Source: sigs.k8s.io/jobset v0.12.0.
 """
 
 from __future__ import annotations
@@ -23,11 +23,10 @@ if TYPE_CHECKING:
     from workloads.objects import Placement, Pod
     from workloads.spec import JobSpec
 
-SLICES = "worker"
-"""Name of the set's one replicated job: a child Job for each slice."""
+REPLICATED_JOB = "worker"
+"""Name of the set's replicated job, which has a child Job for each slice."""
 FINAL_FAILURES = ("PodFailurePolicy", "DeadlineExceeded")
-"""Reasons of a failed Job that fail the set too: an exit code that a restart would repeat, or the deadline after the
-last restart."""
+"""Reasons of a failed Job that also fail the set: an exit code that a restart would repeat, or a missed deadline."""
 EXCLUSIVE_POOL_ANNOTATION = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gke-nodepool"}
 """Annotation that gives each slice a node pool of its own. Slices never share a pool, even in different jobs."""
 
@@ -59,7 +58,7 @@ class FailureRule(Schema):
 
 @dataclass(frozen=True, kw_only=True)
 class FailurePolicy(Schema):
-    """Limit of restarts, and rules for exceptions."""
+    """Maximum number of restarts, and rules for failures that end the set at once."""
 
     max_restarts: int
     rules: tuple[FailureRule, ...]
@@ -81,7 +80,7 @@ class Network(Schema):
 
 @dataclass(frozen=True, kw_only=True)
 class ReplicatedJob(Schema):
-    """Identical Jobs of the set."""
+    """Identical Jobs in the set."""
 
     name: str
     replicas: int
@@ -90,7 +89,7 @@ class ReplicatedJob(Schema):
 
 @dataclass(frozen=True, kw_only=True)
 class JobSetSpec(Schema):
-    """The set."""
+    """Spec of the JobSet."""
 
     failure_policy: FailurePolicy
     network: Network
@@ -110,13 +109,13 @@ class JobSet(Kind):
     reserved_variables = COMPLETION_INDEX
 
     def first_host(self, job: str) -> str:
-        return f"{job}-{SLICES}-0-0"
+        return f"{job}-{REPLICATED_JOB}-0-0"
 
     def child_suffixes(self, spec: JobSpec) -> Iterator[str]:
-        return numbered(SLICES, spec.slices)
+        return numbered(REPLICATED_JOB, spec.slices)
 
     def label_suffixes(self, spec: JobSpec) -> tuple[str, ...]:
-        return (f"-{SLICES}-{spec.slices - 1}-{spec.hosts // spec.slices - 1}{RANDOM_SUFFIX}",)
+        return (f"-{REPLICATED_JOB}-{spec.slices - 1}-{spec.hosts // spec.slices - 1}{RANDOM_SUFFIX}",)
 
     def render(self, name: str, spec: JobSpec, placement: Placement, opts: ResourceOptions) -> Output[str]:
         """Create the JobSet."""
@@ -125,25 +124,31 @@ class JobSet(Kind):
 
         layout = process_layout(spec)
         pod = Pod(command=host_command(spec, layout, placement.scheduling.nccl_environment))
+        template = job_template(spec, layout, placement, pod)
         exclusive = EXCLUSIVE_POOL_ANNOTATION if layout.slices > 1 else {}
         return custom_job(
             f"{name}-job",
             RESOURCE,
             metadata(spec, placement, {**WAIT_FOR_CREATION, **exclusive}),
-            job_set(spec, layout, SLICES, job_template(spec, layout, placement, pod), suspend=spec.suspend or None),
+            job_set(spec, layout, REPLICATED_JOB, template, suspend=spec.suspend or None),
             opts,
         )
 
 
 def job_set(
-    spec: JobSpec, layout: ProcessLayout, jobs_name: str, template: JobTemplateSpecArgs, *, suspend: bool | None = None
+    spec: JobSpec,
+    layout: ProcessLayout,
+    replicated_job: str,
+    template: JobTemplateSpecArgs,
+    *,
+    suspend: bool | None = None,
 ) -> JobSetSpec:
     """Return a set with one Job per slice. It is complete when all Jobs are, and restarts when one Job fails."""
     final = FailureRule(name="final", action="FailJobSet", on_job_failure_reasons=FINAL_FAILURES)
     return JobSetSpec(
         failure_policy=FailurePolicy(max_restarts=spec.restarts, rules=(final,)),
         network=Network(publish_not_ready_addresses=True),
-        replicated_jobs=(ReplicatedJob(name=jobs_name, replicas=layout.slices, template=template),),
+        replicated_jobs=(ReplicatedJob(name=replicated_job, replicas=layout.slices, template=template),),
         success_policy=SuccessPolicy(operator="All"),
         suspend=suspend,
     )
@@ -156,7 +161,7 @@ def job_template(
     pod: Pod,
     labels: dict[str, str] | None = None,
 ) -> JobTemplateSpecArgs:
-    """Return the Job of a slice. The first failed host fails the Job, so that the set decides about a restart."""
+    """Return the template of a slice's Job. The first failed host fails the Job, and then the set may restart."""
     from pulumi_kubernetes.batch.v1 import JobSpecArgs, JobTemplateSpecArgs
     from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
 

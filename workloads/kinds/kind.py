@@ -1,7 +1,7 @@
-"""Kind: interface of a job kind to shared code. Schema: base class for parts of custom resources.
+"""Kind: interface of the kinds of jobs. Schema: base class for parts of custom resources.
 
-One class per kind implements Kind, in a module of this package. Such a module imports at its top only what settings
-need. `render` imports the rest, such as Pulumi.
+The other modules of this package implement Kind, one class for each kind. They import at their top only what validation
+needs. `render` imports the rest, such as Pulumi.
 """
 
 from __future__ import annotations
@@ -25,20 +25,19 @@ if TYPE_CHECKING:
 
 Rendezvous = Literal["static", "c10d", "etcd"]
 Object = dict[str, Any]
-"""Object of the Kubernetes API as JSON, or a part of one."""
+"""Object of the Kubernetes API in the form of its JSON, or a part of one."""
 
 COORDINATOR = Capacity(millicores=250, memory=512 * 2**20)
-"""Requests of a pod that starts or coordinates training and does not train itself, such as mpirun's."""
+"""Requests of a pod that starts or coordinates training and does not train itself, such as the one of mpirun."""
 ETCD_SUFFIX = "-etcd"
 RANDOM_SUFFIX = "-xxxxx"
 """Placeholder for the random suffix that Kubernetes appends to the names of an Indexed Job's pods."""
 COMPLETION_INDEX: Mapping[str, str] = MappingProxyType({"JOB_COMPLETION_INDEX": "Kubernetes"})
 """Variable of an Indexed Job: https://kubernetes.io/docs/concepts/workloads/controllers/job/#completion-mode"""
-NO_INDEX = "its pods have no completion index, which tells a TPU host its place in the slice"
 
 
 def listed_conditions(status: Object) -> list[Object]:
-    """Return the conditions of a status that follows the API's conventions."""
+    """Return the conditions of a status that follows the conventions of the Kubernetes API."""
     found: list[Object] = status.get("conditions") or []
     return found
 
@@ -61,9 +60,9 @@ class Resource:
     conditions: Callable[[Object], list[Object]] = listed_conditions
     """Function that returns the conditions in a status."""
     suspend: tuple[str, ...] = ("suspend",)
-    """Path of the key in its spec that suspends it."""
+    """Path in its spec of the key that suspends it."""
     intermediates: tuple[str, ...] = ()
-    """Plural names, in the same API, of the objects that it creates and that own its pods."""
+    """Plural names, in the same API, of the objects between it and its pods: it owns them, and they own the pods."""
 
 
 class Kind(ABC):
@@ -86,15 +85,15 @@ class Kind(ABC):
     runs_recipes = True
     """True if it can run the trainer's recipes, which need torch's process group."""
     is_queueable = True
-    """True if Kueue supports it. Kueue does not hold back the pods of any other kind."""
+    """True if Kueue supports it. Kueue would not hold back the pods of an unsupported kind."""
     own_keys: tuple[str, ...] = ()
     """Keys of a job that no other kind may set."""
     image_software = ""
     """Software that its image must have, in addition to what the job runs; empty for none."""
     one_process_per_host = False
-    """True if a host starts its program once."""
+    """True if each host runs one process of the program, even if it has several GPUs."""
     restarts_in_place = False
-    """True if the launchers of all hosts may start failed ranks again in their pods."""
+    """True if the launchers of all hosts may restart failed ranks in their pods."""
     line_prefix = ""
     """Pattern of the text that its launcher puts before each line of a training process; empty for none."""
     index_label = ""
@@ -106,14 +105,14 @@ class Kind(ABC):
     is_one_job = False
     """True if all hosts are pods of one Kubernetes Job and share its uid."""
     retryable_offset = 0
-    """Number that launchers add to exit codes that mean "run it again". The operator retries only codes from
-    this number on."""
+    """Number that launchers add to exit codes that mean "run the job again". Its operator retries only codes of at
+    least this number."""
     operator_variables: tuple[str, ...] = ()
     """Environment variables that its operator sets or replaces."""
     elastic_variables: tuple[str, ...] = ()
     """Further variables that its operator sets in elastic jobs."""
     reserved_variables: Mapping[str, str] = MappingProxyType({})
-    """Further reserved environment variables, each with its owner, such as `Kubernetes`."""
+    """Further environment variable that a job may not set -> the program that sets it, such as `Kubernetes`."""
 
     @property
     def pod_types(self) -> tuple[str, ...]:
@@ -156,7 +155,7 @@ class Kind(ABC):
         return max(suffixes, key=len)
 
     def problems(self, spec: JobSpec) -> Iterator[Problem]:
-        """Yield the conflicts between a job's settings that only a job of this kind can have."""
+        """Yield the problems of a job's settings that only a job of this kind can have."""
         del spec
         yield from ()
 
@@ -171,7 +170,7 @@ def numbered(role: str, count: int) -> Iterator[str]:
 
 
 def condition_is_true(condition: str) -> Callable[[Object], bool]:
-    """Return a function that returns True for a status with that condition."""
+    """Return a function that returns True if a status has this condition and it is true."""
     return lambda status: any(
         each["type"] == condition and each.get("status") == "True" for each in listed_conditions(status)
     )

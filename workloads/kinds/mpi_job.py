@@ -1,13 +1,13 @@
 """Kind `mpi-job`: an MPIJob (kubeflow.org/v2beta1): workers that run sshd, and a launcher that runs mpirun on them.
 
-The operator creates the launcher when every worker answers, because Kubernetes publishes a worker's name only then. An
-MPIJob cannot set the failure policy of its launcher, a Job. Each failure counts as a restart, even an eviction, or
-an exit code that other kinds do not retry. The operator recreates a worker that is deleted, or evicted through the API.
-A worker that its node evicts for lack of resources ends the job. The operator deletes the workers when the job ends,
-because sshd does not end.
+The operator creates the launcher when every worker is ready, because Kubernetes publishes a worker's DNS name only
+then. The launcher is a Job, and an MPIJob cannot set the failure policy of that Job. Each failure of the launcher
+therefore counts as a restart, even an eviction or an exit code that other kinds do not retry. The operator recreates a
+worker that is deleted, or evicted through the API. A worker that its node evicts for lack of resources ends the job.
+sshd does not end by itself, so the operator deletes the workers when the job ends.
 
 The operator mounts the same key in all pods at SSH_FOLDER. It gives the launcher a host file with the workers' DNS
-names. Programs that sshd starts do not have its environment, so mpirun passes each variable by name.
+names. Programs that sshd starts do not inherit its environment, so mpirun passes each variable by name.
 Source: github.com/kubeflow/mpi-operator v0.8.2, pkg/controller.
 """
 
@@ -43,7 +43,7 @@ RESOURCE = Resource(
 )
 SSH_FOLDER = "/etc/trainyard/ssh"
 SSH_PORT = 2222
-"""sshd needs no capability for a port above 1024."""
+"""Port of sshd. A port above 1023 needs no capability."""
 SSHD = (
     *("/usr/sbin/sshd", "-D", "-e", "-f", "/dev/null", "-p", str(SSH_PORT), "-h", f"{SSH_FOLDER}/id_rsa"),
     # In strict mode, sshd rejects the key's folder, a mounted Secret, as too open.
@@ -54,20 +54,21 @@ SSH_OPTIONS = (
     f"-p {SSH_PORT} -i {SSH_FOLDER}/id_rsa -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null "
     "-o ConnectionAttempts=10 -o ServerAliveInterval=15 -o ServerAliveCountMax=4 -o LogLevel=ERROR"
 )
-"""Workers are new each time, so no host key is known. A worker is lost after a minute without an answer."""
+"""Options of ssh. Each run has new workers, so do not check host keys. Give up on a worker that has not answered for a
+minute."""
 WAIT_FOR_WORKERS = (
     f'while read -r host _; do until ssh -n {SSH_OPTIONS} "$host" true; do sleep 1; done; done </etc/mpi/hostfile; '
     'exec "$@"'
 )
-"""Shell command that waits for the workers. A suspended job has a launcher but no workers. On resume, the operator
-starts the launcher and the workers together."""
+"""Shell command that waits for the workers and then runs its arguments. The operator starts the launcher and the
+workers of a suspended job together."""
 MPIRUN_VARIABLES = (
     *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
     *("OMPI_COMM_WORLD_NODE_RANK", "OMPI_UNIVERSE_SIZE"),
 )
 """Variables that mpirun sets: https://docs.open-mpi.org/en/v4.1.x/faq/running-mpi-apps.html"""
 MPIRUN_OPTIONS = ("OMPI_MCA_pml", "OMPI_MCA_btl")
-"""Variables that the options of mpirun's command override."""
+"""Variables that the command's options `pml` and `btl` override."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +82,7 @@ class MPIReplica(Schema):
 
 @dataclass(frozen=True, kw_only=True)
 class MPIJobSpec(Schema):
-    """The job."""
+    """Spec of the MPIJob."""
 
     launcher_creation_policy: str
     mpi_implementation: str

@@ -2,15 +2,15 @@
 
 The operator creates the head and the hosts. When all are ready, it creates the launcher, a Job. The launcher submits
 the script as a Ray driver and prints the driver's output. The driver runs in the head. When the driver ends, the
-operator deletes the head and the hosts, and the launcher stays for its log. The operator recreates a deleted host at
-once. Kubernetes restarts Ray in a host where Ray fails. Ray Train then continues from the last checkpoint if the
-script's FailureConfig allows that.
+operator deletes the head and the hosts. The launcher stays, so that its log can be read. The operator recreates a
+deleted host at once. Kubernetes restarts Ray in a host where Ray fails. Ray Train then continues from the last
+checkpoint if the script's FailureConfig allows that.
 
-`restarts` limits the retries after failed drivers. Each retry has a new Ray cluster. Exit codes make no difference. A
-retry also resets the start of `deadline_seconds`.
+`restarts` limits the retries after failed drivers, whatever their exit codes. Each retry has a new Ray cluster, and
+`deadline_seconds` counts from its start.
 
-An interactive job has no launcher and stays in the operator's state Waiting. In this state the operator
-ignores `suspend` and `activeDeadlineSeconds`, and checks `preRunningDeadlineSeconds`.
+An interactive job has no launcher and stays in the operator's state Waiting. In this state the operator ignores
+`suspend` and `activeDeadlineSeconds`, and checks `preRunningDeadlineSeconds`.
 
 The other modes of submission do not fit. HTTPMode has no pod with the driver's output. SidecarMode adds a container
 without a security context to the head, and a `restricted` namespace rejects such a pod.
@@ -40,18 +40,19 @@ if TYPE_CHECKING:
 
 RAY = "Ray"
 RAY_VERSION = "2.60.0"
-"""Version of Ray in Trainyard's image. From 2.53 on, the operator's probes need no program of the image."""
+"""Version of Ray in Trainyard's image. For versions before 2.53, the operator's probes need programs in the image."""
 HEADS = LAUNCHERS = 1
 HEAD = Capacity(millicores=500, memory=3 * 2**30)
 """Requests of the head, which runs Ray's dashboard and the driver. Both use 2.1 GiB in the example `digits-ray`."""
 HEAD_STORE_BYTES = 128 * 2**20
 """Size of the head's object store."""
 MIN_SHARED_MEMORY_BYTES = 160 * 2**20
-"""Minimum size of /dev/shm. Half of it is the object store, and Ray requires 75 MiB."""
+"""Minimum size of /dev/shm. Half of it is the object store, for which Ray requires 75 MiB."""
 GROUP = "hosts"
 """Name of the group of workers."""
 INDEX_LABEL = "ray.io/worker-group-replica-index"
-OWN_COMMAND = {"ray.io/overwrite-container-cmd": "true"}
+"""Label of a worker's pod with its index."""
+KEEP_COMMAND = {"ray.io/overwrite-container-cmd": "true"}
 """Annotation that makes the operator keep the command of a pod."""
 START_RAY = 'eval exec "$KUBERAY_GEN_RAY_START_CMD"'
 """Command that starts Ray in a pod. The operator sets the variable."""
@@ -61,14 +62,14 @@ SUBMIT_DRIVER = (
     '|| ray job status "$RAY_JOB_SUBMISSION_ID"; do sleep 2; done; '
     'exec ray job logs --follow "$RAY_JOB_SUBMISSION_ID"'
 )
-"""Command that submits a driver and prints its output. The operator sets the variables. A recreated launcher cannot
-submit a driver that still runs, and only follows its log. The command also waits for a head that is not ready."""
+"""Shell command that submits a driver and prints its output. The operator sets the variables. The command retries until
+the head answers. If an earlier launcher has submitted the driver, the command only prints its output."""
 AGENT_PORTS = {"dashboard-agent-grpc-port": "52366", "runtime-env-agent-port": "52367"}
 """Fixed ports of Ray's agents. Without them, Ray fails if an agent does not report its port in time."""
 ENVIRONMENT = {"RAY_COLOR_PREFIX": "0", "RAY_DEDUP_LOGS": "0", "RAY_TRAIN_ENABLE_PRINT_PATCH": "0"}
 """Variables that make the driver print each line of each rank once, without colours."""
 INIT_REQUEST = Capacity(millicores=200, memory=256 * 2**20)
-"""Requests of the container in which a host waits for the head."""
+"""Requests of the init container in which a host waits for the head. The operator adds it."""
 CONDITIONS = {
     "Complete": "Succeeded",
     "Failed": "Failed",
@@ -84,7 +85,7 @@ def _conditions(status: Object) -> list[Object]:
     deployment, driver = status.get("jobDeploymentStatus", ""), status.get("jobStatus", "")
     if deployment not in CONDITIONS:
         return []
-    # A user may stop the driver.
+    # If a user stops the driver, the operator reports the job as Complete.
     is_stopped = deployment == "Complete" and driver != "SUCCEEDED"
     return [
         {
@@ -154,12 +155,12 @@ class RayClusterSpec(Schema):
 
 @dataclass(frozen=True, kw_only=True)
 class RayJobSpec(Schema):
-    """The job."""
+    """Spec of the RayJob."""
 
     active_deadline_seconds: int | None
     backoff_limit: int
     pre_running_deadline_seconds: int | None
-    """Limit of an interactive job."""
+    """Deadline of an interactive job."""
     ray_cluster_spec: RayClusterSpec
     shutdown_after_job_finishes: bool
     submission_mode: str
@@ -233,7 +234,7 @@ class RayJob(Kind):
         return custom_job(
             f"{name}-job",
             RESOURCE,
-            metadata(spec, placement, {**WAIT_FOR_CREATION, **OWN_COMMAND}),
+            metadata(spec, placement, {**WAIT_FOR_CREATION, **KEEP_COMMAND}),
             RayJobSpec(
                 active_deadline_seconds=spec.deadline_seconds,
                 backoff_limit=0 if spec.interactive else spec.restarts,
@@ -260,7 +261,7 @@ def _cluster(spec: JobSpec, placement: Placement, host: Command) -> RayClusterSp
     from workloads.objects import Pod, pod_template
 
     start = ("sh", "-c", START_RAY)
-    # Without a restart policy, Kubernetes restarts Ray in the pod. The operator would recreate a failed pod at once.
+    # Set no restart policy: Kubernetes then restarts Ray in its pod. The operator would recreate a failed pod at once.
     worker_start = with_nccl_environment(placement.scheduling.nccl_environment, start)
     head = Pod(command=replace(host, argv=start), role="head", capacity=HEAD, restart_policy=None)
     worker = Pod(command=replace(host, argv=worker_start), restart_policy=None)
@@ -270,7 +271,7 @@ def _cluster(spec: JobSpec, placement: Placement, host: Command) -> RayClusterSp
         group_name=GROUP,
         max_replicas=spec.hosts,
         min_replicas=spec.hosts,
-        # A rank reserves a CPU by default. The rest of the shared memory is for the ranks.
+        # A rank reserves one CPU by default. The ranks use the other half of the shared memory.
         ray_start_params={**AGENT_PORTS, "num-cpus": str(cpus), "object-store-memory": str(store)},
         replicas=spec.hosts,
         template=pod_template(spec, placement, worker),

@@ -1,8 +1,8 @@
-"""Kind `train-job`: a TrainJob (trainer.kubeflow.org/v1alpha1) and a TrainingRuntime of its own for its pods.
+"""Kind `train-job`: a TrainJob (trainer.kubeflow.org/v1alpha1), and a TrainingRuntime with the template of its pods.
 
-The runtime is in the job's namespace, so that it is deleted with the job and needs no cluster-wide permissions. Each
-change creates a runtime of another name, because a TrainJob's reference to its runtime is immutable. The operator
-creates a JobSet from both and sets torchrun's addresses, ranks and counts. Restarts and failures are as in
+The runtime is in the job's namespace, because a ClusterTrainingRuntime would need cluster-wide permissions. Each change
+creates a runtime with a new name, because a TrainJob's reference to its runtime is immutable. The operator creates a
+JobSet from both and sets torchrun's addresses, ranks and counts. Restarts and failures are as in
 workloads/kinds/jobset.py. Trainer v2 has no elastic jobs (https://github.com/kubeflow/trainer/issues/2903).
 Source: github.com/kubeflow/trainer v2.3.0.
 """
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from workloads.objects import Placement
     from workloads.spec import JobSpec
 
-NODES = "node"
-"""Name that Trainer v2 requires for the replicated job and the container that train."""
+REPLICATED_JOB = "node"
+"""Name that Trainer v2 requires for the replicated job that trains, and for its container."""
 RUNTIME = "TrainingRuntime"
 ANCESTOR_LABEL = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
 """Label of the Job in which the operator sets the number of hosts and torchrun's environment."""
@@ -39,12 +39,12 @@ RESOURCE = Resource(
 
 @dataclass(frozen=True, kw_only=True)
 class TorchPolicy(Schema):
-    """Policy that makes the operator set torchrun's environment. It has no keys."""
+    """Policy that makes the operator set torchrun's environment. It has no fields."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MLPolicy(Schema):
-    """Number of nodes and framework."""
+    """Number of hosts, and policy of the framework."""
 
     num_nodes: int
     torch: TorchPolicy | None
@@ -59,7 +59,7 @@ class JobSetTemplate(Schema):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingRuntimeSpec(Schema):
-    """The runtime."""
+    """Spec of the TrainingRuntime."""
 
     ml_policy: MLPolicy
     template: JobSetTemplate
@@ -67,7 +67,7 @@ class TrainingRuntimeSpec(Schema):
 
 @dataclass(frozen=True, kw_only=True)
 class RuntimeRef(Schema):
-    """The runtime of a job."""
+    """Reference to the runtime of a job."""
 
     api_group: str
     kind: str
@@ -84,7 +84,7 @@ class Trainer(Schema):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainJobSpec(Schema):
-    """The job."""
+    """Spec of the TrainJob."""
 
     runtime_ref: RuntimeRef
     suspend: bool | None
@@ -104,10 +104,10 @@ class TrainJob(Kind):
 
     def child_suffixes(self, spec: JobSpec) -> Iterator[str]:
         del spec
-        return numbered(NODES, 1)
+        return numbered(REPLICATED_JOB, 1)
 
     def label_suffixes(self, spec: JobSpec) -> tuple[str, ...]:
-        return (f"-{NODES}-0-{spec.hosts - 1}{RANDOM_SUFFIX}",)
+        return (f"-{REPLICATED_JOB}-0-{spec.hosts - 1}{RANDOM_SUFFIX}",)
 
     def render(self, name: str, spec: JobSpec, placement: Placement, opts: ResourceOptions) -> Output[str]:
         """Create the TrainingRuntime and the TrainJob."""
@@ -126,8 +126,8 @@ class TrainJob(Kind):
         )
 
         layout = process_layout(spec)
-        pod = Pod(command=host_command(spec, layout, placement.scheduling.nccl_environment), container=NODES)
-        jobs = job_set(spec, layout, NODES, job_template(spec, layout, placement, pod, ANCESTOR_LABEL))
+        pod = Pod(command=host_command(spec, layout, placement.scheduling.nccl_environment), container=REPLICATED_JOB)
+        jobs = job_set(spec, layout, REPLICATED_JOB, job_template(spec, layout, placement, pod, ANCESTOR_LABEL))
         torch = TorchPolicy() if uses_torchrun(spec) else None
         runtime = CustomResource(
             f"{name}-runtime",

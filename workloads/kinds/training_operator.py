@@ -1,10 +1,10 @@
 """Kinds `pytorch-job` and `mx-job` of Kubeflow's training operator: PyTorchJob and MXJob (kubeflow.org/v1).
 
-The operator retries only exit codes of 128 and above (`ExitCode`). A signal, an out-of-memory kill and a deleted or
-evicted pod therefore restart the pod. An uncaught error (1) ends the job, as do the codes that mean "do not run it
-again". `trainer.launch` adds 128 to its codes that mean "run it again". The operator does not count the pods that it
-recreates. With `restarts: 0` it retries nothing. With more restarts, only `deadline_seconds` limits retries. Gang
-scheduling has an effect only if the operator runs with a gang scheduler.
+With `restarts: 0` the operator recreates no pod. With any other value it recreates a pod whose exit code is 128 or more
+(`ExitCode`): after a signal, an out-of-memory kill, a deletion or an eviction. `trainer.launch` adds 128 to its codes
+that mean "run the job again". Any other nonzero exit code ends the job. The operator does not count the pods that it
+recreates, so only `deadline_seconds` limits their number. Gang scheduling has an effect only if the operator runs with
+a gang scheduler.
 
 Sources: the CRDs of training-operator v1.9.4 and v1.8.1; github.com/kubeflow/training-operator v1.9.4,
 pkg/controller.v1/pytorch.
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from infra.hardware import PodGroup
 from settings.problem import Problem
-from workloads.kinds.kind import COORDINATOR, NO_INDEX, Kind, Resource, Schema, condition_is_true, numbered, replicas
+from workloads.kinds.kind import COORDINATOR, Kind, Resource, Schema, condition_is_true, numbered, replicas
 
 if TYPE_CHECKING:
     from pulumi import Output, ResourceOptions
@@ -36,9 +36,9 @@ class SchedulingPolicy(Schema):
     """Gang scheduling."""
 
     min_available: int
-    """Pods that start together or not at all."""
+    """Number of pods that start together or not at all."""
     priority_class: str | None
-    """PriorityClass of the pod group."""
+    """PriorityClass of these pods."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ class RunPolicy(Schema):
     active_deadline_seconds: int | None
     backoff_limit: int
     clean_pod_policy: str
-    """`Running` deletes only pods that still run when the job ends, so that the logs of the others stay."""
+    """With `Running`, the operator deletes only pods that still run when the job ends. The logs of the others stay."""
     scheduling_policy: SchedulingPolicy
     suspend: bool | None
 
@@ -114,7 +114,7 @@ class ElasticPolicy(Schema):
 
 @dataclass(frozen=True, kw_only=True)
 class PyTorchJobSpec(Schema):
-    """The job."""
+    """Spec of the PyTorchJob."""
 
     elastic_policy: ElasticPolicy | None
     nproc_per_node: str
@@ -123,9 +123,9 @@ class PyTorchJobSpec(Schema):
 
 
 class PyTorchJob(Kind):
-    """Kind `pytorch-job`. The operator sets all of torchrun's addresses, ranks and counts.
+    """Kind `pytorch-job`. The operator sets torchrun's addresses, ranks and counts.
 
-    Host 0 is the Master and the others are Workers. An elastic job has only Workers.
+    Host 0 is the Master, and the other hosts are Workers. An elastic job has only Workers.
     """
 
     name = "pytorch-job"
@@ -134,7 +134,7 @@ class PyTorchJob(Kind):
     index_label = INDEX_LABEL
     rendezvous = ("static", "c10d")
     is_elastic = True
-    no_tpu = NO_INDEX
+    no_tpu = "its pods have no completion index, which tells a TPU host its place in the slice"
     recreates_pods = True
     retryable_offset = 128
     operator_variables = (
@@ -214,7 +214,7 @@ MX_JOB = Resource(
 
 @dataclass(frozen=True, kw_only=True)
 class MXJobSpec(Schema):
-    """The job."""
+    """Spec of the MXJob."""
 
     job_mode: str
     mx_replica_specs: dict[str, Replica]

@@ -1,1 +1,1 @@
-"""Validation of a job. Each message states the problem, what is allowed, and the remedy."""
+"""Validation of a job's settings. Each message states the problem, what is allowed, and the remedy."""

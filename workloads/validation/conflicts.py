@@ -1,4 +1,4 @@
-"""Validation of keys that are valid alone but conflict: kind and hardware, elastic range, variables."""
+"""Validation of keys that are valid alone but not together, such as kind and hardware, or hosts and topology."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from workloads.user_files import data_conflicts, path_error
 from workloads.validation.flags import device_conflicts, folder_conflicts, language_conflicts, unused_flags
 
 MIN_MEMORY_BYTES = 200 * 2**20
-"""Minimum memory of a recipe's process. The limit is deliberately low: torch alone uses 290 MiB after its import."""
+"""Minimum memory of a recipe's process. It rejects only what certainly fails: importing torch alone takes 290 MiB."""
 _CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 """Control characters except white space."""
 _REFERENCE = re.compile(r"\$\((\w+)\)")
-"""Reference to a variable in a Kubernetes manifest. Trainyard escapes it, so Kubernetes does not expand it."""
+"""Reference to a variable, which Kubernetes would expand. Trainyard escapes it, so the program gets it unchanged."""
 
 
 def conflicts(spec: JobSpec) -> list[Problem]:
@@ -204,7 +204,7 @@ def _network_check(spec: JobSpec) -> Iterator[Problem]:
         message = "requires the trainer's image, which measures the bandwidth; remove it, or remove `image`"
         yield _problem("job.min_bandwidth_gbps.own_image", spec, "min_bandwidth_gbps", message)
     elif spec.hosts == 1 or spec.interactive:
-        message = "requires several hosts that train; remove it"
+        message = "requires at least two hosts, and a job that is not interactive; remove it"
         yield _problem("job.min_bandwidth_gbps.no_links", spec, "min_bandwidth_gbps", message)
 
 
@@ -222,7 +222,7 @@ def _memory(spec: JobSpec) -> Iterator[Problem]:
 
 
 def _texts(spec: JobSpec) -> Iterator[Problem]:
-    """Yield a problem for control characters, and for references that Kubernetes does not expand."""
+    """Yield a problem for each control character and each `$(NAME)` of a job's variable, which nothing expands."""
     values: dict[Path, str] = {
         **{("args", index): word for index, word in enumerate(spec.args)},
         **{("environment", name): value for name, value in spec.environment.items()},
@@ -327,8 +327,7 @@ XLA_VARIABLES = ("PJRT_DEVICE", "MEGASCALE_COORDINATOR_ADDRESS", "MEGASCALE_NUM_
 TPU_HOST_VARIABLES = ("TPU_WORKER_ID", "TPU_WORKER_HOSTNAMES", "TPU_TOPOLOGY", "TPU_ACCELERATOR_TYPE")
 """Variables that GKE sets on TPU hosts: https://cloud.google.com/kubernetes-engine/docs/how-to/tpus"""
 POD_VARIABLE_NAMES = (*(name.partition("=")[0] for name in POD_VARIABLES), "OMP_NUM_THREADS", *NEW_STORE_PER_ROUND)
-"""Variables that the image or Trainyard sets in pods. `environment` may override them; a secret would duplicate
-them."""
+"""Variables that the image or Trainyard sets in pods. `environment` may override them, but `secrets` may not."""
 
 
 def _reserved_variables(spec: JobSpec) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Validation of a recipe's flags: folders, devices, flags without effect, and a language model's sizes."""
+"""Validation of a recipe's flags: folders, devices, flags without effect, and sizes of a language model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from math import prod
 
 from infra.hardware.gpus import GPUS
 from settings.problem import UNDEFINED, Path, Problem
-from workloads.command import BUCKET_PATH, HOST_FOLDERS, is_below, uses_torchrun
+from workloads.command import BUCKET_PATH, POD_FOLDERS, is_below, uses_torchrun
 from workloads.language_model import (
     AUTO,
     CHECKPOINTING,
@@ -32,14 +32,14 @@ from workloads.user_files import generates_images
 
 
 def folder_conflicts(spec: JobSpec) -> Iterator[Problem]:
-    """Yield a problem for each flag with a folder that the trainer cannot write or that hosts do not share."""
+    """Yield a problem for each folder in the flags that the trainer cannot write into or that hosts do not share."""
     if spec.recipe is None:
         return
     bucket = str(_value(spec, "bucket") or "")
     if bucket.startswith("file:///"):
         folder = posixpath.normpath(bucket.removeprefix("file://"))
         remedy = "remove it to use the platform's bucket"
-        if is_below(folder, *HOST_FOLDERS):
+        if is_below(folder, *POD_FOLDERS):
             if spec.hosts > 1:
                 message = f"the {spec.hosts} hosts do not share this folder, but they write one checkpoint"
                 yield Problem("job.bucket.of_each_host", ("flags", "bucket"), f"{message}; {remedy}", bucket)
@@ -47,8 +47,8 @@ def folder_conflicts(spec: JobSpec) -> Iterator[Problem]:
             yield Problem("job.bucket.read_only", ("flags", "bucket"), f"is read-only in pods; {remedy}", bucket)
     has_image_files = not generates_images(spec)
     cache = _value(spec, "cache_dir") if has_image_files else None
-    if cache and not is_below(posixpath.normpath(str(cache)), *HOST_FOLDERS, BUCKET_PATH):
-        folders = " or ".join(HOST_FOLDERS)
+    if cache and not is_below(posixpath.normpath(str(cache)), *POD_FOLDERS, BUCKET_PATH):
+        folders = " or ".join(POD_FOLDERS)
         message = f"is read-only in pods; write a folder in {folders}, or remove it"
         yield _problem("job.cache_dir.read_only", spec, "cache_dir", message)
 
@@ -59,7 +59,10 @@ def settings_key(spec: JobSpec, name: str) -> str:
 
 
 def bucket_conflicts(spec: JobSpec, scheme: str) -> Iterator[Problem]:
-    """Yield a problem for each path below /bucket if the job's bucket has a URL of `scheme` and no mount."""
+    """Yield a problem for each path below /bucket, for a job whose bucket is not mounted.
+
+    The URL of the bucket has the scheme `scheme`.
+    """
     error = f"pods on this platform have no {BUCKET_PATH}, because the bucket is an object store"
     if spec.script and _path_in_bucket(spec.script) is not None:
         message = f"{error}; write a path in the image, or ./ and the path of a file in the stack's folder"
@@ -91,11 +94,11 @@ def _path_in_bucket(text: str) -> str | None:
 
 
 DEVICE_VARIABLES = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
-"""Variables that hide GPUs from a program."""
+"""Variables that can hide GPUs from a program."""
 
 
 def device_conflicts(spec: JobSpec) -> Iterator[Problem]:
-    """Yield the conflicts of a job's settings with the devices of its hosts."""
+    """Yield the problems of a job's settings with the devices of its hosts."""
     if spec.accelerator and not spec.tpu:
         yield from _hidden_gpus(spec)
     if spec.recipe is None:
@@ -124,7 +127,10 @@ def _hidden_gpus(spec: JobSpec) -> Iterator[Problem]:
 
 
 def _processes(spec: JobSpec) -> Iterator[Problem]:
-    """Yield a problem if processes and GPUs do not match. A process uses one GPU; on PyTorch/XLA it may use all."""
+    """Yield a problem if a host has more processes than GPUs, or GPUs that no process uses.
+
+    A process uses one GPU. On PyTorch/XLA it may use all of them.
+    """
     if spec.processes_per_host > spec.accelerators:
         message = (
             f"each process of a recipe uses one GPU, and a host has {spec.accelerators}; write {spec.accelerators}"
@@ -141,11 +147,11 @@ def _processes(spec: JobSpec) -> Iterator[Problem]:
 IMAGE_FILE_FLAGS = ("data_dir", "stream", "cache_dir")
 SYNTHETIC_IMAGE_FLAGS = ("steps_per_epoch", "test_steps")
 BUCKET_FLAGS = (("profile_steps", None), ("wandb", "offline"), ("wandb", "online"))
-"""Flags whose output goes only to the bucket, each with the value that causes output; None for any value."""
+"""Flags whose output goes only to the bucket, each with a value that causes output. None stands for any value."""
 
 
 def unused_flags(spec: JobSpec) -> Iterator[Problem]:
-    """Yield a problem for each flag of a recipe that has no effect or whose requirement is not met."""
+    """Yield a problem for each flag of a recipe that has no effect, or that needs another setting."""
     if spec.recipe is None:
         return
     if "fake_data" in FLAGS[spec.recipe]:
@@ -170,7 +176,7 @@ def unused_flags(spec: JobSpec) -> Iterator[Problem]:
 
 
 def _schedule(spec: JobSpec) -> Iterator[Problem]:
-    """Yield a problem for a decay without effect, or for one that does not fit into the run after the warm-up."""
+    """Yield a problem for a decay without effect, or if warm-up and decay together are longer than the run."""
     if not _are_valid(spec, "schedule", "warmup", "decay"):
         return
     warmup, decay = _value(spec, "warmup"), _value(spec, "decay")
@@ -210,7 +216,7 @@ def _problem(code: str, spec: JobSpec, name: str, message: str) -> Problem:
 
 
 def _are_valid(spec: JobSpec, *names: str) -> bool:
-    """Return True if these flags have allowed values, so that rules between them apply."""
+    """Return True if each of these flags has an allowed value, so that rules between them apply."""
     wrong = {problem.path[-1] for problem in flag_problems(str(spec.recipe), spec.flags)}
     return not wrong & {settings_key(spec, name) for name in names}
 
@@ -247,7 +253,7 @@ FLOAT8_MULTIPLE = 16
 
 
 def language_conflicts(spec: JobSpec) -> Iterator[Problem]:
-    """Yield the problems of a job that trains a language model with Trainyard's trainer."""
+    """Yield the problems of a job that trains a language model in the default image."""
     if spec.recipe != LANGUAGE or spec.image is not None:
         return
     if not list(flag_problems(spec.recipe, spec.flags)):
@@ -259,14 +265,14 @@ def language_conflicts(spec: JobSpec) -> Iterator[Problem]:
 
 
 def _on_xla(spec: JobSpec) -> Iterator[Problem]:
-    """Yield a problem for activation checkpointing that XLA does not support."""
+    """Yield a problem for selective activation checkpointing, which PyTorch/XLA does not support."""
     if spec.on_xla and _value(spec, CHECKPOINTING) == "selective":
         message = "is not supported by PyTorch/XLA; write full, or none"
         yield _problem("job.activation_checkpointing.on_xla", spec, CHECKPOINTING, message)
 
 
 def _units(spec: JobSpec) -> str:
-    """Return the number of processes or devices that groups divide, with its calculation."""
+    """Return what groups divide as text: processes or devices, with their number and its calculation."""
     per_process = devices_per_process(spec)
     if per_process > 1:
         return f"devices, {num_devices(spec)} (hosts x {per_process} of each host)"
@@ -274,7 +280,7 @@ def _units(spec: JobSpec) -> str:
 
 
 def _adapters(spec: JobSpec, sizes: dict[str, int]) -> Iterator[Problem]:
-    """Yield a problem for a LoRA rank without `init_from` or above the model's sizes, and for an alpha without rank."""
+    """Yield a problem for a LoRA rank without `init_from`, for one above the sizes, and for an alpha without a rank."""
     rank = int(str(_value(spec, "lora_rank") or 0))
     if not rank:
         if _value(spec, "lora_alpha") is not None:
@@ -291,7 +297,7 @@ def _adapters(spec: JobSpec, sizes: dict[str, int]) -> Iterator[Problem]:
 
 
 def _float8(spec: JobSpec) -> Iterator[Problem]:
-    """Yield a problem for float8 on hardware without float8, or with flags that exclude it."""
+    """Yield a problem for float8 on hardware without float8, or with flags that do not allow float8."""
     if _value(spec, "float8") in (None, "none"):
         return
     gpu = GPUS.get(spec.accelerator or "")
@@ -311,7 +317,7 @@ def _float8(spec: JobSpec) -> Iterator[Problem]:
 
 
 def _uneven_heads(spec: JobSpec, sizes: dict[str, int]) -> Iterator[Problem]:
-    """Yield a problem for a width or a number of heads that cannot be divided evenly."""
+    """Yield a problem if the heads do not divide the width evenly, or the heads of keys and values the heads."""
     heads = sizes["heads"]
     if sizes["width"] % (2 * heads):
         message = f"must be a multiple of {2 * heads}, twice the number of heads; write a multiple, or change heads"
@@ -326,7 +332,7 @@ def _uneven(spec: JobSpec, name: str, size: int, message: str) -> Problem:
 
 
 def _parallelism(spec: JobSpec, sizes: dict[str, int]) -> Iterator[Problem]:
-    """Yield a problem for groups of ranks that do not divide the ranks or the model."""
+    """Yield a problem for groups whose sizes do not divide the number of ranks or the sizes of the model."""
     text = str(value_of(LANGUAGE, spec.flags, "parallelism") or "")
     groups = group_sizes(spec)
     path = ("flags", settings_key(spec, "parallelism"))
@@ -366,14 +372,14 @@ def _parallelism(spec: JobSpec, sizes: dict[str, int]) -> Iterator[Problem]:
 
 
 def _memory(spec: JobSpec) -> Iterator[Problem]:
-    """Yield a problem for a training that certainly does not fit into the memory of its devices."""
+    """Yield a problem for a job that certainly does not fit into the memory of its devices."""
     training = language_training(spec)
     limit, device = device_memory(spec)
     least = least_memory(training)
     if least.total <= limit:
         return
     state = least.weights + least.gradients + least.optimizer
-    # Report the setting that changes the largest use.
+    # Report the setting that changes the largest part of the memory.
     if state > least.total / 2:
         name = "parallelism" if value_of(LANGUAGE, spec.flags, "parallelism") else "preset"
         value: object = value_of(LANGUAGE, spec.flags, name) or FLAGS[LANGUAGE][name].default
@@ -393,6 +399,6 @@ def _memory(spec: JobSpec) -> Iterator[Problem]:
 
 
 def memory_parts(memory: DeviceMemory) -> str:
-    """Return the uses of a device's memory as text, in GiB."""
+    """Return the nonzero uses of a device's memory as text, in GiB."""
     parts = {name: size for name, size in vars(memory).items() if size}
     return ", ".join(f"{name} {size / GIB:,.1f}" for name, size in parts.items())

@@ -1,4 +1,4 @@
-"""Validation of jobs on Trainyard's images: software and files that an image lacks.
+"""Validation of a job's image: report software and files that it lacks, if it is one of Trainyard's images.
 
 The contents of other images are unknown.
 """
@@ -23,11 +23,13 @@ from workloads.kinds.ray_job import RAY
 from workloads.kinds.training_operator import MXNET
 from workloads.spec import CUDA_12_IMAGE, XLA_IMAGE, JobSpec
 from workloads.trainer_flags import value_of
-from workloads.user_files import checkout_path, is_in_checkout
+from workloads.user_files import is_in_project, project_path
 from workloads.validation.flags import settings_key
 
-FOLDER_FLAGS, TOKENIZERS = ("data_dir", "init_from", "tokenizer"), ("bytes", "bpe")
-"""Flags with a path, and tokenizers that are not paths."""
+PATH_FLAGS = ("data_dir", "init_from", "tokenizer")
+"""Flags whose value is a path or URL."""
+TOKENIZER_NAMES = ("bytes", "bpe")
+"""Values of the flag `tokenizer` that are not paths."""
 PACKAGE_FOLDERS = ("/usr", f"{WORK_FOLDER}/venv")
 """Folders of packages in an image. This module does not know their files."""
 
@@ -54,26 +56,26 @@ def data_folders(image: str) -> frozenset[str]:
 
 
 TEXT_FOLDER = absolute_path("sotu")
-"""Only folder with texts in an image."""
-PYTHON, TORCH, RECIPES, XLA = "Python", "torch", "the trainer", "PyTorch/XLA"
-SOFTWARE = {
-    **{PYTHON: "python", TORCH: "torch", RECIPES: "trainer", XLA: "xla"},
+"""Folder with texts in the images. No other folder has texts."""
+PYTHON, TORCH, THE_TRAINER, XLA = "Python", "torch", "the trainer", "PyTorch/XLA"
+SOFTWARE_CODES = {
+    **{PYTHON: "python", TORCH: "torch", THE_TRAINER: "trainer", XLA: "xla"},
     **{OPEN_MPI: "open_mpi", MXNET: "mxnet", RAY: "ray"},
 }
 """Software -> its name in the codes of problems."""
 IMAGE_SOFTWARE: Mapping[str, frozenset[str]] = MappingProxyType(
     {
-        TRAINER: frozenset({PYTHON, TORCH, RECIPES}),
-        CUDA_12_IMAGE: frozenset({PYTHON, TORCH, RECIPES}),
+        TRAINER: frozenset({PYTHON, TORCH, THE_TRAINER}),
+        CUDA_12_IMAGE: frozenset({PYTHON, TORCH, THE_TRAINER}),
         "etcd": frozenset(),
-        "frameworks": frozenset({PYTHON, TORCH, RECIPES}),
+        "frameworks": frozenset({PYTHON, TORCH, THE_TRAINER}),
         "horovod": frozenset({PYTHON, OPEN_MPI, MXNET}),
         "ray": frozenset({PYTHON, TORCH, RAY}),
         "stores": frozenset({PYTHON}),
-        XLA_IMAGE: frozenset({PYTHON, TORCH, RECIPES, XLA}),
+        XLA_IMAGE: frozenset({PYTHON, TORCH, THE_TRAINER, XLA}),
     }
 )
-"""Image -> its software, as far as jobs can require it."""
+"""Image -> its software, of the software that jobs can require."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +89,7 @@ class ImageSources:
 
 
 def image_conflicts(spec: JobSpec, sources: ImageSources) -> Iterator[Problem]:
-    """Yield a problem if a job's image is not available or lacks software, else for each file that the image lacks."""
+    """Yield a problem if a job's image does not exist or lacks software, else one for each file that it lacks."""
     if spec.image == TRAINER and TRAINER in sources.builds:
         yield Problem("job.image.is_default", ("image",), "is the default; remove it", spec.image)
         return
@@ -103,12 +105,12 @@ def image_conflicts(spec: JobSpec, sources: ImageSources) -> Iterator[Problem]:
         subject = "" if spec.image else f"is missing: {_description(name)} "
         message = f"{subject}lacks {software}, which {required_by[software]} needs"
         message = f"{message}; {_remedy(spec, required_by, sources)}"
-        yield Problem(f"job.image.lacks_{SOFTWARE[software]}", ("image",), message, spec.image or UNDEFINED)
+        yield Problem(f"job.image.lacks_{SOFTWARE_CODES[software]}", ("image",), message, spec.image or UNDEFINED)
     elif name not in sources.builds and name != TRAINER:
         message = (
             "is not built on this platform"
             if spec.image
-            else "is missing: the platform's image is the trainer's without XLA"
+            else "is missing: the platform's image has no PyTorch/XLA, which this job needs"
         )
         yield Problem("job.image.not_built", ("image",), f"{message}; {_build_and_push(name)}", spec.image or UNDEFINED)
     elif name in sources.builds and not spec.interactive:
@@ -141,12 +143,12 @@ def _missing_files(spec: JobSpec, name: str, *, pulls: bool) -> Iterator[Problem
     script = posixpath.normpath(absolute_path(spec.script or ""))
     image_files = python_files(name)
     exists = script in image_files or is_below(script, BUCKET_PATH, *PACKAGE_FOLDERS)
-    # `unreadable_scripts` in stack/validation.py reports files of the checkout.
+    # `unreadable_scripts` in stack/validation.py reports files of the project.
     if (
         spec.script
-        and not is_in_checkout(spec.script)
+        and not is_in_project(spec.script)
         and not exists
-        and not checkout_path(spec.script, project_folder())
+        and not project_path(spec.script, project_folder())
     ):
         candidates = sorted(image_files) if spec.script.startswith(f"{WORK_FOLDER}/") else []
         similar = get_close_matches(script, candidates, n=1, cutoff=0.85)
@@ -158,11 +160,11 @@ def _missing_files(spec: JobSpec, name: str, *, pulls: bool) -> Iterator[Problem
         )
         message = f"is not a file of {_description(name)}; {remedy}"
         yield Problem("job.script.not_in_image", ("script",), message, spec.script)
-    for flag in FOLDER_FLAGS if spec.recipe else ():
+    for flag in PATH_FLAGS if spec.recipe else ():
         path = value_of(str(spec.recipe), spec.flags, flag)
         folder = posixpath.normpath(absolute_path(str(path).removeprefix("file://")))
         is_url = "://" in str(path) and not str(path).startswith("file://")
-        if not path or path in TOKENIZERS or is_url or is_below(folder, BUCKET_PATH):
+        if not path or path in TOKENIZER_NAMES or is_url or is_below(folder, BUCKET_PATH):
             continue
         if flag == "data_dir" and folder in data_folders(name):
             if spec.recipe == "language" and folder != TEXT_FOLDER:
@@ -191,13 +193,13 @@ def _missing_files(spec: JobSpec, name: str, *, pulls: bool) -> Iterator[Problem
 
 
 def _required_software(spec: JobSpec) -> dict[str, str]:
-    """Return required software -> the setting that requires it."""
+    """Return the software that a job requires -> the reason, such as "recipe digits"."""
     kind_software = KINDS[spec.kind].image_software
     required_by = {kind_software: f"a job of kind {spec.kind}"} if kind_software else {}
     if spec.on_xla:
         required_by[XLA] = "a job on XLA"
     if spec.recipe:
-        required_by[RECIPES] = f"recipe {spec.recipe}"
+        required_by[THE_TRAINER] = f"recipe {spec.recipe}"
     elif uses_torchrun(spec):
         required_by[TORCH] = "a script under torchrun"
     else:
@@ -210,6 +212,7 @@ def _description(name: str) -> str:
 
 
 def _remedy(spec: JobSpec, required: Mapping[str, str], sources: ImageSources) -> str:
+    """Return the remedy for a job whose image lacks some of the `required` software."""
     suitable = [name for name, software in IMAGE_SOFTWARE.items() if required.keys() <= software]
     default = XLA_IMAGE if spec.on_xla else TRAINER
     if spec.image and default in suitable and (default == TRAINER or default in sources.builds):

@@ -1,4 +1,4 @@
-"""Handwritten digits from the container image, and a network in MXNet's Gluon: data, training step, accuracy."""
+"""Code that two examples share: the handwritten digits of the image, and a network in MXNet's Gluon."""
 
 from __future__ import annotations
 
@@ -52,15 +52,15 @@ def accuracy(net: gluon.Block, images: np.ndarray, labels: np.ndarray) -> float:
 
 FOLDER = Path(__file__).resolve().parents[1] / "digits"
 TEST_PART = 5
-"""Ratio of all images to test images."""
+"""Divisor for the test set: one in five images belongs to it."""
 
 
 def load(rank: int, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return images (count, 1, 28, 28) in 0..1 and labels (count,): the rank's training data, then all test data."""
+    """Return images (count, 1, 28, 28) in 0..1 and labels (count,): this rank's training data, then all test data."""
     pixels = np.frombuffer((FOLDER / "digits-images-idx3-ubyte").read_bytes(), np.uint8, offset=16)
     labels = np.frombuffer((FOLDER / "digits-labels-idx1-ubyte").read_bytes(), np.uint8, offset=8).astype(np.float32)
     images = pixels.reshape(-1, 1, 28, 28).astype(np.float32) / 255
-    # The files repeat the digits 0 to 9. Without a random order, a rank's share could have only some of the digits.
+    # The files repeat the digits 0 to 9. Without a random order, a rank could get only some of the digits.
     order = np.random.default_rng(0).permutation(len(images))
     test, train = np.split(order, [len(order) // TEST_PART])
     share = train[rank::size]

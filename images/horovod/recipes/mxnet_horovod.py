@@ -1,4 +1,7 @@
-"""Example `mxnet-horovod`: digits with MXNet and gradients averaged by Horovod. mpirun starts one process per rank."""
+"""Script of the example `mxnet-horovod`: train digits with MXNet. Horovod averages the gradients.
+
+mpirun starts one process per rank.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import os
 import sys
 import time
 
-# Horovod cannot send arrays in the layout of MXNet's oneDNN. MXNet reads these variables when it is imported.
+# Horovod cannot send arrays in the layout of oneDNN, so turn oneDNN off. MXNet reads these variables at its import.
 os.environ.update(MXNET_MKLDNN_ENABLED="0", MXNET_STORAGE_FALLBACK_LOG_VERBOSE="0")
 
 import horovod.mxnet as hvd
@@ -24,7 +27,7 @@ def main() -> None:
     hvd.init()
     rank, size = hvd.rank(), hvd.size()
     train_images, train_labels, test_images, test_labels = load(rank, size)
-    # All ranks take equally many steps. Otherwise a rank with one more batch would wait for the others without end.
+    # All ranks take equally many steps. Otherwise a rank with one more batch would wait for the others forever.
     steps = len(train_images) // BATCH if size == 1 else min(len(load(each, size)[0]) for each in range(size)) // BATCH
     net = network()
     hvd.broadcast_parameters(net.collect_params(), root_rank=0)

@@ -1,11 +1,14 @@
-"""Example `mxnet-ps`: digits with MXNet's parameter servers. The operator sets the role of each pod in DMLC_ROLE."""
+"""Script of the example `mxnet-ps`: train digits with MXNet's parameter servers.
+
+All pods run it. The operator sets each pod's role in DMLC_ROLE.
+"""
 
 from __future__ import annotations
 
 import argparse
 import time
 
-# In a scheduler or server process, this import serves until the workers are done and then ends the process.
+# In a scheduler or server, this import does the pod's work until the workers are done, and then ends the process.
 import mxnet as mx
 from mxnet import gluon
 from recipes.mxnet_digits import BATCH, accuracy, batches, load, network, train_step

@@ -1,4 +1,4 @@
-"""Example `tf-horovod`: images per second of a Keras network on random images, with Horovod under mpirun."""
+"""Script of the example `tf-horovod`: images per second of a Keras network on random images, with Horovod."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import tensorflow as tf
 
 
 def main() -> None:
-    """Measure the rate. Every rank prints each iteration. Rank 0 prints its mean rate and the total."""
+    """Measure the rate. Every rank prints a line per iteration. Rank 0 also prints its mean rate and the total."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="ResNet50", help="name in tf.keras.applications")
     parser.add_argument("--image-size", type=int, default=224)

@@ -1,7 +1,8 @@
-"""Example `digits-ray`: digits with Ray Train. The job's head runs this script, and the job's hosts run the ranks.
+"""Script of the example `digits-ray`: train digits with Ray Train.
 
-Rank 0 saves a checkpoint in the job's bucket after each epoch. If a rank or a host is lost, Ray Train restarts all
-ranks from the last checkpoint. `--max-failures` limits the restarts. A restarted job starts from that checkpoint too.
+The job's head runs this script, and the job's hosts run the ranks. Rank 0 saves a checkpoint in the job's bucket after
+each epoch. If a rank or a host is lost, Ray Train restarts all ranks from the last checkpoint. `--max-failures` limits
+these restarts. A restarted job also starts from the last checkpoint.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ STATE = "state.pt"
 """File with the state in a checkpoint's folder."""
 BATCH = 64
 TEST_PART = 5
-"""Ratio of all images to test images."""
+"""Divisor for the test set: one in five images belongs to it."""
 
 
 def load() -> tuple[torch.Tensor, torch.Tensor]:
@@ -93,7 +94,7 @@ def train_rank(config: dict[str, Any]) -> None:
     device = ray_torch.get_device()
     images, labels = (each.to(device) for each in load())
     num_test = len(images) // TEST_PART
-    # All ranks take equally many steps. Otherwise a rank with one more batch would wait for the others without end.
+    # All ranks take equally many steps. Otherwise a rank with one more batch would wait for the others forever.
     steps = (len(images) - num_test) // size // BATCH
     share = images[num_test + rank :: size], labels[num_test + rank :: size]
     model = ray_torch.prepare_model(network())
