@@ -241,8 +241,8 @@ def planned_changes(
 ) -> list[PlannedChange]:
     """Return the changes in the plugin's answer `found` that the new inputs cause.
 
-    `unchanged` is the plugin's answer for unchanged inputs. It has changes too: the state of a preview lacks values that
-    the cloud computes, so the plugin plans to compute them again. Drop these changes unless the inputs differ there.
+    `unchanged` is the plugin's answer for unchanged inputs. It has changes too: the state of a preview lacks values of
+    the cloud, so the plugin plans to compute them again. Drop these changes unless the inputs differ there.
     """
     computed = set(_changes(unchanged))
     return [

@@ -358,7 +358,7 @@ def _is_shown(value: Any) -> bool:
 
 
 def _branches(value: Any) -> dict[str, Any]:
-    """Return next part of the path -> value. The key of a list's item is its name if all names differ, else its place."""
+    """Return next part of the path -> value. Items of a list with unique names have their name as the key."""
     if value is ABSENT:
         return {}
     if isinstance(value, Mapping):
