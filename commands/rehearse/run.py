@@ -87,16 +87,16 @@ class Rehearsal:
         report = Report(stack=self.subject.stack, fault=self.fault)
         cloud = self.subject.cloud
         if cloud:
-            price = cloud.cost_estimate()
-            report.cost = {part: money.amount for part, money in price.by_part().items()}
-            report.cost_total, report.unpriced = str(price.total), list(price.unpriced)
+            estimate = cloud.cost_estimate()
+            report.cost = {part: money.amount for part, money in estimate.by_part().items()}
+            report.cost_total, report.unpriced = str(estimate.total), list(estimate.unpriced)
         if self.folder.exists():
             shutil.rmtree(self.folder)
         self.folder.mkdir(mode=0o700, parents=True)
         try:
-            with running(cloud.scheme) if cloud else nullcontext(Properties()) as store:
-                cluster = control_plane.prepare(self.folder, self.cluster)
-                settings = {**cluster, **store, "quotas": dict(self.quotas or {})}
+            with running(cloud.scheme) if cloud else nullcontext(Properties()) as store_settings:
+                cluster_settings = control_plane.prepare(self.folder, self.cluster)
+                settings = {**cluster_settings, **store_settings, "quotas": dict(self.quotas or {})}
                 new_state(self.folder, fault=self.fault, settings=settings)
                 if self._up(report):
                     self._inspect(report)

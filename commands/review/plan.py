@@ -43,7 +43,7 @@ BUCKETS = ("storage/bucket:Bucket", "s3/bucket:Bucket")
 _KEYS = re.compile(r'\["(?P<quoted>[^"]*)"\]|\[(?P<index>\d+)\]|(?P<key>[^.\[\]]+)')
 """Parts of a path such as `a.b[0]["c.d"]`."""
 PROVIDER_PREFIX = "provider "
-"""Begin of a reason for a step: the resource's provider changes, not the resource."""
+"""Prefix of a reason for a step: the resource's provider changes, not the resource."""
 IDENTITY = ("metadata.name", "metadata.namespace")
 """Paths whose change replaces any Kubernetes object."""
 _SELECTOR = "spec.selector"
