@@ -68,7 +68,7 @@ def installed(package: str) -> Path:
     if program.exists():
         return program
     if not has_cli():
-        raise PluginMissing(f"`pulumi` is missing, which installs plugins; run {make_command('setup', STACK='')}")
+        raise PluginMissing(f"it cannot be installed without `pulumi`; run {make_command('setup', STACK='')}")
     try:
         Downloads().probe(RELEASE_URL)
     except DownloadError as error:
