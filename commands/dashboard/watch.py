@@ -40,7 +40,7 @@ from stack.config import load_file
 SLOW_SECONDS = 10.0
 """Seconds between two queries of nodes and warnings, whose lists are long or change rarely."""
 MAX_LOGS = 64
-"""Maximum number of a job's hosts whose logs one refresh reads. It reads none if the metrics are on this machine."""
+"""Maximum number of a job's hosts whose last lines one refresh reads, if the job's metrics are not on this machine."""
 MAX_NOTES = 8
 """Maximum number of a job's waiting hosts whose warnings one refresh queries."""
 LOG_THREADS = 8

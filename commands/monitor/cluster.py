@@ -483,7 +483,7 @@ def _short(error: BaseException) -> str:
 
 
 class LocalCluster:
-    """Local cluster, as its folder and processes show it while its API server does not answer."""
+    """Local cluster. Its folder and processes show its state even if its API server does not answer."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -36,7 +36,7 @@ RETRY_SECONDS = 1.0
 STOP_SECONDS = 2.0
 """Maximum seconds that all readers together may take to end."""
 OVERLAP_SECONDS = 30
-"""Seconds before its last line from which a reader requests a log again, because clocks of machines differ."""
+"""Seconds before the last known line that a reader requests again, because the clocks of machines differ."""
 
 
 @dataclass(frozen=True)
@@ -237,7 +237,10 @@ class LogStreams:
 
 
 def since_seconds(last: str) -> int | None:
-    """Return how many seconds of a log to request after a line with time `last`; None for the whole log."""
+    """Return how many of the last seconds of a log to request; None for the whole log.
+
+    `last` is the time of the last known line; empty for none.
+    """
     if not last:
         return None
     then = datetime.fromisoformat(last[:19] + "+00:00")

@@ -240,8 +240,9 @@ def result_text(progress: Progress | None) -> str:
 def summary(
     job: JobState, pods: list[PodState], progress: Progress | None, tails: Mapping[str, list[str]]
 ) -> list[str]:
-    """Return the lines about a job that has ended: its result; unless it is complete, also the reason, how each rank
-    ended, and the last lines of the pod to blame.
+    """Return lines about a job that has ended: its result, and for an incomplete job the causes.
+
+    These are the reason, how each rank ended, and the last lines of the pod to blame.
     """
     words = [f"{job.name}: {state_after(job)}"]
     if result := result_text(progress):

@@ -346,7 +346,7 @@ def _write_checkpoints(state: CloudState, report: Report, pods: Sequence[placeme
 
 
 def _check_buckets(state: CloudState, report: Report) -> None:
-    """Report lost checkpoints of kept buckets, and any other bucket, which `destroy` should have deleted."""
+    """Report kept buckets that lost checkpoints, and other buckets, which `destroy` should have deleted."""
     store = store_of(state.settings)
     if store is None:
         return

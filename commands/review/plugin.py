@@ -49,7 +49,7 @@ Properties = dict[str, Any]
 
 
 class PluginMissing(Exception):
-    """A plugin is not installed and cannot be."""
+    """A plugin is missing and cannot be installed."""
 
 
 class PluginDied(Exception):
@@ -61,7 +61,7 @@ class PluginRejected(Exception):
 
 
 def installed(package: str) -> Path:
-    """Return the plugin with the version of a package's SDK. Install it if it is missing. Raises PluginMissing."""
+    """Return the program of the plugin that fits a package's SDK. Install a missing plugin. Raises PluginMissing."""
     version = metadata.version(f"pulumi-{package}")
     home = Path(os.environ.get("PULUMI_HOME") or Path.home() / ".pulumi")
     program = home / "plugins" / f"resource-{package}-v{version}" / f"pulumi-resource-{package}"

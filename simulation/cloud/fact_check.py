@@ -1,5 +1,4 @@
-"""Check of a resource's inputs against the fact table of its type. The real provider checks them before any API call.
-"""
+"""Check of a resource's inputs against the fact table of its type, as the provider checks them before any API call."""
 
 from __future__ import annotations
 
