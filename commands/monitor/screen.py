@@ -220,7 +220,7 @@ def describe_many(name: str, pods: Iterable[PodState]) -> str:
 
 
 def state_text(job: JobState, seconds: float | None) -> str:
-    """Return the live line of a job that is not training. `seconds` is the time in its state."""
+    """Return the live line of a job that is not training. `seconds` is the time since its start."""
     return "  ".join(filter(None, (job.name, job.state, format_seconds(seconds))))
 
 
