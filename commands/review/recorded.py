@@ -179,8 +179,8 @@ def run(program: Callable[[], Any], engine: RecordingEngine | None = None) -> Re
     """Run a program until Pulumi has resolved every registration."""
     engine = engine or RecordingEngine()
     pulumi.runtime.set_mocks(engine, project="trainyard", stack="test", preview=False, monitor=_Monitor(engine))
-    # Delay signals, because asyncio would print tracebacks. Skip the stack trace of each resource, because no code reads
-    # it: the traces would take a quarter of the time.
+    # Delay signals, because asyncio would print tracebacks. Skip the stack trace of each resource: it takes a quarter
+    # of the time, and no code reads it.
     with mock.patch("pulumi.runtime.resource._get_stack_trace", return_value=source_pb2.StackTrace()), hold_signals():
         pulumi.runtime.test(program)()  # type: ignore[no-untyped-call]  # Pulumi's mocks have no types
     return engine
