@@ -1,1 +1,1 @@
-"""Policy: rules for a stack, as predicates over its resources and as a Pulumi policy pack."""
+"""Policy: rules for the resources of a stack. Previews and a Pulumi policy pack check them."""

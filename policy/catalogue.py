@@ -1,4 +1,4 @@
-"""Catalogue of the policy's rules, and PolicyConfig: their levels, exceptions and allowed replacements."""
+"""Catalogue of the policy's rules, and PolicyConfig, the settings of the rules in a stack."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _node_account(inputs: Inputs) -> InvalidInput | None:
 
 
 def _accelerators_end(inputs: Inputs) -> InvalidInput | None:
-    """Reject a pool that keeps idle nodes with accelerators: attached GPUs, GPU machine types or TPUs."""
+    """Reject a pool with accelerators that keeps idle nodes without a limit of their run time."""
     machine = str(value_at(inputs, "nodeConfig.machineType"))
     if not value_at(inputs, "nodeConfig.guestAccelerators") and not machine.startswith(ACCELERATOR_PREFIXES):
         return None
@@ -260,9 +260,9 @@ RESTRICTED = "https://kubernetes.io/docs/concepts/security/pod-security-standard
 
 def _digests(inputs: Inputs) -> InvalidInput | None:
     images = [(path, str(container.get("image"))) for path, container in containers(inputs)]
-    # The tag of an image that set-up builds is a hash of its contents.
-    moving = [(path, image) for path, image in images if not image.startswith(LOCAL_PREFIX)]
-    without_digest = [(path, image) for path, image in moving if "@sha256:" not in image]
+    # An image that set-up builds needs no digest: its tag is a hash of its contents.
+    registry_images = [(path, image) for path, image in images if not image.startswith(LOCAL_PREFIX)]
+    without_digest = [(path, image) for path, image in registry_images if "@sha256:" not in image]
     names = ", ".join(sorted({image for _, image in without_digest}))
     return (f"{without_digest[0][0]}.image", f"image {names} has no digest") if without_digest else None
 

@@ -1,6 +1,7 @@
-"""Rules: requirements and recommendations for resources. Each rule is a predicate with a reason and a source.
+"""Rules for resources, and the check of a stack's resources. Each rule has a reason and a source.
 
-`make preview` checks a recorded graph (`findings`). The policy pack runs the same rules in the engine (policy/pack).
+`make preview` checks recorded resources (`findings`). The policy pack checks the same rules in Pulumi's engine
+(policy/pack).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Check = Callable[[Inputs], InvalidInput | None]
 
 
 class Resource(Protocol):
-    """Resource of a recorded graph."""
+    """Recorded resource."""
 
     @property
     def type(self) -> str:
@@ -90,11 +91,11 @@ class Settings:
     levels: Mapping[str, Level] = field(default_factory=dict)
     """Levels of rules, instead of their defaults."""
     exceptions: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    """Reason of each exception, by rule and resource."""
+    """Rule and resource -> reason of the exception."""
 
 
 def findings(resources: Iterable[Resource], rules: Iterable[Rule], settings: Settings) -> list[Finding]:
-    """Return the findings, failures of a preview first. Raises ValueError for an unknown rule in the settings."""
+    """Return the findings, first those that fail a preview. Raises ValueError for an unknown rule in the settings."""
     all_rules = tuple(rules)
     names = {rule.name for rule in all_rules}
     names_in_settings = {*settings.levels, *(rule for rule, _ in settings.exceptions)}

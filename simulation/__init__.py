@@ -1,4 +1,4 @@
-"""Simulated clouds, and simulated clusters with real Kubernetes control planes and kwok nodes."""
+"""Simulated clouds, and clusters of a real Kubernetes control plane and simulated nodes."""
 
 from setup import install
 

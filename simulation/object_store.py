@@ -1,4 +1,4 @@
-"""Object stores behind simulated buckets: real servers on 127.0.0.1."""
+"""Object stores for simulated buckets: real servers on 127.0.0.1, and their clients."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ from simulation.cloud.model import Properties
 
 HOST = "127.0.0.1"
 START_SECONDS = 60.0
+"""Maximum seconds until a store accepts connections."""
 S3_ENVIRONMENT = ".venv-stores"
 """Python environment of moto, which simulates S3."""
 S3_REQUIREMENTS = "images/stores/requirements.txt"
 SETTINGS_KEY = "object_store"
-"""Key, in the cloud settings, of the store's URL scheme and port."""
+"""Key of the store's URL scheme and port in the settings of the simulated cloud."""
 AUTHORIZATION = "AWS4-HMAC-SHA256 Credential=any/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"
 """Authorization header that moto requires but does not check."""
 
 
 class StoreError(Exception):
-    """An error response of a store, such as for a missing bucket."""
+    """A store answered with an error, for example because a bucket is missing."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class GoogleStore:
 
 @dataclass(frozen=True)
 class AmazonStore:
-    """Client of moto, with S3's API: https://docs.aws.amazon.com/AmazonS3/latest/API. Its buckets keep versions."""
+    """Client of moto, with S3's API: https://docs.aws.amazon.com/AmazonS3/latest/API. Its buckets are versioned."""
 
     port: int
 
@@ -131,26 +132,31 @@ def _response(request: Request) -> bytes:
 
 
 def s3_server() -> Path:
-    """Return the S3 server's program. Install a missing one, with progress on standard error."""
-    words = [str(CHECKOUT / "setup" / "python"), S3_ENVIRONMENT, S3_REQUIREMENTS]
-    subprocess.run(words, cwd=CHECKOUT, check=True, stdout=sys.stderr)
+    """Return the program of the S3 server. Install it if it is missing, and report progress on standard error."""
+    command = [str(CHECKOUT / "setup" / "python"), S3_ENVIRONMENT, S3_REQUIREMENTS]
+    subprocess.run(command, cwd=CHECKOUT, check=True, stdout=sys.stderr)
     return CHECKOUT / S3_ENVIRONMENT / "bin" / "moto_server"
 
 
 ObjectStore = GoogleStore | AmazonStore
 STORES: Mapping[str, type[ObjectStore]] = {"gs": GoogleStore, "s3": AmazonStore}
+"""URL scheme -> client of its store."""
 PROGRAMS: Mapping[str, Callable[[], Path]] = {"gs": lambda: GCS_SERVER.folder / GCS_SERVER.binary, "s3": s3_server}
+"""URL scheme -> function that returns the program of its store."""
 
 
 def store_of(settings: Properties) -> ObjectStore | None:
-    """Return the store of the simulated clouds; None if the rehearsal runs no store."""
+    """Return the store in the settings of the simulated cloud; None if it has none."""
     found = settings.get(SETTINGS_KEY)
     return STORES[found["scheme"]](int(found["port"])) if found else None
 
 
 @contextmanager
 def running(scheme: str) -> Iterator[Properties]:
-    """Run a store for a URL scheme and yield its cloud settings. The store ends with the block or with this process."""
+    """Run a store for a URL scheme. Yield the settings that a simulated cloud needs to use it.
+
+    The store ends with the `with` block, at the latest with this process.
+    """
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         port = int(probe.getsockname()[1])
@@ -158,8 +164,8 @@ def running(scheme: str) -> Iterator[Properties]:
         "gs": ["-backend=memory", "-scheme=http", f"-host={HOST}", f"-port={port}", f"-public-host={HOST}:{port}"],
         "s3": ["-H", HOST, "-p", str(port)],
     }
-    words = ["setpriv", "--pdeathsig", "KILL", str(PROGRAMS[scheme]()), *options[scheme]]
-    server = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    command = ["setpriv", "--pdeathsig", "KILL", str(PROGRAMS[scheme]()), *options[scheme]]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         _wait_until_ready(server, port)
         yield {SETTINGS_KEY: {"scheme": scheme, "port": port}}
@@ -173,11 +179,11 @@ def _wait_until_ready(server: subprocess.Popen[bytes], port: int) -> None:
     while time.monotonic() < deadline:
         if server.poll() is not None:
             raise RuntimeError(
-                f"the object store exited with status {server.returncode} before it accepted connections"
+                f"the object store exited with status {server.returncode} before it accepted connections; try again"
             )
         try:
             socket.create_connection((HOST, port)).close()
             return
         except ConnectionRefusedError:
             time.sleep(0.05)
-    raise RuntimeError(f"the object store did not accept connections within {START_SECONDS:.0f} s")
+    raise RuntimeError(f"the object store did not accept connections within {START_SECONDS:.0f} s; try again")

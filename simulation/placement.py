@@ -1,4 +1,4 @@
-"""Pods of the rehearsal's cluster: their state, waits for their placement, and GKE's cluster autoscaler."""
+"""Pods of a rehearsal's cluster, waits for their placement, and a simulation of GKE's cluster autoscaler."""
 
 from __future__ import annotations
 
@@ -26,37 +26,33 @@ REJECTED_SECONDS = 3.0
 """Seconds without a change after which `wait_for_pods` returns, if all expected pods exist and the scheduler has
 rejected each pending one."""
 UNCHANGED_SECONDS = 30.0
-"""Seconds without a change after which `wait_for_pods` returns in any case.
-
-A controller may retry, and a busy machine is slow.
-"""
+"""Seconds without a change after which `wait_for_pods` returns in other cases. A controller may retry until then."""
 _METADATA_FIELD = re.compile(r"metadata\.(?P<map>labels|annotations)\['(?P<key>[^']+)'\]")
 PROVISIONING_REQUEST = "autoscaling.x-k8s.io/consume-provisioning-request"
-"""Annotation of a pod that consumes a provisioning request.
-
+"""Annotation with the name of the provisioning request that a pod consumes:
 https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest
 """
 BUCKET_VARIABLE = "TRAINYARD_BUCKET"
-"""Environment variable with the URL where a job keeps its checkpoints."""
+"""Environment variable with the URL of a job's bucket."""
 ACCELERATORS = ("nvidia.com/gpu", "google.com/tpu", "vpc.amazonaws.com/efa")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pod:
-    """A pod of the rehearsal's cluster."""
+    """Pod of a rehearsal's cluster."""
 
     name: str
     namespace: str
     job: str
-    """The pod's Trainyard job; empty if it has none."""
+    """Job of Trainyard that the pod belongs to; empty for other pods."""
     node: str
-    """The pod's node; empty while it has none."""
+    """Node of the pod; empty while it has none."""
     phase: str
     accelerators: Mapping[str, str]
     environment: Mapping[str, str]
-    """The pod's variables for its bucket, TPUs and slices."""
+    """Environment variables of the pod about its bucket, TPUs and slices."""
     why_pending: str
-    """The scheduler's message for a pending pod."""
+    """Reason of the scheduler for a pending pod; empty if there is none."""
     provisioning_request: str
     """Name of the provisioning request that the pod consumes; empty if none."""
 
@@ -94,7 +90,7 @@ def _pod(item: dict[str, Any]) -> Pod:
 
 
 def _value(variable: dict[str, Any], metadata: dict[str, Any]) -> str:
-    """Return the value of a variable, which may refer to a label or an annotation of the pod."""
+    """Return the value of a variable. It may be the value of one of the pod's labels or annotations."""
     path = value_at(variable, "valueFrom.fieldRef.fieldPath") or ""
     if found := _METADATA_FIELD.fullmatch(path):
         return str((metadata.get(found["map"]) or {}).get(found["key"], ""))
@@ -102,10 +98,7 @@ def _value(variable: dict[str, Any], metadata: dict[str, Any]) -> str:
 
 
 def queued_jobs(settings: ClusterSettings) -> set[str]:
-    """Return the jobs for which Kueue has not reserved quota.
-
-    Jobs that wait only for nodes already have their quota, so they are not included.
-    """
+    """Return the jobs for which Kueue has not reserved quota. Leave out jobs that wait only for nodes."""
     found = request(settings, "GET", "/apis/kueue.x-k8s.io/v1beta2/workloads")["items"]
     waiting = set()
     for each in found:
@@ -115,13 +108,10 @@ def queued_jobs(settings: ClusterSettings) -> set[str]:
     return waiting
 
 
-def wait_for_admission(settings: ClusterSettings, before: set[str]) -> set[str]:
-    """Wait until Kueue admits one of the jobs in `before`, and return the jobs that still wait.
-
-    Return all of them if Kueue admits none within UNCHANGED_SECONDS.
-    """
+def wait_for_admission(settings: ClusterSettings, queued: set[str]) -> set[str]:
+    """Wait until Kueue admits one of the queued jobs, at most UNCHANGED_SECONDS. Return the jobs that still wait."""
     deadline = time.monotonic() + UNCHANGED_SECONDS
-    while (waiting := queued_jobs(settings)) >= before and time.monotonic() < deadline:
+    while (waiting := queued_jobs(settings)) >= queued and time.monotonic() < deadline:
         time.sleep(0.3)
     return waiting
 
@@ -135,7 +125,7 @@ def wait_for_pods(
 ) -> list[Pod]:
     """Wait until all pods run or have ended, or no pod changes any more. Wait at most `limit` seconds. Return the pods.
 
-    `expected` gives the minimum number of pods of each job, except the jobs in the queue, which `waiting` returns.
+    `expected` has the minimum number of pods of each job. `waiting` returns the jobs in a queue, which need no pods.
     `grow` may add nodes for pending pods, and returns True if it has added any.
     """
     deadline = time.monotonic() + limit
@@ -156,7 +146,7 @@ def wait_for_pods(
 
 
 def let_jobs_complete(settings: ClusterSettings, found: list[Pod]) -> None:
-    """Let the pods of each job succeed, if none of the job's pods is pending."""
+    """Let the pods of each job without pending pods succeed."""
     pending_jobs = {pod.job for pod in found if pod.phase == "Pending"}
     for pod in found:
         if pod.job and pod.job not in pending_jobs:
@@ -189,13 +179,13 @@ def grow(folder: Path, pending: list[Pod]) -> bool:
         try:
             item = request(settings, "GET", f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}")
         except NotFound:
-            # The controller has deleted the pod since.
+            # The controller has deleted the pod in the meantime.
             continue
         for pool in pools:
             size = sizes[pool.inputs["name"]]
             node = gke_nodes(with_topology(state, pool.inputs), 1)[0]
             if size < most_nodes(pool.inputs) and node_fits_pod(node, item):
-                # All nodes of a TPU slice start together.
+                # Only all nodes of a TPU slice together can be added.
                 is_slice = value_at(pool.inputs, "placementPolicy.tpuTopology")
                 scale(folder, pool, most_nodes(pool.inputs) if is_slice else size + 1)
                 return True
@@ -203,7 +193,7 @@ def grow(folder: Path, pending: list[Pod]) -> bool:
 
 
 def grant_requests(folder: Path) -> bool:
-    """Grant the first open provisioning request that fits a pool, with all of the pool's nodes.
+    """Grant the first open provisioning request that fits a pool: add all nodes of the pool.
 
     Return True if there is such a request.
     """
@@ -226,7 +216,7 @@ def grant_requests(folder: Path) -> bool:
 
 
 def _grant(settings: ClusterSettings, metadata: dict[str, Any]) -> None:
-    """Set the conditions of a provisioning request that report its nodes as ready."""
+    """Set the conditions of a provisioning request to accepted and provisioned."""
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     conditions = [
         {"type": each, "status": "True", "reason": each, "message": "the nodes are ready", "lastTransitionTime": now}
@@ -247,7 +237,7 @@ def _pools_with_autoscaling(state: CloudState) -> list[Record]:
 
 
 def node_fits_pod(node: dict[str, Any], pod: dict[str, Any]) -> bool:
-    """Return True if an empty node would accept the pod by selector, affinity, taints and requests."""
+    """Return True if the pod's selector, affinity, tolerations and requests fit the node when it is empty."""
     labels, spec = node["metadata"]["labels"], pod["spec"]
     if any(labels.get(key) != value for key, value in (spec.get("nodeSelector") or {}).items()):
         return False
@@ -291,7 +281,7 @@ def _requests_of(spec: dict[str, Any]) -> dict[str, Decimal]:
 
 
 def _quantity(text: str) -> Decimal:
-    # Slow to import, and needed only when a pool scales.
+    # Import here: this slow module is needed only when a pool scales.
     from kubernetes.utils.quantity import parse_quantity
 
     return Decimal(parse_quantity(text))  # type: ignore[no-untyped-call]  # has no annotations

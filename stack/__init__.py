@@ -1,1 +1,1 @@
-"""Settings of a stack, their validation, the placement of jobs on pools, and the jobs' run records."""
+"""Stack: its settings, their validation, the pools of its jobs, and the run records of its jobs."""

@@ -1,7 +1,7 @@
-"""StackConfig: the configuration of a stack. CLOUDS: registry of platforms. Only this module calls pulumi.Config.
+"""Configuration of a stack, from its file or from Pulumi. Only this module calls pulumi.Config.
 
-`python -m stack.config Pulumi.<stack>.yaml` checks a file without Pulumi. The exit status is 0 for a valid file, else 1
-with one line per problem.
+`python -m stack.config Pulumi.<stack>.yaml` checks a file without Pulumi. It prints all problems, and exits with 1 if
+there are any.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ CONFIG_NAMESPACE = "trainyard"
 EXAMPLES_VARIABLE = "JOB"
 """Environment variable with names of examples, separated by commas, that replace the stack's jobs."""
 MAX_TTL_HOURS = 8760
-"""Hours of a year."""
+"""Maximum of `ttl_hours`: the hours of a year."""
 PlatformConfig = Annotated[LocalConfig | KubeconfigConfig | GkeConfig | EksConfig, Field(discriminator="kind")]
 """Settings of one kind of platform."""
 CLOUDS: Mapping[str, Callable[[Any], Cloud]] = MappingProxyType(
@@ -68,7 +68,7 @@ def cloud_of(platform: PlatformConfig) -> Cloud:
 
 
 class StackConfig(Section):
-    """Stack: a platform and the jobs that run on it."""
+    """Settings of a stack: a platform and the jobs that run on it."""
 
     platform: PlatformConfig = Field(examples=["{kind: local}"])
     """Platform of the jobs."""
@@ -99,7 +99,7 @@ class StackConfig(Section):
 
     @property
     def job_layers(self) -> dict[str, JobLayer]:
-        """Job -> its layer over a builtin image, for each job with a layer. Raises ValueError for an invalid file."""
+        """Job -> layer that its files add to a builtin image, if any. Raises ValueError for an invalid file."""
         layers = {job.name: job_layer(job, self.cloud.built_images) for job in self.jobs}
         return {name: layer for name, layer in layers.items() if layer}
 
@@ -137,7 +137,7 @@ def secret(name: str) -> pulumi.Output[str]:
 
 
 def load_file(path: Path) -> StackConfig:
-    """Return the configuration in a stack's file. Raises ConfigError, or ValueError for an unusable file."""
+    """Return the configuration in a stack's file. Raises ConfigError for invalid settings, ValueError for the file."""
     # Import here: the Pulumi program gets the configuration from the engine and reads no file.
     from settings import yaml_loader
 
@@ -237,7 +237,7 @@ def parse(
     """Return the configuration from plain values. Raises ConfigError with all problems.
 
     `secrets` maps the name of each secret of the stack to True if it is encrypted. `number_texts` has the source text
-    of the file's numbers. Check conflicts between values only if each value is valid.
+    of the file's numbers. Conflicts between values are checked only if each value is valid.
     """
     try:
         config = StackConfig.model_validate_json(json.dumps(with_examples(values), default=str))
@@ -274,7 +274,7 @@ def _is_setting(key: str) -> bool:
 
 
 def _decode(text: str) -> Any:
-    """Return the original value: the engine passes structures as JSON, and plain strings unchanged."""
+    """Return the original value. The engine passes structures as JSON, and plain strings unchanged."""
     try:
         return json.loads(text)
     except ValueError:

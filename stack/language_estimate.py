@@ -24,23 +24,21 @@ from workloads.validation.flags import memory_parts
 
 BILLION = 1e9
 """Number of tokens that a price covers."""
-
-
-ANCHOR = "Llama 3.1 8B in torchtitan (FSDP2, bfloat16): 128 H100s without torch.compile, 8 H100s with it"
-"""Trainer whose published speeds are the basis of Trainyard's estimate."""
-ANCHOR_SOURCE = (
+REFERENCE = "Llama 3.1 8B in torchtitan (FSDP2, bfloat16): 128 H100s without torch.compile, 8 H100s with it"
+"""Trainer whose published speeds are the basis of the estimates."""
+REFERENCE_SOURCE = (
     "https://github.com/pytorch/torchtitan/blob/31a17bfdb70bab6f62a13d21816a5339b911d6e3/benchmarks/"
     "llama3_h100_202412_torchtitan.md"
 )
-ANCHOR_RATES = (5605, 6667)
-"""Tokens a second on each GPU, for the anchor's slowest and fastest settings in 16 bits."""
+REFERENCE_RATES = (5605, 6667)
+"""Tokens a second on each GPU: the slowest and the fastest published speed in 16 bits."""
 
 
-def anchor_shares() -> list[float]:
-    """Return the model FLOPs utilization (MFU) of both settings of the anchor, with FLOPs as Trainyard counts them."""
+def reference_utilizations() -> list[float]:
+    """Return the model FLOPs utilization (MFU) at both speeds of the reference. Count FLOPs as Trainyard does."""
     model = Model(layers=32, width=4096, heads=32, kv_heads=8, hidden=14336, vocabulary=128_256, is_tied=False)
     peak = (GPUS["nvidia-h100-80gb"].teraflops or 0) * 1e12
-    return [rate * model.flops_per_token(8192) / peak for rate in ANCHOR_RATES]
+    return [rate * model.flops_per_token(8192) / peak for rate in REFERENCE_RATES]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +49,7 @@ class LanguageEstimate:
     weights: int
     """Number of the model's weights, without the norms."""
     device: str
-    """GPU, TPU device, or part of the host's memory."""
+    """Kind of device: a GPU, a TPU device, or a part of the host's memory."""
     num_devices: int
     memory_gib: float
     """Estimated memory of each device."""
@@ -72,13 +70,13 @@ class LanguageEstimate:
         ]
         if self.tokens_per_second:
             low, high = self.tokens_per_second
-            shares = " to ".join(f"{share:.0%}" for share in anchor_shares())
+            shares = " to ".join(f"{share:.0%}" for share in reference_utilizations())
             price = "no price is known"
             if self.usd_per_billion_tokens:
                 price = "${:,.0f} to ${:,.0f} for 10^9 tokens".format(*self.usd_per_billion_tokens)
             found.append(
                 f"- {self.job}: {price}, at {low:,.0f} to {high:,.0f} tokens a second on each GPU. This is an "
-                f"estimate, not a measurement: {shares} of the GPU's peak, as in [{ANCHOR}]({ANCHOR_SOURCE})"
+                f"estimate, not a measurement: {shares} of the GPU's peak, as in [{REFERENCE}]({REFERENCE_SOURCE})"
             )
         return found
 
@@ -97,10 +95,10 @@ def _estimate(spec: JobSpec, pool_nodes: Sequence[PoolNodes], estimate: CostEsti
     memory, (limit, device) = estimated_memory(training), device_memory(spec)
     devices = num_devices(spec)
     gpu, rates, prices = GPUS.get(spec.accelerator or ""), None, None
-    # The speeds of the anchor are for 16 bits.
+    # The speeds of the reference are for 16 bits.
     if gpu and gpu.teraflops and training.number_bytes == 2:
         flops = training.flops_per_token
-        slow, fast = (share * gpu.teraflops * 1e12 / flops for share in anchor_shares())
+        slow, fast = (share * gpu.teraflops * 1e12 / flops for share in reference_utilizations())
         rates = slow, fast
         hourly = usd_per_hour(estimate, pools_for(pool_nodes, spec), spec)
         if hourly is not None:

@@ -1,4 +1,4 @@
-"""Capacity planning of a stack: the pool of each job, and problems of jobs that do not fit."""
+"""Capacity planning of a stack: the pool of each job, and the jobs that do not fit."""
 
 from __future__ import annotations
 
@@ -30,11 +30,12 @@ def _with_value(jobs: Jobs, problem: Problem) -> Problem:
 
 
 def _problem(jobs: Jobs, group: PodGroup, code: str, message: str, key: str = "") -> Problem:
-    """Return a problem of a pod group, at the key `key` of its job or, by default, at the key of the number of pods."""
+    """Return a problem of a pod group at `key` of its job; without `key`, at the setting for the number of pods."""
     return _with_value(jobs, Problem(code, ("jobs", group.job, *(key or group.key).split(".")), message))
 
 
 def _groups(jobs: Jobs) -> list[PodGroup]:
+    """Return the pod groups of all jobs, each with the index of its job."""
     return [replace(group, job=index) for index, job in enumerate(jobs) for group in job.pod_groups]
 
 
@@ -44,14 +45,14 @@ def unschedulable_jobs(cloud: Cloud, jobs: Jobs) -> list[Problem]:
 
 
 def pools_of_jobs(cloud: Cloud, jobs: Jobs) -> dict[str, str | None]:
-    """Return job -> pool on a cloud platform; the pool is None on a platform without pools."""
+    """Return job -> pool of its hosts; None as the pool on a platform without pools. Leave out jobs that do not fit."""
     groups = _groups(jobs)
     pools = zip(groups, assign_pools(cloud.pool_nodes(), groups), strict=True)
     return {jobs[group.job].name: pool for group, pool in pools if not (group.role or isinstance(pool, Problem))}
 
 
 def advice(cloud: Cloud, jobs: Jobs, ttl_hours: float | None) -> list[str]:
-    """Return notes about valid settings that cost time or money: hosts in several zones, and idle nodes that stay.
+    """Return advice about valid settings that cost time or money: hosts in several zones, and idle nodes that stay.
 
     Traffic between zones has a price: https://aws.amazon.com/ec2/pricing/on-demand/#Data_Transfer and
     https://cloud.google.com/vpc/network-pricing
@@ -106,7 +107,7 @@ def local_capacity_problems(jobs: Jobs, nodes: int, machine: Capacity) -> list[P
 
 
 def _concurrency_problems(jobs: Jobs, nodes: int, node: Capacity) -> list[Problem]:
-    """Return a problem for the first pod group that does not fit next to the concurrent pods."""
+    """Return a problem for the first pod group that does not fit next to the pods that run at the same time."""
     groups = _groups(jobs)
     running = [group for group in groups if group.runs]
     # Queued jobs may wait for each other, so each only needs to fit next to the running jobs. A suspended job only

@@ -1,4 +1,4 @@
-"""Run record: sources, settings and resources of a job, to explain its checkpoints later."""
+"""Run record of a job: the sources, settings and resources behind its checkpoints."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class SourceState:
 
 @cache
 def source_state(folder: Path = CHECKOUT) -> SourceState:
-    """Return the state of a checkout, with new files that git does not ignore, but without the stacks' settings."""
+    """Return the state of a checkout. Count new files that git does not ignore. Leave out the stacks' settings."""
     head = _git(folder, "rev-parse", "HEAD").decode().strip()
     if not head:
         return SourceState(commit="unknown", dirty="unknown", diff_digest=None)
@@ -77,7 +77,7 @@ def plan_digest(config: StackConfig, spec: JobSpec) -> str:
 
 
 def _digests_of_user_files(spec: JobSpec) -> dict[str, str]:
-    """Return the digests of the user's files in the job. A project outside the checkout adds Trainyard's commit."""
+    """Return the digests of the user's files in the job. For a project outside the checkout, add Trainyard's commit."""
     found = {}
     if spec.script and user_files.is_in_project(spec.script):
         found["script_digest"] = f"sha256:{user_files.read_script(spec.script, project_folder()).digest}"
@@ -112,7 +112,7 @@ def usd_per_hour(estimate: CostEstimate, pools: Mapping[str, tuple[int, int]], s
 
 
 def run_records(config: StackConfig, image_of: Callable[[ImageRef], Any]) -> dict[str, dict[str, Any]]:
-    """Return job -> run record, with the image reference that `image_of` returns."""
+    """Return job -> run record. `image_of` returns the value of its `image`."""
     pool_nodes, estimate = config.cloud.pool_nodes(), config.cloud.cost_estimate()
     return {
         spec.name: {**run_record(config, spec, pool_nodes, estimate), "image": image_of(config.image_ref(spec))}
@@ -128,7 +128,7 @@ def checkpoints_folder(spec: JobSpec) -> str:
 def run_record(
     config: StackConfig, spec: JobSpec, pool_nodes: Sequence[PoolNodes], estimate: CostEstimate
 ) -> dict[str, Any]:
-    """Return the run record of a job, without its image and its result."""
+    """Return the run record of a job without `image`."""
     folder = spec.bucket_folder
     pools = pools_for(pool_nodes, spec)
     return {

@@ -1,4 +1,4 @@
-"""Validation of a stack: conflicts of jobs with each other, with their platform and with this machine."""
+"""Validation of a stack: conflicts of its jobs with each other, with the platform and with this machine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from workloads.validation.flags import bucket_conflicts
 from workloads.validation.images import ImageSources, image_conflicts, package_conflicts
 
 SECRETS = "secrets"
-"""Namespace of the configuration's secrets: `pulumi config set --secret secrets:wandb`."""
+"""Namespace of the secrets in a stack's file, as in `pulumi config set --secret secrets:wandb`."""
 SHARED_FOLDERS = ("checkpoints", "profiles")
 """Folders of the bucket that all jobs share, as in trainer/rules.py."""
 
@@ -57,7 +57,7 @@ def _reserved_names(spec: JobSpec) -> Iterator[str]:
 
 
 def _name_collisions(jobs: Sequence[JobSpec]) -> Iterator[tuple[int, Problem]]:
-    """Yield each conflict between derived names or bucket folders of jobs, with the index of the later job."""
+    """Yield each collision of jobs in derived names or in folders of the bucket, with the index of the later job."""
     yield from _derived_name_collisions(jobs)
     folders: dict[tuple[object, object], int] = {}
     for index, job in enumerate(jobs):
@@ -91,7 +91,7 @@ def _missing_accelerators(cloud: Cloud, job: JobSpec) -> Iterator[Problem]:
 
 
 def _platform_conflicts(cloud: Cloud, job: JobSpec) -> Iterator[Problem]:
-    """Yield the requirements of a job that its platform does not meet, but that another platform may meet."""
+    """Yield a problem for each requirement of a job that its platform does not meet. Another platform may meet it."""
     sources = ImageSources(builds=cloud.built_images, pulls=cloud.pulls_images)
     yield from image_conflicts(job, sources)
     yield from package_conflicts(job, sources)
@@ -114,7 +114,7 @@ def data_source(cloud: Cloud, job: JobSpec) -> DataSource | None:
 
 
 def unusable_secrets(jobs: Jobs, secrets: Mapping[str, bool]) -> list[Problem]:
-    """Return a problem, without the secret's value, for each secret in plain text or missing from the stack."""
+    """Return a problem for each secret in plain text or missing from the stack. It does not show the secret's value."""
     problems = []
     for index, job in enumerate(jobs):
         for variable, name in job.secrets.items():
@@ -136,7 +136,7 @@ def unusable_secrets(jobs: Jobs, secrets: Mapping[str, bool]) -> list[Problem]:
 
 
 def settings_in_clear(settings: Mapping[str, object]) -> list[Problem]:
-    """Return a problem for each secret in plain text in a setting of another namespace, such as `aws:secretKey`."""
+    """Return a problem for each plain-text secret in a setting of another namespace, such as `aws:secretKey`."""
     problems = []
     for key, value in settings.items():
         namespace, _, name = key.partition(":")
@@ -155,7 +155,7 @@ def _store_command(name: str) -> str:
 
 
 def protected_despite_ttl(cloud: Cloud, ttl_hours: float | None) -> list[Problem]:
-    """Return a problem if a stack with a time to live is protected against deletion."""
+    """Return a problem if a stack with `ttl_hours` is protected against deletion."""
     if ttl_hours is None or not cloud.is_protected:
         return []
     message = "the stack has deletion protection; remove `ttl_hours`, or the platform's `deletion_protection`"
@@ -163,7 +163,7 @@ def protected_despite_ttl(cloud: Cloud, ttl_hours: float | None) -> list[Problem
 
 
 def machine_problems(cloud: Cloud, jobs: Jobs) -> list[Problem]:
-    """Return the requirements of the configuration that this machine does not meet."""
+    """Return a problem for each requirement of the configuration that this machine does not meet."""
     problems = cloud.machine_problems() + unreadable_scripts(cloud, jobs) + unreadable_requirements(jobs)
     if cloud.nodes_here:
         problems += _unusable_folders(cloud, jobs)
@@ -172,7 +172,10 @@ def machine_problems(cloud: Cloud, jobs: Jobs) -> list[Problem]:
 
 
 def job_layer(job: JobSpec, built_images: frozenset[str]) -> JobLayer | None:
-    """Return the layer with a job's packages and with a script too large for a ConfigMap; else None. Raises Invalid."""
+    """Return the image layer with a job's packages and a script that is too large for a ConfigMap; None without these.
+
+    Raises Invalid for invalid files.
+    """
     requirements = user_files.read_requirements(job.requirements, project_folder()) if job.requirements else ""
     files: tuple[tuple[str, str], ...] = ()
     if job.script and user_files.is_in_project(job.script):
@@ -225,7 +228,7 @@ def unreadable_requirements(jobs: Jobs) -> list[Problem]:
 
 
 def _unusable_folders(cloud: Cloud, jobs: Jobs) -> Iterator[Problem]:
-    """Yield a problem for each folder of data that pods on this machine cannot read or train on."""
+    """Yield a problem for each data folder that pods on this machine cannot read or train on."""
     for index, job in enumerate(jobs):
         try:
             if (source := data_source(cloud, job)) and source.folder:

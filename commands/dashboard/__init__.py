@@ -1,1 +1,1 @@
-"""Dashboard: one page in the browser with the jobs, ranks, curves, nodes and cost of stacks. It changes nothing."""
+"""Dashboard: a page in the browser with the jobs, ranks, curves, nodes and costs of stacks. It changes nothing."""

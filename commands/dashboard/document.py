@@ -1,4 +1,4 @@
-"""Document of one stack for the dashboard's page: plain values, computed from an observation."""
+"""JSON document about one stack for the dashboard's page, computed from an observation of the stack."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from settings.text import counted
 CURVE_KEYS = tuple((event, key) for _title, _unit, lines in CHARTS for event, key, _name in lines)
 """Event and key of each curve."""
 STATES = ("none", "pending", "creating", "running", "succeeded", "failed", "ending")
-"""States of a host. The document has the index of a state in this tuple. A host in state `none` has no pod."""
+"""States of a host's pod; `none` for a host without a pod. The document has the index of a state in this tuple."""
 DISRUPTIONS = frozenset(
     {
         "DeletionByPodGC",
@@ -50,17 +50,17 @@ POOL_LABELS = (POOL_LABEL, "cloud.google.com/gke-nodepool", "eks.amazonaws.com/n
 """Node labels with the name of the pool: Trainyard's, GKE's and EKS's."""
 MACHINE_LABEL = "node.kubernetes.io/instance-type"
 MAX_SPANS = 400
-"""Maximum number of spans of a time line. A span shorter than 1/MAX_SPANS of the total time joins
-the span before it."""
+"""Maximum number of spans of a time line. A span shorter than 1/MAX_SPANS of the total time joins the span before it.
+"""
 MAX_MOMENTS = 100
 """Maximum number of a job's events on the page. The page lists the newest."""
 PEER_FAILED = "ended because another host failed"
 MOMENT_SECONDS = 15.0
-"""Seconds within which hosts that fail for the same reason count as one event."""
+"""Seconds within which failures of hosts for the same reason count as one event."""
 RECENT_SECONDS = 300.0
 """Seconds that a rank counts as a straggler after the trainer reports it as slow."""
 MAX_ATTENTION = 20
-"""Maximum number of a job's problems, of its stragglers, and of a stack's warnings."""
+"""Maximum number of a job's problems, of its stragglers, and of a stack's warnings on the page."""
 NOW_KEYS = (
     "epoch",
     "step",
@@ -80,27 +80,27 @@ NO_POD = {
     "suspended": "no pod: the job is stopped",
     "queued": "no pod before the queue admits the job",
 }
-"""State of a job -> reason why a host has no pod. In other states, the pod does not exist yet."""
+"""State of a job -> reason why a host has no pod. In other states, its pod does not exist yet."""
 SCRIPT_PAGE = "docs/bring-your-own-script.md"
 """Page of the docs about the lines that a script prints."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobMetrics:
-    """Metrics of one job, kept from refresh to refresh."""
+    """Metrics of one job so far."""
 
     curves: Curves
     times: RunTimes
     latest: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     """Rank -> its last `train` event."""
     moments: Sequence[Mapping[str, Any]] = ()
-    """Events of rank 0 about the life of the job: checkpoint, resume, restart, straggler, done."""
+    """Checkpoint, resume, restart, straggler and done events of rank 0."""
     fresh_start: str = ""
     """Time of the last `rerun --fresh`; empty if unknown."""
     since: float | None = None
-    """Start of the known logs of rank 0; None if all are known."""
+    """Time at which the known logs of rank 0 begin; None if all are known."""
     share_read: float = 1.0
-    """Share of the metrics read so far. The first read of a long run takes several refreshes."""
+    """Share of the metrics that has been read. The first read of a long run takes several refreshes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +126,7 @@ class Observed:
     warnings: Sequence[Object] = ()
     """Warning events of the namespace, oldest first."""
     usd_per_hour: float | None = None
-    """Price of the platform at the maximum number of nodes; None without a known price."""
+    """Price of the platform at the maximum number of nodes; None if it is unknown."""
 
 
 def document(seen: Observed) -> dict[str, Any]:
@@ -188,7 +188,7 @@ def _job(
         "finished": finished,
         "processes": processes,
         "ranks": ranks,
-        "no_pod": NO_POD.get(job.state, "no host yet"),
+        "no_pod": NO_POD.get(job.state, "no pod yet"),
         "no_charts": _no_charts(job, hosts),
         "usd": usd,
         "usd_per_hour": price,
@@ -219,18 +219,18 @@ def _no_charts(job: JobState, hosts: Sequence[PodState]) -> str:
 
 
 def _lost(pod: PodState, silent: Mapping[str, str], *, is_gone: bool) -> str:
-    """Return the problem of a pod's node, which does not answer or no longer exists; empty without a problem."""
+    """Return a text about the pod's node if it does not answer or no longer exists; empty otherwise."""
     if pod.is_over or not pod.node:
         return ""
     if is_gone:
-        return f"its node {pod.node} no longer exists; Kubernetes replaces the host within a minute"
+        return f"its node {pod.node} no longer exists; Kubernetes replaces the pod within a minute"
     return f"its node {pod.node} has not answered since {silent[pod.node]}" if pod.node in silent else ""
 
 
 def _hosts(
     hosts: Sequence[PodState], why: Mapping[str, str], node_indexes: Mapping[str, int], count: int
 ) -> dict[str, list[Any]]:
-    """Return the hosts as columns, in the order of their index. A host without a pod has no name."""
+    """Return one list for each property of the hosts, sorted by index. A host without a pod has an empty name."""
     by_index = {pod.index: pod for pod in hosts}
     rows = [by_index.get(index) for index in range(count)]
     return {
@@ -242,7 +242,7 @@ def _hosts(
 
 
 def _run(metrics: JobMetrics, job: JobState, now: float) -> dict[str, Any]:
-    """Return curves, spans and goodput of a job."""
+    """Return a job's curves, and how it has spent its time."""
     until = job.known_until(now)
     # The times of a script that prints no events are unknown.
     is_known = bool(metrics.times.starts) or job.state in ("pending", "queued")
@@ -264,7 +264,7 @@ def _run(metrics: JobMetrics, job: JobState, now: float) -> dict[str, Any]:
 
 
 def charts(curves: Curves) -> Iterator[dict[str, Any]]:
-    """Yield the charts that have points, with each curve as a flat list of steps and values."""
+    """Yield the charts that have points. The points of a curve are a flat list: step, value, step, value."""
     for title, unit, lines in CHARTS:
         found = []
         for event, key, name in lines:
@@ -290,7 +290,7 @@ def _warning(event: Object) -> list[Any]:
 
 
 def _cost(seen: Observed, job: JobState) -> tuple[float | None, float | None]:
-    """Return the estimated cost of the job's hosts in US dollars: since its last start, and for an hour."""
+    """Return the estimated cost of the job's hosts in US dollars since its last start, and their price an hour."""
     price = seen.records.get(job.name, {}).get("usd_per_hour")
     begun = time_of(job.started)
     if price is None or begun is None:
@@ -349,7 +349,7 @@ def moments(
     for moment, pod in ends:
         kind, why = "failure", pod.why
         if _is_preempted(pod):
-            # The ranks that a failed peer leaves behind end with the code of a preemption.
+            # A rank whose peer failed also ends with the code of a preemption.
             followed = pod.reason not in DISRUPTIONS and any(abs(moment - each) <= MOMENT_SECONDS for each in failures)
             kind, why = ("failure", PEER_FAILED) if followed else ("preemption", why)
         grouped.setdefault((kind, why), []).append((moment, pod))
@@ -366,7 +366,7 @@ def moments(
 
 
 def _failures(kind: str, why: str, failed: Sequence[tuple[float, PodState]]) -> Iterator[tuple[float, str, str]]:
-    """Yield an event for each time at which hosts failed for one reason. Hosts that failed together are one event."""
+    """Yield an event for each group of hosts that failed together. All hosts in `failed` have the same reason."""
     group: list[tuple[float, PodState]] = []
     for each in [*failed, None]:
         if group and (each is None or each[0] - group[0][0] > MOMENT_SECONDS):
@@ -407,7 +407,7 @@ def _event_text(event: Mapping[str, Any], hosts: Iterable[PodState]) -> tuple[st
 
 
 def _rounded(value: Any) -> Any:
-    """Return a number with five significant digits, and a whole number as it is."""
+    """Return a number with five significant digits. Do not round whole numbers."""
     if isinstance(value, float):
         return int(value) if value.is_integer() and abs(value) < 1e15 else float(f"{value:.5g}")
     return value

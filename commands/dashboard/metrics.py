@@ -1,4 +1,4 @@
-"""Metrics of a job for the dashboard: curves of bounded size, and readers that continue where they stopped."""
+"""Metrics of a job for the dashboard: curves of limited size, and readers of growing files."""
 
 from __future__ import annotations
 
@@ -14,15 +14,18 @@ from pathlib import Path
 from typing import Any
 
 COLUMNS = 300
-"""Maximum number of columns of a curve. Each keeps its smallest and largest value, so that no spike is lost."""
+"""Maximum number of columns of a curve. Each keeps its smallest and largest value, so that the curve shows all spikes.
+"""
 CHUNK_BYTES = 1 << 18
+"""Bytes of a file that are read at once."""
 TAIL_BYTES = 4096
-"""Bytes at the end of a rank's file that must contain its last `train` event."""
+"""Bytes at the end of a rank's file in which the dashboard looks for the last `train` event."""
 READ_SECONDS = 0.4
 """Maximum seconds that one refresh spends on the lines of one job. The next refresh continues."""
 RANKS_PER_REFRESH = 1024
 """Maximum number of ranks' files that one refresh reads."""
 RANK_KEYS = ("global_step", "rate", "all_reduce")
+"""Keys of the last `train` event that the grid of ranks needs. A job can have thousands of ranks."""
 _value = itemgetter(1)
 
 Event = dict[str, Any]
@@ -30,7 +33,7 @@ Point = tuple[int, float]
 
 
 class Curve:
-    """Points of a curve, in at most COLUMNS columns of equally many steps. Steps grow, except after a restart."""
+    """Points of a curve in columns, each for the same number of steps. Steps grow, except after a restart."""
 
     def __init__(self, columns: int = COLUMNS) -> None:
         self._columns, self._width = columns, 1
@@ -38,7 +41,7 @@ class Curve:
         self._last = -1
 
     def add(self, steps: Sequence[int], values: Sequence[float]) -> None:
-        """Add points, sorted by step. If the first step is not new, drop the columns that keep it or a later one."""
+        """Add points, sorted by step. If their first step is not new, drop the columns with this or later steps."""
         if steps[0] <= self._last:
             # A restart repeats these steps.
             self._kept = {key: pair for key, pair in self._kept.items() if max(pair[0][0], pair[1][0]) < steps[0]}
@@ -55,7 +58,7 @@ class Curve:
             first = last
 
     def points(self) -> list[Point]:
-        """Return at most two points of each column, by step."""
+        """Return the smallest and the largest value of each column with their steps, sorted by step."""
         return [point for least, most in self._kept.values() for point in sorted({least, most})]
 
     def _merge(self, key: int, least: Point, most: Point) -> None:
@@ -72,7 +75,7 @@ class Curve:
 
 
 class Curves:
-    """Curves of one job by event and key, such as `train`, `loss`."""
+    """Curves of one job, by event and key, such as `train` and `loss`."""
 
     def __init__(self, wanted: Iterable[tuple[str, str]], columns: int = COLUMNS) -> None:
         self._curves = {each: Curve(columns) for each in wanted}
@@ -159,7 +162,7 @@ class EventFile:
 
 
 def parse_lines(text: bytes) -> list[Event]:
-    """Return the events in lines of JSON, without lines that are cut off."""
+    """Return the events in lines of JSON. Skip lines that are cut off."""
     lines = text.splitlines()
     try:
         # Parsing all lines in one call takes half the time.
@@ -207,7 +210,6 @@ class RankFiles:
         last = min(ranks, first + RANKS_PER_REFRESH)
         for rank in range(first, last):
             if event := last_train_event(self.folder / f"rank-{rank}.jsonl"):
-                # The grid of ranks needs only these keys, and a job can have thousands of ranks.
                 self.latest[rank] = event if rank == 0 else {key: event[key] for key in RANK_KEYS if key in event}
         self._next = 0 if last >= ranks else last
         for rank in [each for each in self.latest if each >= ranks]:

@@ -1,4 +1,4 @@
-"""Web server of `make dashboard`: the page, its updates as server-sent events, and logs. Loopback only, read-only.
+"""Web server of `make dashboard`: the page, its updates as server-sent events, and logs. It listens only on 127.0.0.1.
 
 Every path begins with a secret token, and the Host header must name this machine. Another page in the browser can then
 neither read the dashboard nor guess its address. A DNS name that points to 127.0.0.1 does not help such a page.
@@ -36,11 +36,11 @@ HOST_NAMES = (ADDRESS, "localhost")
 PAGE = Path(__file__).with_name("page.html")
 TOKEN_BYTES = 24
 MAX_LISTENERS = 32
-"""Maximum number of browser tabs that get updates."""
+"""Maximum number of open pages that get updates."""
 KEEP_ALIVE_SECONDS = 10.0
-"""Seconds between two lines to a browser if nothing changes. Only a write detects a closed browser."""
+"""Seconds between two lines to a page if nothing changes. Only a write detects that the page was closed."""
 END_SECONDS = 1.0
-"""Seconds that browsers have at the end to read the last line."""
+"""Seconds that pages have at the end to read the last line."""
 REQUEST_SECONDS = 30.0
 """Seconds after which the server closes a connection that sends no request or reads nothing."""
 
@@ -49,7 +49,7 @@ Log = Callable[[str, str], str]
 
 
 class Hub:
-    """Newest document of each stack, and the browsers that wait for the next one."""
+    """Newest document of each stack, and the number of pages that wait for the next one."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -97,7 +97,7 @@ class Hub:
         return bool(self._end)
 
     def wait_for_listener(self, seconds: float) -> bool:
-        """Wait until a browser is connected. Return False after `seconds` without a browser, or at the end."""
+        """Wait until a page is open. Return False after `seconds` without a page, or at the end."""
         with self._changed:
             self._changed.wait_for(lambda: self.listeners > 0 or bool(self._end), seconds)
             return self.listeners > 0 and not self._end
@@ -108,7 +108,7 @@ class Hub:
             return self._changed.wait_for(lambda: bool(self._end), seconds)
 
     def join(self) -> bool:
-        """Count a browser. Return False if there are too many, or at the end."""
+        """Count a page. Return False if too many are open, or at the end."""
         with self._changed:
             if self.listeners >= MAX_LISTENERS or self._end:
                 return False
@@ -117,7 +117,7 @@ class Hub:
             return True
 
     def leave(self) -> None:
-        """Stop counting a browser."""
+        """Stop counting a page."""
         with self._changed:
             self.listeners -= 1
             self._changed.notify_all()
@@ -164,7 +164,7 @@ class Server(ThreadingHTTPServer):
     block_on_close = False
 
     def __init__(self, port: int, hub: Hub, log: Log) -> None:
-        """Listen on a port of this machine; 0 for a free one. Raises CommandError if it is in use."""
+        """Listen on a port of this machine; 0 for a free one. Raises CommandError if it cannot be opened."""
         self.hub, self.log = hub, log
         self.token = secrets.token_urlsafe(TOKEN_BYTES)
         self.page = PAGE.read_text(encoding="utf-8")
@@ -189,7 +189,7 @@ class Server(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers to one browser connection."""
+    """Handler of the requests of one connection."""
 
     server: Server
     server_version = "trainyard"
@@ -200,7 +200,7 @@ class Handler(BaseHTTPRequestHandler):
         """Print nothing, because the paths contain the token."""
 
     def do_GET(self) -> None:
-        """Answer a request."""
+        """Answer a GET request."""
         if problem := self._problem():
             self._send(HTTPStatus.FORBIDDEN, problem)
             return
@@ -221,7 +221,7 @@ class Handler(BaseHTTPRequestHandler):
             self._send(HTTPStatus.NOT_FOUND, "not found")
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Answer a request that this server cannot read, or whose method is not GET, in one line."""
+        """Answer in one line to an invalid request, or to one with another method than GET."""
         del explain
         status = HTTPStatus(code)
         text = "the dashboard only answers GET" if status is HTTPStatus.NOT_IMPLEMENTED else message or status.phrase
@@ -296,7 +296,7 @@ def serve(server: Server) -> threading.Thread:
 
 
 def stop(server: Server, text: str) -> None:
-    """End all streams and the server. Browsers show the text."""
+    """End all streams and the server. Open pages show the text."""
     server.hub.end(text)
     server.shutdown()
     server.server_close()
@@ -305,17 +305,17 @@ def stop(server: Server, text: str) -> None:
 REFRESH_SECONDS = 2.0
 """Seconds between two queries of a stack while a page is open. Without a page, the dashboard queries no cluster."""
 CHECK_SECONDS = 0.5
-"""Seconds between two checks that the dashboard still watches a stack."""
+"""Seconds between two checks whether a watched stack is left."""
 SCAN_SECONDS = 5.0
-"""Seconds between two scans for new stacks and jobs."""
+"""Seconds between two searches for new stacks and jobs."""
 REMOTE_SCAN_SECONDS = 60.0
-"""Seconds between two scans of a remote backend, which Pulumi queries."""
+"""Seconds between two such searches if the backend is remote: each runs Pulumi."""
 ENDED_TEXT = "the dashboard has ended; the stacks and their jobs continue"
 GONE_TEXT = "the last stack is gone, so the dashboard has ended"
 
 
 class Dashboard:
-    """Threads that watch the stacks, and the hub that has their documents."""
+    """Threads that watch the stacks and give their documents to the hub."""
 
     def __init__(self, hub: Hub) -> None:
         self.hub = hub
@@ -324,7 +324,7 @@ class Dashboard:
         self._gone: dict[str, Mapping[str, Any]] = {}
 
     def update(self, found: Sequence[Source]) -> None:
-        """Watch new stacks, and renew the outputs of the others. Raises CommandError if a stack cannot be watched."""
+        """Watch new stacks, and update the outputs of the others. Raises CommandError if a stack cannot be watched."""
         for source in found:
             if watcher := self.watchers.get(source.key):
                 watcher.renew(source)
@@ -365,13 +365,16 @@ class Dashboard:
             except Unreachable as error:
                 self.hub.problem(key, str(error))
             except Exception as error:
-                # Otherwise the page would silently keep an old state.
+                # Without this, the page would show an old state as if it were new.
                 self.hub.problem(key, f"the state cannot be shown: {type(error).__name__}: {error}")
             self.hub.wait_for_end(max(REFRESH_SECONDS - (time.monotonic() - begun), REFRESH_SECONDS / 4))
 
 
 def main(*, port: int, only: bool, opens: bool | None) -> int:
-    """Serve until Ctrl-C, or until no stack is left."""
+    """Serve the dashboard until Ctrl-C, or until no stack is left.
+
+    With `only`, show only the stack in $STACK. `opens` opens a browser; None does so only on a graphical desktop.
+    """
     stack = os.environ.get("STACK", DEFAULT_STACK)
     set_closing(STILL_RUNNING)
     found = sources(stack, only=only)

@@ -40,26 +40,27 @@ from stack.config import load_file
 SLOW_SECONDS = 10.0
 """Seconds between two queries of nodes and warnings, whose lists are long or change rarely."""
 MAX_LOGS = 64
-"""Maximum number of a job's hosts whose logs one refresh reads, if this machine cannot read the job's metrics."""
+"""Maximum number of a job's hosts whose last lines one refresh reads, if the job's metrics are not on this machine."""
 MAX_NOTES = 8
 """Maximum number of a job's waiting hosts whose warnings one refresh queries."""
 LOG_THREADS = 8
+"""Number of logs that are read at the same time."""
 NO_STAMP = "1970-01-01T00:00:00Z"
 """Time of lines whose time does not matter."""
 LOG_LINES = 2000
-"""Lines of a log that the page links to."""
+"""Maximum number of lines that the page shows of a pod's log."""
 REPLACEMENT_SECONDS = 30.0
 """Seconds after the start of a job. A pod of rank 0 that is created later counts as a replacement of a deleted pod."""
 MAX_STATES = 256
 """Maximum number of versions of states whose outputs the dashboard keeps."""
-KEPT_MOMENTS = 500
-"""Maximum number of events of a job that the dashboard keeps as points in time."""
 MOMENTS = frozenset({"checkpoint", "resume", "restart", "straggler", "done"})
-"""Names of the events that the page shows as points in time."""
+"""Names of the events that the page lists with their times."""
+KEPT_MOMENTS = 500
+"""Maximum number of such events of a job that the dashboard keeps."""
 
 
 class StackGone(CommandError):
-    """Stack that no longer exists."""
+    """A watched stack no longer exists."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +74,7 @@ class Source:
 
     @property
     def key(self) -> str:
-        """Unique name."""
+        """Name that is unique among all stacks of the dashboard."""
         return f"{self.stack}@{self.folder}" if self.folder else self.stack
 
     @property
@@ -90,9 +91,8 @@ def state_folder() -> Path | None:
 def sources(stack: str, *, only: bool) -> list[Source]:
     """Return the stacks that are up: `stack` first, then the project's, then the local ones of other projects.
 
-    With `only`, return only `stack`.
-
-    If the backend is not a folder, ask Pulumi, and only for `stack`. This raises StackNotFound if `stack` is not up.
+    With `only`, or with a remote backend, return only `stack`. Raises StackNotFound if `stack` of a remote backend is
+    not up.
     """
     folder = state_folder()
     if folder is None:
@@ -118,7 +118,7 @@ def _outputs(files: StateFiles, _version: tuple[int, int, int]) -> Mapping[str, 
 
 
 def _of_other_projects() -> Iterable[Source]:
-    """Yield the stacks of other projects of this user with a cluster on this machine."""
+    """Yield stacks of this user's other projects whose clusters run on this machine."""
     for folder in sorted(clusters_folder().glob("*/")):
         settings = saved_settings(folder)
         if settings is None or settings.folder != folder or settings.owner in ("", str(PROJECT)):
@@ -134,7 +134,7 @@ def platform_price(source: Source) -> float | None:
     try:
         found = load_file(PROJECT / f"Pulumi.{source.stack}.yaml").cloud.cost_estimate()
     except (ValueError, OSError):
-        return None  # The settings may have been edited since.
+        return None  # The settings file may be invalid or missing now.
     return round(found.total.amount, 2) if found.lines else None
 
 
@@ -142,7 +142,7 @@ class JobFeed:
     """Metrics of one job. Each refresh continues where the last one stopped."""
 
     def __init__(self, folder: Path | None) -> None:
-        """Create a feed without metrics. `folder` has the job's metrics on this machine; None without files."""
+        """Create a feed without metrics. `folder` has the job's metrics; None if they are not on this machine."""
         self.folder = folder
         self._file = EventFile(folder / "rank-0.jsonl") if folder else None
         self._ranks = RankFiles(folder) if folder else None
@@ -165,12 +165,12 @@ class JobFeed:
 
     @property
     def has_files(self) -> bool:
-        """True if some of the metrics were read from the job's files, not from its log."""
+        """True if metrics were read from the job's files. The feed then ignores most lines of its log."""
         return self._file is not None and self._file.offset > 0
 
     @property
     def since(self) -> float | None:
-        """Start of the known logs of rank 0; None if all are known."""
+        """Time at which the known logs of rank 0 begin; None if all are known."""
         return None if self.has_files else self._since
 
     def set_start(self, job: JobState, pods: Sequence[PodState]) -> None:
@@ -212,7 +212,7 @@ class JobFeed:
         self._ranks.update(ranks)
 
     def read_log(self, cluster: Cluster, pod: PodState) -> None:
-        """Read the new lines of rank 0's host. If the metrics come from files, use only its restarts."""
+        """Read the new lines of rank 0's host. If the metrics come from files, use only the `restart` events."""
         if pod.uid in self._read_to_end:
             return
         last = self._stamps.get(pod.uid, "")
@@ -267,7 +267,7 @@ class StackWatcher:
         self._pods: dict[str, PodState] = {}
 
     def _use(self, source: Source) -> None:
-        """Use these outputs of the stack. Keep the metrics of the jobs whose folder stays the same."""
+        """Use the outputs of `source`. Keep the metrics of the jobs whose folder stays the same."""
         self._outputs = StackOutputs.of(source.stack, source.outputs)
         self.source = source
         self._local = LocalCluster.of_kubeconfig(self._outputs.kubeconfig_path)
@@ -303,7 +303,7 @@ class StackWatcher:
             raise
 
     def cluster(self) -> Cluster:
-        """Return the client of the stack's cluster."""
+        """Return the client of the stack's cluster. Raises Unreachable if its kubeconfig cannot be used."""
         if self._cluster is None:
             self._cluster = self._outputs.cluster()
         return self._cluster
@@ -339,7 +339,7 @@ class StackWatcher:
         )
 
     def _read_slow(self, cluster: Cluster, jobs: Mapping[str, JobState], pods: Sequence[PodState]) -> None:
-        """Query nodes, warnings and reasons for waiting, if the last query is old enough or a node is new."""
+        """Query nodes, warnings and reasons for waiting. Skip this if the last query is recent and no node is new."""
         known = {node["metadata"]["name"] for node in self._nodes}
         is_complete = bool(self._nodes_problem) or all(
             pod.node in known for pod in pods if pod.node and not pod.is_over
@@ -370,7 +370,7 @@ class StackWatcher:
         feed.set_start(job, first)
         processes = max((pod.processes for pod in current if pod.role == WORKER), default=1)
         feed.read_files(job.hosts * processes)
-        with suppress(Unreachable):  # Only the pod's node does not answer: the cluster itself has answered.
+        with suppress(Unreachable):  # The pod's node does not answer. The API server has just answered.
             for pod in first:
                 feed.read_log(cluster, pod)
         if not feed.has_files:

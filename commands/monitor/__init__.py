@@ -1,1 +1,1 @@
-"""Monitor of a stack's jobs: their pods, states and logs, read from its cluster and shown."""
+"""Monitor of a stack's jobs: their states, pods and logs."""

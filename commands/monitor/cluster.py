@@ -1,4 +1,4 @@
-"""Clients of a stack's cluster: its API through the official Kubernetes client, and a local cluster's processes."""
+"""Access to a stack's cluster: the Kubernetes API, and the processes of a local cluster."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from infra.make_command import DEFAULT_STACK, make_command
 from infra.naming import JOB_LABEL
 
 TIMEOUT = (5.0, 15.0)
-"""Seconds for a connection and for each answer."""
+"""Maximum seconds to connect, and to wait for data."""
 QUIET_SECONDS = 30.0
-"""Seconds without output before a follower requests a log again, because its connection may be dead."""
+"""Seconds without output after which a followed log is requested again, because the connection may be dead."""
 EXITED_REASON = "ExitedWithCode"
-"""Reason of the training-operator's events about the ends of pods."""
+"""Reason of the training-operator's events that report a pod's exit code."""
 WORKLOADS = ("kueue.x-k8s.io", "v1beta2")
 """API group and version of Kueue's workloads."""
 MERGE_PATCH = "application/merge-patch+json"
@@ -40,7 +40,7 @@ NO_KUEUE = "the cluster has no Kueue; install Kueue, or leave out `queue`"
 
 
 class Unreachable(CommandError):
-    """Cluster that cannot be queried. The message says why."""
+    """The cluster cannot be queried, or does not answer as needed. The message says why."""
 
     is_running = False
     """True if its API server has answered that it lacks the object or denies the request."""
@@ -48,7 +48,7 @@ class Unreachable(CommandError):
     """True if the message says what to do."""
 
     def report(self, up: str = "") -> str:
-        """Return the message. If the cluster does not answer, add what to do: wait for another command, or run `up`."""
+        """Return the message. If the cluster does not answer, add what to do. `up` is the command that starts it."""
         if self.is_running:
             return str(self)
         if holder := lock_holder(os.environ.get("STACK", DEFAULT_STACK)):
@@ -62,37 +62,37 @@ class Unreachable(CommandError):
 
 
 class NotFound(Unreachable):
-    """Object that the API server does not have."""
+    """The API server does not have the object."""
 
     is_running = True
 
 
 class NoKubeconfig(Unreachable):
-    """Missing kubeconfig file."""
+    """The kubeconfig file is missing."""
 
     has_advice = True
 
 
 class ClusterRemoved(NoKubeconfig):
-    """Removed cluster of this machine, whose stack is still in the state."""
+    """The cluster ran on this machine and was removed. Pulumi still has its stack."""
 
 
 class Forbidden(Unreachable):
-    """Request that the user has no permission to make."""
+    """The user has no permission for the request."""
 
     is_running = True
 
 
 class Untrusted(Unreachable):
-    """API server whose certificate the kubeconfig does not verify, or that rejects the kubeconfig's login."""
+    """The kubeconfig does not verify the API server's certificate, or the API server rejects the kubeconfig's login."""
 
 
 class UnknownStack(CommandError):
-    """Stack that has neither a settings file nor resources."""
+    """The stack has neither a settings file nor resources."""
 
 
 class StackNotFound(CommandError):
-    """Stack, job or pod that a command does not find. The message says why and what to do."""
+    """A command does not find a stack, job or pod. The message says what to do."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +108,7 @@ class StackOutputs:
 
     @classmethod
     def of(cls, stack: str, found: Mapping[str, Any]) -> StackOutputs:
-        """Return these outputs from all of a stack's outputs."""
+        """Select these outputs from all outputs of a stack."""
         return cls(
             kubeconfig_path=kubeconfig_of(stack, found),
             namespace=found["namespace"],
@@ -122,7 +122,10 @@ class StackOutputs:
 
 
 def job_named(found: StackOutputs, name: str, target: str = "exec") -> str:
-    """Return the job that a command names, or the only one. Raises StackNotFound for an unknown or ambiguous name."""
+    """Return the stack's job `name`, or its only job if `name` is empty. Raises StackNotFound if there is none.
+
+    `target` is the command of the example in the error.
+    """
     if not name and len(found.jobs) == 1:
         return found.jobs[0]
     if name in found.jobs:
@@ -135,7 +138,7 @@ def job_named(found: StackOutputs, name: str, target: str = "exec") -> str:
 
 
 def outputs_with(stack: str, *names: str) -> dict[str, Any]:
-    """Return the outputs of a stack, including the named ones. Raises StackNotFound or UnknownStack if it is not up."""
+    """Return the outputs of a stack. Raises StackNotFound or UnknownStack if it is not up or lacks one of `names`."""
     try:
         found = outputs(stack)
     except FileNotFoundError as error:
@@ -154,7 +157,7 @@ def outputs_with(stack: str, *names: str) -> dict[str, Any]:
 
 
 def check_settings_file(stack: str) -> None:
-    """Raise UnknownStack if a stack that is not up has no settings file: its name is probably misspelled."""
+    """Raise UnknownStack if a stack has no settings file. Its name is then probably misspelled."""
     file = PROJECT / f"Pulumi.{stack}.yaml"
     if not file.exists():
         # Slow to import.
@@ -170,7 +173,7 @@ def stack_outputs() -> StackOutputs:
 
 
 class Cluster:
-    """Client for the jobs of one namespace. Every call raises Unreachable if the API server gives no usable answer."""
+    """Client for the jobs of one namespace. Its methods raise Unreachable if a request fails."""
 
     def __init__(self, kubeconfig_path: str, namespace: str, context: str | None = None) -> None:
         self.kubeconfig_path = kubeconfig_path
@@ -187,7 +190,6 @@ class Cluster:
         settings = Configuration()
         settings.retries = False
         settings.connection_pool_maxsize = 100
-        load: Any = load_kube_config
         if not any(Path(each).expanduser().exists() for each in self.kubeconfig_path.split(os.pathsep)):
             if is_removed(self.kubeconfig_path):
                 up, down = make_command("up"), make_command("down")
@@ -199,6 +201,7 @@ class Cluster:
                 f"{make_command('up')} writes it again"
             )
         try:
+            load: Any = load_kube_config
             load(self.kubeconfig_path, context=self._context, client_configuration=settings)
         except (ConfigException, OSError) as error:
             raise Unreachable(f"kubeconfig {self.kubeconfig_path} cannot be used: {error}") from error
@@ -221,7 +224,7 @@ class Cluster:
             return False
 
     def pods(self, jobs: Sequence[str]) -> list[PodState]:
-        """Return the pods of the jobs, including earlier attempts. Call `jobs` first, which reads their owners."""
+        """Return the pods of the jobs, replaced pods included. Call `jobs` first: it reads the owners of the pods."""
         selector = f"{JOB_LABEL} in ({','.join(jobs)})"
         call = self._core.list_namespaced_pod
         items = _items(call, self.namespace, label_selector=selector)
@@ -234,11 +237,11 @@ class Cluster:
 
     def jobs(self, jobs: Sequence[str]) -> dict[str, JobState]:
         """Return the jobs by name, of any kind. A job that does not exist is `absent`."""
-        customs, intermediates = self._custom_objects()
+        custom_jobs, intermediates = self._custom_objects()
         batch_jobs = _items(self._batch.list_namespaced_job, self.namespace)
         self._job_specs = {each["metadata"]["uid"]: each["spec"] for each in batch_jobs}
-        objects = [*batch_jobs, *customs]
-        # An operator's job owns other jobs: a TrainJob owns a JobSet of the same name, and the JobSet owns Jobs.
+        objects = [*batch_jobs, *custom_jobs]
+        # A job may own other jobs: a TrainJob owns a JobSet of the same name, and the JobSet owns Jobs.
         owners = {each["metadata"]["uid"]: owner for each in (*objects, *intermediates) if (owner := owner_of(each))}
         self._owners = owners
         found = {each["metadata"]["name"]: job_state(each) for each in objects if each["metadata"]["uid"] not in owners}
@@ -264,7 +267,7 @@ class Cluster:
         }
 
     def set_suspended(self, job: JobState, value: bool) -> None:
-        """Suspend a job, which ends its pods, or resume it. For a job in a queue, ask Kueue to do so."""
+        """Suspend a job, which ends its pods, or resume it. For a job with a queue, change Kueue's workload instead."""
         if job.queue:
             call = partial(self._custom.list_namespaced_custom_object, *WORKLOADS, self.namespace)
             names = [each["metadata"]["name"] for each in _items(call, "workloads") if owner_of(each) == job.uid]
@@ -320,7 +323,7 @@ class Cluster:
                 )
 
     def _custom_objects(self) -> tuple[list[Object], list[Object]]:
-        """Return the operators' jobs, and the objects between them and their pods. Query a missing kind only once."""
+        """Return the operators' jobs, and the objects between them and their pods. Never query a missing kind again."""
         jobs: list[Object] = []
         intermediates: list[Object] = []
         for kind in list(self._kinds):
@@ -391,7 +394,7 @@ class Cluster:
             return [] if answer is None else answer.data.decode(errors="replace").splitlines()
 
     def stamped_log(self, pod: PodState, since_seconds: int | None = None, **options: int) -> list[tuple[str, str]]:
-        """Return time (RFC 3339) and text of each line of a pod's log so far, or of the last seconds."""
+        """Return the time (RFC 3339) and text of each line of a pod's log, or of its last `since_seconds`."""
         with _translating_errors():
             answer = self._log(pod, TIMEOUT, timestamps=True, since_seconds=since_seconds, **options)
             return [] if answer is None else [_split_timestamp(line) for line in answer.data.splitlines()]
@@ -404,7 +407,7 @@ class Cluster:
     def follow_log(
         self, pod: PodState, since_seconds: int | None, opened: Callable[[Callable[[], None]], None]
     ) -> Iterator[tuple[str, str]]:
-        """Yield time (RFC 3339) and text of a log's lines until its container ends.
+        """Yield the time (RFC 3339) and text of each line of a pod's log until the container ends.
 
         Call `opened` with a function that ends the request.
         """
@@ -434,7 +437,7 @@ class Cluster:
 
 def _end(answer: Any) -> None:
     """End an answer that another thread is reading."""
-    with suppress(ValueError, RuntimeError):  # The answer has ended by itself.
+    with suppress(ValueError, RuntimeError):  # The answer may have ended already.
         answer.shutdown()
 
 
@@ -443,16 +446,16 @@ def _split_timestamp(line: bytes) -> tuple[str, str]:
     return time, text
 
 
-def _items(call: Any, *words: str, **selectors: str) -> list[Object]:
-    """Return the objects of a list as plain JSON values. The client's model objects are slower than the request."""
+def _items(call: Any, *arguments: str, **selectors: str) -> list[Object]:
+    """Return the objects of a list as JSON values. To build the client's model objects would take much longer."""
     with _translating_errors():
-        answer = call(*words, **selectors, _preload_content=False, _request_timeout=TIMEOUT)
+        answer = call(*arguments, **selectors, _preload_content=False, _request_timeout=TIMEOUT)
         return list(json.loads(answer.data)["items"])
 
 
 @contextmanager
 def _translating_errors() -> Iterator[None]:
-    """Turn every failure of a request into Unreachable."""
+    """Raise Unreachable or one of its subclasses if a request fails."""
     try:
         yield
     except ApiException as error:
@@ -480,7 +483,7 @@ def _short(error: BaseException) -> str:
 
 
 class LocalCluster:
-    """Processes of one local cluster, for facts that are needed while its API server does not answer."""
+    """Local cluster. Its folder and processes show its state even if its API server does not answer."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -56,7 +56,7 @@ class JobState:
     def known_until(self, now: float) -> float | None:
         """Return the time in seconds since 1970 at which it ended; `now` if it has not ended.
 
-        Return None if it is suspended or absent: its last event then shows when it stopped.
+        Return None if it is suspended or absent, because Kubernetes then does not say when it stopped.
         """
         if self.state in ("suspended", "absent"):
             return None
@@ -119,7 +119,7 @@ def _batch_state(job: Object) -> JobState:
 
 
 def _custom_state(job: Object, kind: str, resource: Resource) -> JobState:
-    """Return an operator's job state. An operator may leave older conditions true, so the end takes precedence."""
+    """Return the state of an operator's job. The end takes precedence, because older conditions may still be true."""
     meta, status = job["metadata"], job.get("status", {})
     conditions = {each["type"]: each for each in resource.conditions(status) if each["status"] == "True"}
     suspensions = [each for each in resource.conditions(status) if each["type"] == "Suspended"]
@@ -160,7 +160,7 @@ def _suspended(metadata: Object) -> tuple[str, str]:
 
 
 def why_queued(workload: Object) -> str:
-    """Return Kueue's reason for not yet admitting a job; empty if it gives none."""
+    """Return Kueue's reason why a job is not admitted yet; empty if it gives none."""
     status = workload.get("status") or {}
     reserved = find_condition(status, "QuotaReserved")
     if reserved.get("status") != "True":

@@ -1,7 +1,7 @@
 """Logs of a job's hosts: a follower of many pods, and a parser of the trainer's events and of torchrun's report.
 
-The follower uses one thread for each pod and puts the lines into one queue. After a reconnection it skips lines that it
-has already read, by their timestamps.
+The follower uses one thread for each pod and puts the lines into one queue. After a reconnection, it skips lines whose
+timestamps show that it has already read them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from commands.monitor.pod_state import PodState
 from workloads.kinds import KINDS
 
 EVENTS = frozenset({"start", "train", "test", "checkpoint", "resume", "done", "restart", "straggler"})
-"""Names of the trainer's events that the commands read: first words of its lines. The launcher prints `restart`."""
+"""Events that the commands read: the first words of lines of the trainer. The launcher prints `restart`."""
 
 _PREFIX = re.compile("|".join(kind.line_prefix for kind in KINDS.values() if kind.line_prefix) or "(?!)")
 """Text that launchers put before the lines of training processes."""
@@ -32,15 +32,16 @@ _ERROR = re.compile(
     re.IGNORECASE,
 )
 RETRY_SECONDS = 1.0
+"""Seconds before a reader requests a log again."""
 STOP_SECONDS = 2.0
-"""Seconds that all readers together may take to end."""
+"""Maximum seconds that all readers together may take to end."""
 OVERLAP_SECONDS = 30
-"""Seconds of a log before its last line that a reader requests again, because the clocks of nodes differ."""
+"""Seconds before the last known line that a reader requests again, because the clocks of machines differ."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """Event that the trainer reported."""
+    """Event that the trainer or the launcher printed."""
 
     name: str
     """Name of the event: a word of EVENTS."""
@@ -97,7 +98,7 @@ def looks_like_an_error(line: str) -> bool:
 
 
 def exit_codes(lines: Iterable[str]) -> dict[int, int]:
-    """Return exit codes by rank, from torchrun's failure report (torch/distributed/elastic/multiprocessing/errors).
+    """Return rank -> exit code, from torchrun's failure report (torch/distributed/elastic/multiprocessing/errors).
 
     torchrun itself exits with 1, whatever its workers' codes. A negative code is the signal that ended the worker.
     """
@@ -116,7 +117,7 @@ def exit_codes(lines: Iterable[str]) -> dict[int, int]:
 
 
 def before_report(lines: list[str]) -> list[str]:
-    """Return the lines before torchrun's report, which is long and less informative. Without such lines, return all."""
+    """Return the lines before torchrun's failure report. If there are none, return all lines."""
     first = next((number for number, line in enumerate(lines) if "failed (exitcode:" in line), None)
     return lines[:first] if first else lines
 
@@ -148,7 +149,7 @@ class Progress:
 
 @dataclass
 class _Stream:
-    """Progress of reading one pod's log."""
+    """Reader of one pod's log."""
 
     thread: threading.Thread | None = None
     """Thread that reads it now or has read it."""
@@ -161,7 +162,7 @@ class _Stream:
 
 
 class LogStreams:
-    """Logs of the pods that `update` has named, as one stream of lines."""
+    """Logs of all pods that were passed to `update`, as one stream of lines."""
 
     def __init__(self, cluster: Cluster, after: Mapping[str, str] = MappingProxyType({})) -> None:
         """Read all lines of each pod. If `after` has a time (RFC 3339) for a pod's uid, read only the later lines."""
@@ -171,7 +172,7 @@ class LogStreams:
         self._stopped = threading.Event()
 
     def update(self, pods: list[PodState]) -> None:
-        """Start reading the logs of started pods, and record which pods have ended. `pods` are all existing pods."""
+        """Start reading the logs of new pods, and record which pods have ended. `pods` are all existing pods."""
         existing = {pod.uid: pod for pod in pods}
         for uid, stream in self._streams.items():
             pod = existing.get(uid)
@@ -193,7 +194,7 @@ class LogStreams:
             return None
 
     def are_over(self) -> bool:
-        """Return True if all readers have reached the end of their logs and no line is left."""
+        """Return True if all readers have ended and no line is left."""
         alive = any(stream.thread is not None and stream.thread.is_alive() for stream in self._streams.values())
         return not alive and self._lines.empty()
 
@@ -236,7 +237,10 @@ class LogStreams:
 
 
 def since_seconds(last: str) -> int | None:
-    """Return the number of last seconds of a log to request again; None for the whole log."""
+    """Return how many of the last seconds of a log to request; None for the whole log.
+
+    `last` is the time of the last known line; empty for none.
+    """
     if not last:
         return None
     then = datetime.fromisoformat(last[:19] + "+00:00")

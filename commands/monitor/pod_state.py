@@ -1,4 +1,4 @@
-"""States of pods and nodes, from the Kubernetes API: place in a job, state, reason, exit codes, and lost nodes."""
+"""States of pods and nodes, from their objects in the Kubernetes API, and explanations of exit codes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SLICE_INDEX = "jobset.sigs.k8s.io/job-index"
 SLICES = "jobset.sigs.k8s.io/replicatedjob-replicas"
 """Labels of a JobSet's pods: the index of their Job and the number of Jobs."""
 INDEX_FAILURES = "batch.kubernetes.io/job-index-failure-count"
-"""Annotation that pods have if their Job counts failures, and backs off, for each index separately."""
+"""Annotation with the number of a pod's earlier failures. Only Jobs that count failures by index set it."""
 FIRST_BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS = 10, 600
 """The Job controller's backoff: DefaultJobPodFailureBackOff and MaxJobPodFailureBackOff in
 https://github.com/kubernetes/kubernetes/blob/v1.37.2/pkg/controller/job/job_controller.go
@@ -100,7 +100,7 @@ class PodState:
     failures: int | None = None
     """Earlier failures of its host that the Job controller counts; None if the pod does not have this number."""
     allowed_failures: int | None = None
-    """Number of failures of a host after each of which the Job controller replaces the pod; None if unknown."""
+    """Number of failures of a host for which the Job controller replaces its pod; None if unknown."""
     fails_job: bool = False
     """True if the Job's failure policy fails the job after the pod's exit code."""
     is_only_rank: bool = False
@@ -110,19 +110,22 @@ class PodState:
     memory_limit: str = ""
     """Memory limit of its container, such as `2Gi`; empty for none."""
     is_deleted: bool = False
-    """True if it was deleted, for example by a stop of its job, even if it has not ended yet."""
+    """True if its deletion has begun, for example because its job is stopped."""
 
     def has_no_restart(self, earlier: int) -> bool:
-        """Return True if the Job controller replaces no pod of its host after `earlier` failures."""
+        """Return True if its host has no restart left. `earlier` counts failures for a pod without `failures`."""
         counted = earlier if self.failures is None else self.failures
         return self.allowed_failures is not None and counted >= self.allowed_failures
 
     def ends_job(self, earlier: int) -> bool:
-        """Return True if the job fails because the pod failed, after `earlier` failures of its host."""
+        """Return True if its failure fails the job. `earlier` is the number of earlier failures of its host."""
         return self.state == "failed" and not self.is_deleted and (self.fails_job or self.has_no_restart(earlier))
 
     def backoff(self, earlier: int) -> str:
-        """Return when the Job controller replaces the failed pod, or why not, after `earlier` failures; else empty."""
+        """Return when the Job controller replaces the failed pod, or why it does not; empty for other pods.
+
+        `earlier` is the number of earlier failures of its host.
+        """
         if self.is_deleted or not (self.has_backoff and self.state == "failed" and self.finished):
             return ""
         if self.has_no_restart(earlier):
@@ -296,7 +299,7 @@ def _number(spec: Object, name: str) -> int:
 
 
 def exit_codes_of_pods(events: Iterable[Object]) -> dict[str, int]:
-    """Return pod name -> last exit code, except 0, from the events of an operator that recreates pods at once."""
+    """Return pod name -> last exit code, except 0, from the events of an operator that deletes failed pods."""
     found: dict[str, int] = {}
     for event in sorted(events, key=lambda each: each.get("lastTimestamp") or each.get("eventTime") or ""):
         if match := _EXIT_MESSAGE.fullmatch(event.get("message", "")):
@@ -315,7 +318,7 @@ def latest_by_place(pods: Iterable[PodState]) -> list[PodState]:
 
 
 def count_restarts(pods: Iterable[PodState]) -> int:
-    """Return the largest number of restarts of any place, so that pods that restarted together count once."""
+    """Return the largest number of restarts of a place. Hosts that restart together thus count once."""
     by_place: dict[tuple[bool, str, int], int] = {}
     for pod in pods:
         by_place[pod.place] = by_place.get(pod.place, -1) + 1 + pod.restarts
@@ -338,7 +341,7 @@ def time_of(text: str) -> float | None:
 
 
 def one_line(text: str) -> str:
-    """Return `text` without line breaks."""
+    """Return `text` with a single space for every line break or run of spaces."""
     return " ".join(text.split())
 
 
@@ -431,7 +434,7 @@ NON_RETRYABLE_CODES = (DIVERGED, DATA_ERROR, SLOW_LINK, BAD_CONFIGURATION)
 """Codes after which a job of any kind except `mpi-job` and `ray-job` fails without a restart. This includes jobs of a
 script (docs/kinds.md)."""
 RETRYABLE_OFFSET = 128
-"""Number that `trainer.launch` adds to retryable codes, because some operators retry only codes of 128 and above."""
+"""Number that `trainer.launch` adds to codes of failures worth a restart. Some operators restart only from 128 on."""
 STOP_CODES = frozenset({DONE, PREEMPTED, PREEMPTED + RETRYABLE_OFFSET, 128 + 15})
 """Codes of a host after a stop request: the trainer's codes, and the code of a program that SIGTERM ends."""
 SHELL_CODES = {126: "the command cannot be executed", 127: "the command is not in the image"}
@@ -445,7 +448,7 @@ SIGNALS = {1: "SIGHUP", 2: "SIGINT", 6: "SIGABRT", 7: "SIGBUS", 9: "SIGKILL", 11
 
 
 def explain_exit(code: int, pod: PodState) -> str:
-    """Return the meaning of an exit code of a pod's container or of one of its ranks, with advice on memory.
+    """Return the meaning of an exit code of a pod's container or of one of its ranks. Advise on memory if it ran out.
 
     A signal is a negative code, 128 plus the signal's number, or 256 minus that number. trainer.launch exits with 256
     minus the number if a signal ends a rank and no restart is left.

@@ -1,4 +1,4 @@
-"""Output of a followed job: hosts' lines, reasons for waiting, result, and on a terminal a live line."""
+"""Output about a followed job: lines of its hosts, states of its pods, its result, and on a terminal a live line."""
 
 from __future__ import annotations
 
@@ -46,6 +46,7 @@ https://github.com/pytorch/pytorch/blob/v2.9.1/torch/distributed/elastic/multipr
 ENDED_BY_ANOTHER_HOST = "error: another host ended the job: "
 """Start of the launcher's last line on a host that is not to blame (trainer/restarts/agent.py)."""
 SHOWN_LINES = 20
+"""Maximum number of last lines of a failed host that the summary shows."""
 CHECKPOINT_MISMATCHES = ("checkpoints can be used", "Error(s) in loading state_dict for")
 """Texts of the trainer (trainer/checkpoints/checkpoint.py) and of PyTorch about a checkpoint of another model:
 https://github.com/pytorch/pytorch/blob/v2.9.1/torch/nn/modules/module.py, load_state_dict."""
@@ -55,6 +56,7 @@ STYLES = {
     **{"start": "cyan", "test": "bold green", "done": "bold green", "checkpoint": "blue", "resume": "blue"},
     "restart": "yellow",
 }
+"""Event -> style of its line."""
 
 
 class Detail(Enum):
@@ -63,14 +65,16 @@ class Detail(Enum):
     READABLE = "readable"
     """Lines and main fields of rank 0; of other ranks only errors and restarts."""
     LINES = "lines"
-    """Lines of all ranks. A terminal shows only the part of an event that fits in one of its lines. Above MANY_RANKS,
-    ranks other than 0 have fewer lines."""
+    """Lines of all ranks; of more than MANY_RANKS ranks, only starts, restarts and errors of ranks other than 0.
+
+    A terminal shows only as many fields of an event as fit in one line.
+    """
     ALL = "all"
     """All lines of all ranks with all fields."""
 
 
 class Screen:
-    """Writer to one text stream. On a terminal, it uses colours and live lines at the bottom."""
+    """Writer of a job's output to one text stream. A terminal has colours, and live lines at the bottom."""
 
     def __init__(self, out: TextIO, *, only_rank: int | None = None, detail: Detail = Detail.LINES) -> None:
         self._console = Console(file=out, highlight=False, markup=False, emoji=False)
@@ -82,7 +86,7 @@ class Screen:
 
     @property
     def width(self) -> int:
-        """Characters in a line of the terminal."""
+        """Number of characters in a line of the terminal."""
         return self._console.width
 
     def live(self) -> AbstractContextManager[Any]:
@@ -133,7 +137,7 @@ class Screen:
     def _is_in_live_line(self, job: str, event: Event) -> bool:
         """Return True for a step that only the live line shows.
 
-        The screen also prints an epoch's last step, and one step a minute.
+        The screen also prints the last step of each epoch, and one step every TRAIN_LINE_SECONDS.
         """
         if self._live is None or self.detail is not Detail.READABLE or event.name != "train":
             return False
@@ -207,7 +211,7 @@ def restart_reason(pod: PodState, event: Event) -> str:
 
 
 def describe_many(name: str, pods: Iterable[PodState]) -> str:
-    """Return the number of a job's pods in each state, with the reasons."""
+    """Return the number of a job's pods in each state and for each reason."""
     counts: dict[str, int] = {}
     for pod in pods:
         words = pod.state if not pod.why else f"{pod.state} ({pod.why})"
@@ -216,7 +220,7 @@ def describe_many(name: str, pods: Iterable[PodState]) -> str:
 
 
 def state_text(job: JobState, seconds: float | None) -> str:
-    """Return the live line of a job that is not training: its state and time."""
+    """Return the live line of a job that is not training. `seconds` is the time since its start."""
     return "  ".join(filter(None, (job.name, job.state, format_seconds(seconds))))
 
 
@@ -236,7 +240,10 @@ def result_text(progress: Progress | None) -> str:
 def summary(
     job: JobState, pods: list[PodState], progress: Progress | None, tails: Mapping[str, list[str]]
 ) -> list[str]:
-    """Return a job's result: one line if complete, else also the reason, each rank's exit code and the last lines."""
+    """Return lines about a job that has ended: its result, and for an incomplete job the causes.
+
+    These are the reason, how each rank ended, and the last lines of the pod to blame.
+    """
     words = [f"{job.name}: {state_after(job)}"]
     if result := result_text(progress):
         words.append(result)
@@ -260,7 +267,7 @@ def summary(
 
 
 def state_after(job: JobState) -> str:
-    """Return the state and duration of a job that has ended. Kubernetes measures from the job's last start."""
+    """Return the state and duration of a job that has ended. The duration counts from its last start."""
     duration = format_seconds(seconds_between(job.started, job.finished))
     if not duration:
         return job.state
@@ -319,16 +326,16 @@ def format_seconds(seconds: float | None) -> str:
 BLOCKS = "▁▂▃▄▅▆▇█"
 MAX_SPARKS = 20
 MIN_SPARKS = 4
-"""Maximum and minimum characters of a spark line. The live line leaves out a shorter one."""
+"""Maximum and minimum length of the chart of losses in a live line, in characters."""
 KEPT_LOSSES = 400
-"""Number of last losses that the spark line shows."""
+"""Number of last losses in that chart."""
 DAY_SECONDS = 86400
 SEPARATOR = "  "
 
 
 @dataclass
 class Training:
-    """Course of one job's training, from the events of its lowest rank."""
+    """Progress of one job's training, from the events of its lowest rank."""
 
     epochs: int = 0
     """Number of epochs of the job; 0 if unknown."""
@@ -344,7 +351,7 @@ class Training:
     """Time of the last `train` event, and the share of steps done then."""
 
     def read(self, event: Event, now: float) -> None:
-        """Take an event of any rank into account. `now` is the time, in seconds, of an event without a time."""
+        """Update the progress with an event of any rank. `now` is the time, in seconds, of an event without a time."""
         if event.name in ("start", "resume", "restart"):
             self.first = self.last = None
         rank = event.rank or 0

@@ -1,1 +1,1 @@
-"""`make rehearse`: bring a cloud stack up and down against simulated clouds, and report what ran where."""
+"""`make rehearse`: create and destroy a cloud stack in a simulated cloud, and report what ran where."""

@@ -1,4 +1,4 @@
-"""`python -m commands.rehearse STACK`: rehearse a cloud stack without an account. Exit status 0: no problem found."""
+"""`python -m commands.rehearse STACK`: rehearse a cloud stack without an account. Exit status 0 means no problem."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from stack.config import StackConfig, load_file
 from workloads.kinds import operators_of
 
 
-def _quota(text: str) -> tuple[str, int]:
-    """Return name and limit of `NAME=LIMIT`. Raises ValueError for other text."""
+def _parse_quota(text: str) -> tuple[str, int]:
+    """Return the name and the limit of a quota `NAME=LIMIT`. Raises ValueError for other text."""
     name, _, limit = text.rpartition("=")
     if not name or not limit.isdecimal():
         raise ValueError(f"--quota {text}: must be NAME=LIMIT, such as us-central1/NVIDIA_T4_GPUS=4")
@@ -35,7 +35,7 @@ def main(arguments: list[str]) -> int:
     file = options.file or PROJECT / f"Pulumi.{options.stack}.yaml"
     try:
         lifecycle.check_fault(options.fault)
-        quotas = dict(map(_quota, options.quota))
+        quotas = dict(map(_parse_quota, options.quota))
         if options.page and not options.page.absolute().parent.is_dir():
             raise ValueError(f"--page {options.page}: its folder does not exist; create it, or name another file")
     except ValueError as error:
@@ -48,7 +48,9 @@ def main(arguments: list[str]) -> int:
         return 1
     if config.cloud.provisioned is None:
         print(
-            f"{file.name}: platform.kind = {config.platform.kind}: rehearsals support gke and eks only", file=sys.stderr
+            f"{file.name}: platform.kind = {config.platform.kind}: rehearsals support only gke and eks; name a stack "
+            "of one of these",
+            file=sys.stderr,
         )
         return 1
     if status := _set_up(config, options):
@@ -83,11 +85,14 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--fault",
         default=os.environ.get("FAULT", ""),
-        help="fault to inject: stockout:nodepool:gpus (pool gpus has no capacity), or denied:7 (the cloud denies "
-        "the 7th change)",
+        help="fault to inject, such as stockout:nodepool:gpus (the cloud has no capacity for pool gpus) or denied:7 "
+        "(it denies the 7th change)",
     )
     parser.add_argument(
-        "--quota", action="append", default=[], help="quota limit, such as us-central1/NVIDIA_T4_GPUS=4"
+        "--quota",
+        action="append",
+        default=[],
+        help="limit of a quota, such as us-central1/NVIDIA_T4_GPUS=4; repeat the option for more quotas",
     )
     parser.add_argument("--name", default="rehearsal", help="name of the cluster on this machine")
     parser.add_argument("--port", type=int, help="port of the cluster's API on 127.0.0.1 (default: a free port)")
@@ -95,22 +100,22 @@ def _options(arguments: list[str]) -> argparse.Namespace:
 
 
 def _set_up(config: StackConfig, options: argparse.Namespace) -> int:
-    """Set up the tools that the rehearsal needs. Return the exit status."""
+    """Install the tools that the rehearsal needs. Return the exit status."""
     operators = [f"--operator={name}" for name in sorted(operators_of(config.jobs))]
     image = ["--image"] if config.builds_images else []
-    words = [sys.executable, "-m", "setup", f"--rehearsal={config.cloud.scheme}", *image, *operators]
+    command = [sys.executable, "-m", "setup", f"--rehearsal={config.cloud.scheme}", *image, *operators]
     again = make_command("rehearse", STACK=options.stack)
     closing = f"set-up keeps its finished steps; {again} continues from there"
-    return run_set_up(words, closing, stdout=sys.stderr if options.json else None)
+    return run_set_up(command, closing, stdout=sys.stderr if options.json else None)
 
 
 def _subject(config: StackConfig, stack: str, file: Path) -> Subject:
-    """Return the stack to rehearse, with the pods that its jobs must have."""
+    """Return the stack to rehearse, with the number of pods that each job must have."""
     return Subject(
         stack=stack,
         project=CHECKOUT,
         settings=file,
-        jobs={job.name: sum(each.count for each in job.pod_groups) for job in config.jobs if not job.suspend},
+        jobs={job.name: sum(group.count for group in job.pod_groups) for job in config.jobs if not job.suspend},
         queued=frozenset(job.name for job in config.jobs if job.queue),
         cloud=config.cloud.provisioned,
     )

@@ -1,4 +1,4 @@
-"""Folder of a rehearsal, the environment of its programs, and runs of Pulumi in it."""
+"""Folder, port, settings and commands of a rehearsal."""
 
 from __future__ import annotations
 
@@ -23,18 +23,21 @@ from infra.make_command import make_command
 from infra.project import CHECKOUT
 
 FIRST_PORT = 16821
-PORTS = 100
+"""First port that a rehearsal tries for its cluster's API."""
+PORT_COUNT = 100
+"""Number of ports that a rehearsal tries."""
 MAX_ERRORS = 5
 """Maximum number of errors of a failed command in the report."""
 MAX_CHARACTERS = 400
-"""Maximum characters of an error in the report."""
-_BLOCK = re.compile(r"^  (\S.*\)):$")
+"""Maximum characters of an error in the report. `...` replaces the rest."""
+_RESOURCE_LINE = re.compile(r"^  (\S.*\)):$")
 """Line of Pulumi's diagnostics that names a resource."""
 BACKEND = "pulumi"
-"""Subfolder with Pulumi's backend in the folder of a rehearsal."""
+"""Subfolder of a rehearsal's folder, in which Pulumi stores the stack's state."""
 SECRET_PLACEHOLDER = "a-secret-of-the-rehearsal"
+"""Value of every encrypted setting in a rehearsal."""
 _bound_sockets: dict[str, socket.socket] = {}
-"""Sockets that reserve ports, by the rehearsal's name. Each name has at most one rehearsal at a time."""
+"""Name of a rehearsal -> socket that reserves its port."""
 
 
 def rehearsal_folder(name: str) -> Path:
@@ -55,8 +58,8 @@ def rehearsal_lock(folder: Path) -> Iterator[None]:
                 f"a rehearsal named {folder.name!r} is already running; wait until it ends, or run "
                 f"{make_command('rehearse', NAME='another')}"
             ) from error
-        # Keep the file: another process may have opened it, and would then lock a deleted file.
         yield
+        # Do not delete the lock file: another process that has opened it would then lock a deleted file.
 
 
 def cluster_settings(name: str, port: int | None) -> ClusterSettings:
@@ -70,12 +73,12 @@ def cluster_settings(name: str, port: int | None) -> ClusterSettings:
 def reserve_port(name: str) -> int:
     """Reserve a free port from FIRST_PORT on until this process ends. Raises RuntimeError if none is free.
 
-    The cluster opens the port half a minute later. Until then, no other rehearsal and no outgoing connection may take
-    it. A port that is bound without a listener can be opened only with SO_REUSEADDR.
+    The cluster opens the port about half a minute later. Until then, a bound socket keeps other rehearsals and outgoing
+    connections from using the port. The cluster sets SO_REUSEADDR, so it can open the port in spite of that socket.
     """
     if name in _bound_sockets:
         return int(_bound_sockets[name].getsockname()[1])
-    for port in range(FIRST_PORT, FIRST_PORT + PORTS):
+    for port in range(FIRST_PORT, FIRST_PORT + PORT_COUNT):
         bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:
             bound.bind(("127.0.0.1", port))
@@ -88,12 +91,12 @@ def reserve_port(name: str) -> int:
         _bound_sockets[name] = bound
         return port
     raise RuntimeError(
-        f"127.0.0.1: no free port from {FIRST_PORT} to {FIRST_PORT + PORTS - 1}; stop a program that uses one"
+        f"127.0.0.1: no free port from {FIRST_PORT} to {FIRST_PORT + PORT_COUNT - 1}; stop a program that uses one"
     )
 
 
 def write_settings(stack_file: Path, target: Path) -> list[str]:
-    """Copy a stack's settings without the encrypted ones, which only the owner can decrypt. Return the omitted keys."""
+    """Copy a stack's settings to `target`, except the encrypted ones. Return the keys of the encrypted settings."""
     content = yaml.safe_load(stack_file.read_text(encoding="utf-8")) or {}
     config = content.get("config") or {}
     encrypted = [key for key, value in config.items() if isinstance(value, dict) and "secure" in value]
@@ -104,12 +107,12 @@ def write_settings(stack_file: Path, target: Path) -> list[str]:
 
 
 def run_mark(folder: Path) -> str:
-    """Return the value that marks the processes of a rehearsal's `pulumi` runs."""
+    """Return the value of RUN_VARIABLE for the processes of a rehearsal."""
     return stack_files.run_mark(folder, "rehearsal")
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Return the environment of engine, program and plugins: simulated clouds, and no credentials of real clouds."""
+    """Return the environment variables for `pulumi`: plugins of the simulated clouds, no credentials of real clouds."""
     found = {
         key: value
         for key, value in stack_environment().items()
@@ -133,12 +136,12 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def run_program(
-    words: Sequence[str], folder: Path, environment: Mapping[str, str], on_line: Callable[[str], None] | None
+    command: Sequence[str], folder: Path, environment: Mapping[str, str], on_line: Callable[[str], None] | None
 ) -> tuple[int, str]:
-    """Run a command, pass each output line to `on_line`, and return the exit status and the whole output."""
+    """Run a command in `folder`. Pass each output line to `on_line`. Return the exit status and the whole output."""
     lines = []
     with subprocess.Popen(
-        words,
+        command,
         cwd=folder,
         env=environment,
         stdin=subprocess.DEVNULL,
@@ -154,31 +157,31 @@ def run_program(
                 if on_line:
                     on_line(line.removesuffix("\n"))
         except BaseException:
-            # Otherwise an interrupted rehearsal would wait for the command to end.
+            # Without this, an interrupted rehearsal would wait until the command ends.
             process.kill()
             raise
     return process.returncode, "".join(lines)
 
 
 def first_errors(output: str) -> list[str]:
-    """Return the first errors of the diagnostics, each with its resource, shortened and without duplicates."""
+    """Return the first errors of Pulumi's diagnostics, each with its resource. Drop duplicates, shorten long errors."""
     found: dict[str, None] = {}
     resource = ""
     lines = output.partition("\nDiagnostics:\n")[2].splitlines()
     for index, line in enumerate(lines):
-        if block := _BLOCK.match(line):
-            resource = block[1]
+        if match := _RESOURCE_LINE.match(line):
+            resource = match[1]
         text = line.strip()
         if not text.startswith("error: ") or text == "error: update failed":
             continue
         if text.endswith(":"):
-            # The next lines give the cause. In a traceback, the last line gives it.
-            text = f"{text} {_last_of_block(lines[index + 1 :])}"
+            # The last line of the block names the cause, as in a traceback.
+            text = f"{text} {_last_line_of_block(lines[index + 1 :])}"
         found[f"{resource}: {text.removeprefix('error: ')}"] = None
     return [each if len(each) <= MAX_CHARACTERS else f"{each[:MAX_CHARACTERS]}..." for each in [*found][:MAX_ERRORS]]
 
 
-def _last_of_block(lines: list[str]) -> str:
+def _last_line_of_block(lines: list[str]) -> str:
     last = ""
     for line in lines:
         if not line.startswith("    ") and line.strip():

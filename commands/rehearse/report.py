@@ -21,9 +21,9 @@ LIMITS = (
     "whether images, drivers and network adapters work on the real nodes, and how fast they are",
     "how long the cloud takes: estimated durations are typical values",
 )
-"""Limits of a rehearsal, printed at the end of its report."""
+"""Questions that no rehearsal can answer. Every report lists them."""
 SHOWN_VARIABLES = ("TPU_WORKER_ID", "TPU_TOPOLOGY", "MEGASCALE_SLICE_ID", "MEGASCALE_NUM_SLICES")
-"""Environment variables of pods that the text shows."""
+"""Environment variables that the plain text shows for each pod."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,23 +46,23 @@ class Report:
     problems: list[str] = field(default_factory=list)
     """Problems that the rehearsal found, one line each."""
     resources: dict[str, list[str]] = field(default_factory=dict)
-    """Ids, by type, of the cloud resources at the end of `up`."""
+    """Type -> ids of its cloud resources at the end of `up`."""
     up_failed: bool = False
     """True if `up` failed. The report then omits results that need the complete stack."""
     unchecked: dict[str, list[str]] = field(default_factory=dict)
-    """Inputs, by type, with provider checks that the rehearsal does not simulate."""
+    """Type -> inputs that the cloud's provider checks and the rehearsal does not."""
     without_rules: list[str] = field(default_factory=list)
-    """Types that the rehearsal checked only against their SDK's classes."""
+    """Types whose inputs the rehearsal checked only for unknown names, missing values and wrong types."""
     nodes: list[Node] = field(default_factory=list)
     pods: list[Pod] = field(default_factory=list)
     waited: list[str] = field(default_factory=list)
     """Jobs that waited in their queue until other jobs ended."""
     quota: dict[str, int] = field(default_factory=dict)
-    """Required quota, by region and name."""
+    """Region and name of a quota -> amount that the stack needs."""
     cost: dict[str, float] = field(default_factory=dict)
-    """US dollars per hour of each pool, the system nodes and the cluster, at the maximum number of nodes."""
+    """Part of the stack, such as a pool or the cluster -> US dollars per hour at the maximum number of nodes."""
     cost_total: str = ""
-    """Sum of the costs with its uncertainty range; empty if no price is known."""
+    """Sum of the costs, with the range in which it may lie; empty if the rehearsed program has no settings."""
     unpriced: list[str] = field(default_factory=list)
     """Resources without a price in the price table. The sum does not include them."""
     up_seconds: int = 0
@@ -72,11 +72,11 @@ class Report:
     written: dict[str, list[str]] = field(default_factory=dict)
     """Bucket -> keys of the checkpoints that the rehearsal wrote for the jobs."""
     kept: list[str] = field(default_factory=list)
-    """Buckets that outlive the stack because its settings say so."""
+    """Buckets that the stack's settings protect from `destroy`."""
     left: list[str] = field(default_factory=list)
     """Resources, buckets, processes and files that remained after `destroy`."""
     receipt: dict[str, Any] = field(default_factory=dict)
-    """Receipt of `make verify-empty` for the simulated clouds after `destroy`."""
+    """Result of `make verify-empty` in the simulated cloud after `destroy`."""
     wall_seconds: float = 0.0
     """Seconds that the rehearsal itself took."""
 
@@ -93,8 +93,8 @@ class Report:
         """Return the report as plain text."""
         lines = [f"Rehearsal of stack {self.stack}" + (f" with fault {self.fault}" if self.fault else "")]
         total = sum(map(len, self.resources.values()))
-        begin = "Created before `pulumi up` failed" if self.up_failed else "Would be created"
-        lines += ["", f"{begin}: {total} cloud resources"]
+        heading = "Created before `pulumi up` failed" if self.up_failed else "Would be created"
+        lines += ["", f"{heading}: {total} cloud resources"]
         lines += [f"  {len(ids):4}  {type_}" for type_, ids in sorted(self.resources.items())]
         if self.without_rules:
             lines.append(f"  checked only for unknown, missing and mistyped inputs: {', '.join(self.without_rules)}")
@@ -109,8 +109,8 @@ class Report:
         if self.left:
             lines += ["Left after destroy:", *(f"  {each}" for each in self.left)]
         else:
-            rest = f", except the kept bucket {', '.join(map(self._bucket, self.kept))}" if self.kept else ""
-            lines.append(f"After destroy, nothing was left in the clouds or on this machine{rest}.")
+            rest = f", except kept buckets: {', '.join(map(self._bucket, self.kept))}" if self.kept else "."
+            lines.append(f"After destroy, nothing was left in the cloud or on this machine{rest}")
         lines += ["", "A rehearsal cannot know:", *(f"  {each}" for each in self.unknown()), ""]
         lines += [f"problem: {each}" for each in self.problems]
         lines.append(f"The rehearsal {'passed' if self.passed else 'FAILED'} in {self.wall_seconds:.0f} s")
@@ -160,7 +160,7 @@ def _amounts(found: Mapping[str, str]) -> str:
 
 
 def longest_chain(waits_for: Mapping[str, Sequence[str]], seconds: Mapping[str, int]) -> int:
-    """Return the seconds until all resources are done, if each starts when its dependencies are done."""
+    """Return the seconds until all resources are done. Each starts when the last of its dependencies is done."""
 
     @cache
     def done(name: str) -> int:
@@ -170,7 +170,7 @@ def longest_chain(waits_for: Mapping[str, Sequence[str]], seconds: Mapping[str, 
 
 
 def reversed_graph(waits_for: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """Return the dependents of each resource, which `destroy` deletes before it."""
+    """Return resource -> its dependents. `destroy` deletes the dependents first."""
     found: dict[str, list[str]] = {name: [] for name in waits_for}
     for name, others in waits_for.items():
         for other in others:
@@ -193,10 +193,10 @@ GROUPS = {
     "images": ("artifactregistry/", "ecr/", "docker-build:"),
     "cluster and pools": ("container/", "eks/"),
 }
-"""Group of resources -> parts of their types. A type belongs to the first group that matches."""
+"""Group of resources on the page -> parts of their types. A type belongs to the first group that matches."""
 OTHER_GROUP = "services and logs"
 MAX_NODES = 64
-"""Maximum number of nodes of a pool that the page draws. A line gives the number of other nodes."""
+"""Maximum number of nodes that the page draws for a pool. It only counts the others."""
 STYLE = """\
 :root { --pod: #dbe7fb; --waiting: #fbdcd9; }
 @media (prefers-color-scheme: dark) { :root { --pod: #263a5e; --waiting: #5c2623; } }
@@ -230,7 +230,7 @@ $quota
 
 
 def page(report: Report) -> str:
-    """Return the page of a rehearsal."""
+    """Return the report as an HTML page."""
     css, verdict = ("good", "passed") if report.passed else ("bad", "failed")
     facts = [f'<b class="{css}">{verdict}</b> in {report.wall_seconds:.0f} s']
     facts += [f"with fault {escape(report.fault)}"] if report.fault else []
@@ -243,7 +243,7 @@ def page(report: Report) -> str:
         stack=escape(report.stack),
         summary="; ".join(facts),
         problems=f'<h2 class="bad">Problems</h2><ul>{items}</ul>' if problems else "",
-        placement="".join(_placement(report)) or "<p>No nodes, because `up` failed.</p>",
+        placement="".join(_placement(report)) or "<p>None.</p>",
         cost=_cost(report),
         resources=_resources(report.resources),
         quota=table((name, f"{amount:,}") for name, amount in sorted(report.quota.items())) or "<p>None.</p>",

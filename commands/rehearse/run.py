@@ -1,4 +1,4 @@
-"""Complete rehearsal: `up` against simulated clouds, a check of nodes and pods, `destroy`."""
+"""Complete rehearsal: `up` in a simulated cloud, a check of nodes and pods, `destroy`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ WAIT_SECONDS_PER_POD = 0.3
 """Seconds added to MAX_WAIT_SECONDS for each pod of a job."""
 SETTINGS = "settings.yaml"
 CHECKPOINT = "step-000000001/checkpoint.json"
-"""Key below checkpoints/JOB in the bucket that the rehearsal writes for each job."""
+"""Object that the rehearsal writes for each job, below checkpoints/JOB in its bucket."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,23 +54,26 @@ class Subject:
     settings: Path | None
     """Settings file of the stack; None for a program without settings."""
     jobs: Mapping[str, int]
-    """Minimum number of pods of each job."""
+    """Job -> minimum number of its pods."""
     queued: frozenset[str] = frozenset()
-    """Jobs that wait for admission by a queue."""
+    """Jobs that a queue must admit."""
     cloud: ProvisionedCloud | None = None
     """Cloud of the stack; None for a program without settings."""
 
 
 @dataclass(kw_only=True)
 class Rehearsal:
-    """Rehearsal in its own folder."""
+    """Rehearsal of one stack in its own folder."""
 
     subject: Subject
     folder: Path
     cluster: ClusterSettings
     fault: str = ""
+    """Fault to inject; empty for none."""
     quotas: Mapping[str, int] | None = None
+    """Region and name of a quota -> its limit in the simulated cloud."""
     verbose: bool = True
+    """Print Pulumi's progress to standard error."""
     _output: str = field(default="", init=False)
     """Output of Pulumi's last command."""
 
@@ -84,16 +87,16 @@ class Rehearsal:
         report = Report(stack=self.subject.stack, fault=self.fault)
         cloud = self.subject.cloud
         if cloud:
-            price = cloud.cost_estimate()
-            report.cost = {part: money.amount for part, money in price.by_part().items()}
-            report.cost_total, report.unpriced = str(price.total), list(price.unpriced)
+            estimate = cloud.cost_estimate()
+            report.cost = {part: money.amount for part, money in estimate.by_part().items()}
+            report.cost_total, report.unpriced = str(estimate.total), list(estimate.unpriced)
         if self.folder.exists():
             shutil.rmtree(self.folder)
         self.folder.mkdir(mode=0o700, parents=True)
         try:
-            with running(cloud.scheme) if cloud else nullcontext(Properties()) as store:
-                cluster = control_plane.prepare(self.folder, self.cluster)
-                settings = {**cluster, **store, "quotas": dict(self.quotas or {})}
+            with running(cloud.scheme) if cloud else nullcontext(Properties()) as store_settings:
+                cluster_settings = control_plane.prepare(self.folder, self.cluster)
+                settings = {**cluster_settings, **store_settings, "quotas": dict(self.quotas or {})}
                 new_state(self.folder, fault=self.fault, settings=settings)
                 if self._up(report):
                     self._inspect(report)
@@ -113,46 +116,47 @@ class Rehearsal:
         return report
 
     def _create_stack(self) -> None:
-        """Create the stack. Its encrypted settings have an encrypted placeholder as their value."""
+        """Create the stack. Replace the value of each encrypted setting with an encrypted placeholder."""
         keys: list[str] = []
         if self.subject.settings:
             keys = folders.write_settings(self.subject.settings, self.folder / SETTINGS)
         self._pulumi("stack", "init", self.subject.stack, quiet=True)
         if keys:
-            # The program rejects a secret in plain text.
+            # The program would reject a secret in plain text.
             values = [word for key in keys for word in ("--secret", f"{key}={folders.SECRET_PLACEHOLDER}")]
             self._pulumi("config", "set-all", *values, quiet=True)
 
     def _up(self, report: Report) -> bool:
+        """Run `pulumi up`, once more if it fails with a fault. Return True if it succeeds."""
         self._create_stack()
-        done = self._pulumi("up", "--yes", "--skip-preview")
-        # A leak fault happens only during `destroy`.
-        if done and (not read_state(self.folder).fault or self.fault.startswith("leak:")):
-            return True
-        if self.fault and done:
-            report.problems.append(f"the fault {self.fault} did not happen: no operation matches it")
+        succeeded = self._pulumi("up", "--yes", "--skip-preview")
+        if succeeded:
+            # A leak fault happens only during `destroy`.
+            if read_state(self.folder).fault and not self.fault.startswith("leak:"):
+                report.problems.append(f"the fault {self.fault} did not happen: no operation matches it")
             return True
         if self.fault:
-            self._print(f"the fault {self.fault} happened; running `pulumi up` again")
-            done = self._recover() and self._pulumi("up", "--yes", "--skip-preview")
-        if not done:
-            report.problems.append("`pulumi up` failed" + (" again after the fault" if self.fault else ""))
+            self._print(f"`pulumi up` failed with fault {self.fault}; running it again")
+            succeeded = self._recover() and self._pulumi("up", "--yes", "--skip-preview")
+        if not succeeded:
+            fault = f" with fault {self.fault} and did not recover" if self.fault else ""
+            report.problems.append(f"`pulumi up` failed{fault}")
             report.problems += first_errors(self._output)
-        return done
+        return succeeded
 
     def _recover(self) -> bool:
-        """Repair the stack's state after a failed update, as `make up` does before its own update."""
+        """Repair the stack's state after a failed update, as `make up` does. Return False if that is impossible."""
         StateFiles(self.folder / folders.BACKEND, project_name(self.subject.project), self.subject.stack).repair()
         self._pulumi("cancel", "--yes", quiet=True)
         try:
             cloud = self.subject.cloud
             find = find_in_cloud(cloud, simulated(self.folder)) if cloud else None
-            lost = adopt(self._exported(), self._pulumi, find)
+            lost = adopt(self._export(), self._pulumi, find)
         except RuntimeError as error:
             self._print(str(error))
             return False
         if lost:
-            self._print(f"cannot tell whether the cloud created these: {', '.join(lost)}")
+            self._print(f"cannot find out whether the cloud created {', '.join(lost)}")
         return True
 
     def _inspect(self, report: Report) -> None:
@@ -161,7 +165,7 @@ class Rehearsal:
         report.unchecked = _unchecked(state)
         report.without_rules = sorted({each.type for each in state.resources.values() if each.type not in KINDS})
         report.quota = quota_used(state)
-        self._durations(report, state)
+        self._estimate_durations(report, state)
         if "cluster_of" not in state.settings:
             return
         found = self._settled_pods(report)
@@ -176,26 +180,26 @@ class Rehearsal:
         for job, count in self.subject.jobs.items():
             have = sum(pod.job == job for pod in found)
             if have < count:
-                report.problems.append(f"job {job} has {have} pods of {count}: its controller created no more")
+                report.problems.append(f"job {job} has only {have} of {count} pods: its controller created no more")
         _write_checkpoints(read_state(self.folder), report, found)
         placement.let_jobs_complete(self.cluster, placement.pods(self.cluster))
 
     def _settled_pods(self, report: Report) -> list[placement.Pod]:
-        """Return the pods of all jobs once they no longer change. End running jobs while others wait in a queue."""
+        """Return the pods of all jobs once they no longer change. While jobs wait in a queue, end the running ones."""
         limit = MAX_WAIT_SECONDS + WAIT_SECONDS_PER_POD * sum(self.subject.jobs.values())
         seen: dict[str, placement.Pod] = {}
         expected, waiting = dict(self.subject.jobs), set[str]()
         while True:
             found = placement.wait_for_pods(self.cluster, expected, self._add_nodes, limit, self._queued_jobs)
             seen |= {pod.name: pod for pod in found if pod.name not in seen or not seen[pod.name].node}
-            before = self._queued_jobs()
-            if not before:
+            queued = self._queued_jobs()
+            if not queued:
                 return list(seen.values())
-            report.waited += sorted(before - waiting)
-            expected = {name: self.subject.jobs[name] for name in before}
+            report.waited += sorted(queued - waiting)
+            expected = {name: self.subject.jobs[name] for name in queued}
             placement.let_jobs_complete(self.cluster, found)
-            waiting = placement.wait_for_admission(self.cluster, before)
-            if waiting >= before:
+            waiting = placement.wait_for_admission(self.cluster, queued)
+            if waiting >= queued:
                 report.problems += [f"job {name} never leaves its queue" for name in sorted(waiting)]
                 return list(seen.values())
 
@@ -207,31 +211,34 @@ class Rehearsal:
         is_granted = bool(self.subject.queued) and placement.grant_requests(self.folder)
         return is_granted or placement.grow(self.folder, pending)
 
-    def _durations(self, report: Report, state: CloudState) -> None:
-        resources = self._exported()["deployment"].get("resources", [])
+    def _estimate_durations(self, report: Report, state: CloudState) -> None:
+        """Estimate how long `up` and `destroy` would take in the real cloud."""
+        resources = self._export()["deployment"].get("resources", [])
         waits_for = {each["urn"]: list(each.get("dependencies") or []) for each in resources}
         seconds = {each.urn: each.seconds for each in state.operations if each.verb == "create"}
         report.up_seconds = longest_chain(waits_for, seconds)
-        gone = {each.urn: kind_of(each.type).delete_seconds for each in state.resources.values()}
-        report.destroy_seconds = longest_chain(reversed_graph(waits_for), gone)
+        delete_seconds = {each.urn: kind_of(each.type).delete_seconds for each in state.resources.values()}
+        report.destroy_seconds = longest_chain(reversed_graph(waits_for), delete_seconds)
 
     def _destroy(self, report: Report) -> None:
-        first = ("destroy", "--yes", "--skip-preview", "--target", JOBS_TARGET, "--target-dependents")
-        if report.pods and not self._pulumi(*first):
+        """Destroy the jobs, then the rest of the stack, and add what is left to the report."""
+        destroy_jobs = ("destroy", "--yes", "--skip-preview", "--target", JOBS_TARGET, "--target-dependents")
+        if report.pods and not self._pulumi(*destroy_jobs):
             report.problems += ["the jobs could not be deleted before their cluster", *first_errors(self._output)]
         if not self._pulumi("destroy", "--yes", "--skip-preview"):
             report.problems += ["`pulumi destroy` failed", *first_errors(self._output)]
         left = read_state(self.folder).resources.values()
         kept = {each.key: each.id for each in left if each.type in BUCKETS and not each.inputs.get("forceDestroy")}
         report.kept = sorted(kept.values())
+        # A kept bucket also keeps the resources that refer to it.
         report.left = [
             f"{each.type} {each.id}" for each in left if each.key not in kept and not kept.keys() & {*each.refers_to}
         ]
         _check_buckets(read_state(self.folder), report)
-        self._receipt(report)
+        self._verify_empty(report)
 
-    def _receipt(self, report: Report) -> None:
-        """Add the receipt of `make verify-empty`, which searches by name and label, as in a real cloud."""
+    def _verify_empty(self, report: Report) -> None:
+        """Add the result of `make verify-empty`. It searches by name and label, as in a real cloud."""
         cloud = self.subject.cloud
         if cloud is None:
             return
@@ -240,24 +247,27 @@ class Rehearsal:
         if receipt.empty == bool(report.left):
             report.problems.append(f"verify-empty found {list(receipt.left)}, but {report.left} is left")
 
-    def _exported(self) -> dict[str, Any]:
-        words, environment = (
-            ["pulumi", "stack", "export", "--stack", self.subject.stack],
-            folders.environment(self.folder),
-        )
+    def _export(self) -> dict[str, Any]:
+        """Return the stack's state."""
         done = subprocess.run(
-            words, cwd=self.subject.project, env=environment, capture_output=True, text=True, check=True
+            ["pulumi", "stack", "export", "--stack", self.subject.stack],
+            cwd=self.subject.project,
+            env=folders.environment(self.folder),
+            capture_output=True,
+            text=True,
+            check=True,
         )
         found: dict[str, Any] = json.loads(done.stdout)
         return found
 
     def _pulumi(self, *words: str, quiet: bool = False) -> bool:
+        """Run a command of Pulumi. Return True if it succeeds. If it fails quietly, print its output."""
         has_settings = self.subject.settings and words[0] in ("config", "up", "destroy", "refresh")
         given = ["--config-file", str(self.folder / SETTINGS)] if has_settings else []
         stack = [] if words[:2] == ("stack", "init") else ["--stack", self.subject.stack]
         shown = self.verbose and not quiet
         command = ["pulumi", *words, *stack, *given, "--non-interactive", "--color", "never"]
-        # A rehearsal of a project runs in the checkout, where Pulumi would add the salt to the settings files.
+        # Pulumi would otherwise write an encryption salt into the checkout's own settings files.
         with settings_without_salt(self.subject.project):
             if shown and words[0] in VERBS and not is_verbose():
                 return self._folded(words[0], command)
@@ -269,7 +279,7 @@ class Rehearsal:
         return status == 0
 
     def _folded(self, name: str, command: list[str]) -> bool:
-        """Run a command of Pulumi that changes resources, with short output. Return True if it succeeded."""
+        """Run a command of Pulumi that changes resources, with short output. Return True if it succeeds."""
         stack, changes_jobs = f"rehearsal-{self.subject.stack}", JOBS_TARGET in command
         with (
             TemporaryDirectory(dir=self.folder) as scratch,
@@ -291,6 +301,7 @@ class Rehearsal:
 
 
 def _unchecked(state: CloudState) -> dict[str, list[str]]:
+    """Return type -> inputs whose checks by the provider the rehearsal does not simulate."""
     found: dict[str, set[str]] = {}
     for record in state.resources.values():
         if (table := fact_table(record.type)) and (inputs := unchecked(table, record.inputs)):
@@ -317,7 +328,7 @@ def _node(item: dict[str, Any]) -> Node:
 
 
 def _write_checkpoints(state: CloudState, report: Report, pods: Sequence[placement.Pod]) -> None:
-    """Write each job's checkpoint to the URL that its pods have. A missing bucket is a problem."""
+    """Write a checkpoint for each job to the URL in its pods' environment. Report each failed write as a problem."""
     store = store_of(state.settings)
     if store is None:
         return
@@ -335,7 +346,7 @@ def _write_checkpoints(state: CloudState, report: Report, pods: Sequence[placeme
 
 
 def _check_buckets(state: CloudState, report: Report) -> None:
-    """Compare the store with the report: kept buckets must hold their checkpoints, and no other bucket may exist."""
+    """Report kept buckets that lost checkpoints, and other buckets, which `destroy` should have deleted."""
     store = store_of(state.settings)
     if store is None:
         return

@@ -1,1 +1,1 @@
-"""Review of a stack's change: plans, recordings of the program, and their report."""
+"""Review of a change to a stack: the program's resources before and after, the plan, and the report."""

@@ -22,8 +22,8 @@ from commands.review.recorded import Record, key_of
 from simulation.cloud.values import UNKNOWN, Unknown
 
 PACKAGES = ("gcp", "aws")
-ACCOUNTS = ("allowedAccountIds", "forbiddenAccountIds")
-"""Provider settings that a review leaves out, because they need an answer from the cloud."""
+ACCOUNT_SETTINGS = ("allowedAccountIds", "forbiddenAccountIds")
+"""Provider settings that a review leaves out, because the plugin would ask the cloud for the account's id."""
 DEFECT_PREFIX = "a defect of Trainyard: "
 REPLACE_KINDS = ("ADD_REPLACE", "DELETE_REPLACE", "UPDATE_REPLACE")
 
@@ -33,10 +33,10 @@ class PluginReview:
     """Answers of the official plugins."""
 
     asked: Mapping[str, int] = field(default_factory=dict)
-    """Plugin with its version -> number of resources that it checked and planned."""
+    """Plugin and version -> number of resources that it checked and planned."""
     rejected: Sequence[str] = ()
     differences: Sequence[str] = ()
-    """Resources for which a plugin's plan differs from Trainyard's."""
+    """Plans that differ from Trainyard's, with their resources."""
     warnings: Sequence[str] = ()
     missing: Sequence[str] = ()
     """Unavailable plugins, with the reason."""
@@ -59,7 +59,7 @@ class PluginReview:
 
 
 def review_by_plugins(before: Iterable[Record], after: Iterable[Record], steps: Iterable[Step]) -> PluginReview:
-    """Ask the plugins of the clouds in the records, and return their answers. `steps` is Trainyard's own plan."""
+    """Check and plan a change with the plugins of the records' clouds. `steps` is Trainyard's own plan."""
     olds, news = list(before), list(after)
     own_actions = {f"{each.type}::{each.name}": each.action for each in steps}
     asked, rejected, differences = dict[str, int](), list[str](), list[str]()
@@ -116,8 +116,8 @@ class _Plan:
 
         Raises PluginDied or PluginRejected if the plugin cannot be configured.
         """
-        self._plugin.configure(self._package, self._settings(self._after))
-        replaced_providers = self._providers_replaced()
+        self._plugin.configure(self._package, self._provider_settings(self._after))
+        replaced_providers = self._replaced_providers()
         for key, record in self._after.items():
             if _is_in_package(record, self._package):
                 try:
@@ -131,16 +131,16 @@ class _Plan:
             if key not in self._after and _is_in_package(record, self._package):
                 self.actions[key] = "delete"
 
-    def _settings(self, records: Mapping[str, Record]) -> Properties:
+    def _provider_settings(self, records: Mapping[str, Record]) -> Properties:
         for record in records.values():
             if record.type == f"{PROVIDERS}{self._package}":
-                return {key: value for key, value in record.inputs.items() if key not in ACCOUNTS}
+                return {key: value for key, value in record.inputs.items() if key not in ACCOUNT_SETTINGS}
         own_records = (record for record in records.values() if _is_in_package(record, self._package))
         # Only resources of Google Cloud have this input.
         project = next((each.inputs["project"] for each in own_records if each.inputs.get("project")), None)
         return {"project": project} if project else {}
 
-    def _providers_replaced(self) -> set[str]:
+    def _replaced_providers(self) -> set[str]:
         """Return the keys of the package's providers that a change of settings replaces."""
         found = set()
         for key, record in self._after.items():
@@ -171,7 +171,7 @@ class _Plan:
             self._deletes_first.setdefault(record.key, record.deletes_first)
 
     def _check(self, record: Record, inputs: Properties, records: Mapping[str, Record]) -> tuple[Properties, list[str]]:
-        """Return the completed inputs and the problems. Hide the placeholders of outputs from the plugin."""
+        """Return the completed inputs and the problems. The plugin must not see placeholders of outputs: hide them."""
         hidden = dict(inputs)
         for name, urns in record.depends.items():
             for other in (records[key] for urn in urns if (key := key_of(urn)) in records):
@@ -181,7 +181,9 @@ class _Plan:
         return _with_original_values(checked, inputs), wrong
 
     def _decide(self, record: Record, state: Properties, olds: Properties, inputs: Properties) -> None:
-        """Set the action for an existing resource, including the effects of other replaced resources."""
+        """Set the action for an existing resource. Consider the replaced resources whose outputs it uses."""
+        # `unknown_outputs` are the inputs with unknown values for outputs of replaced resources. In `unknown_inputs`,
+        # an input is unknown as a whole if it uses a resource that is deleted before its replacement.
         unknown_outputs, unknown_inputs = dict(inputs), dict(inputs)
         for name, urns in record.depends.items():
             for key in (key_of(urn) for urn in urns):
@@ -203,7 +205,7 @@ class _Plan:
 
 
 def _with_original_values(checked: Any, inputs: Any) -> Any:
-    """Return completed inputs, with unknown values replaced by the original values."""
+    """Return completed inputs. Replace unknown values with the original ones."""
     if isinstance(checked, Unknown):
         return inputs
     if isinstance(checked, dict):
@@ -237,10 +239,10 @@ class PlannedChange:
 def planned_changes(
     found: Any, unchanged: Any, olds: Mapping[str, Any], news: Mapping[str, Any]
 ) -> list[PlannedChange]:
-    """Return the changes in an answer that new inputs cause.
+    """Return the changes in the plugin's answer `found` that the new inputs cause.
 
-    `unchanged` is the answer for the old inputs. The state of a preview lacks values that the cloud computes, so a
-    plugin plans to compute them again. Drop such a change unless the inputs at its path differ.
+    `unchanged` is the plugin's answer for unchanged inputs. It has changes too: the state of a preview lacks values of
+    the cloud, so the plugin plans to compute them again. Drop these changes unless the inputs differ there.
     """
     computed = set(_changes(unchanged))
     return [

@@ -1,6 +1,6 @@
-"""Drawings of a stack's architecture, coloured by what changes: Mermaid for GitHub, and the HTML page of a preview.
+"""Drawing of a stack's resources, coloured by planned action: as Mermaid for comments on GitHub, and as HTML.
 
-GitHub renders Mermaid in comments: https://mermaid.js.org/syntax/flowchart.html.
+Syntax of Mermaid: https://mermaid.js.org/syntax/flowchart.html
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ COLOURS = {
     "create": "fill:#dafbe1,stroke:#1a7f37,color:#1f2328",
     "update": "fill:#fff8c5,stroke:#9a6700,color:#1f2328",
 }
-"""Style of each action. Unchanged resources have the default style of the page."""
+"""Action -> style in Mermaid. Unchanged resources have the default style."""
 LEGEND = "Red: replaced, or deleted if dashed. Green: created. Yellow: updated. Other resources do not change."
 
 
 def drawing(config: StackConfig, steps: Iterable[Step]) -> list[str]:
-    """Return a drawing as lines of Markdown; an empty list if the stack creates no cluster in a cloud."""
+    """Return the drawing as lines of Markdown; an empty list if the stack creates no cluster in a cloud."""
     steps = [each for each in steps if not each.is_component]
     clusters = list(of_type(steps, CLUSTERS))
     if not clusters:
@@ -60,7 +60,7 @@ def drawing(config: StackConfig, steps: Iterable[Step]) -> list[str]:
         hosts = next(each.hosts for each in config.jobs if each.name == job)
         lines.append(f'  job{number}(["job {_text(job)}: {counted(hosts, "host")}"])')
         # One pool of the settings can become several in the cloud. Their names begin with the pool's name.
-        lines += [f"  job{number} --> pool{place}" for name, place in places.items() if is_part(name, pool)]
+        lines += [f"  job{number} --> pool{place}" for name, place in places.items() if belongs_to_pool(name, pool)]
         lines += [f"  job{number} -- files --> bucket{place}" for place in range(len(buckets))]
     lines += [f"  classDef {action} {style}" for action, style in COLOURS.items()]
     return ["", "Architecture:", "", "```mermaid", *lines, "```", "", LEGEND]
@@ -80,7 +80,7 @@ def _boxes(kind: str, steps: Iterable[Step]) -> Iterator[str]:
 
 
 def nodes_of(step: Step) -> str:
-    """Return number and machine type of a pool's nodes; empty for other resources."""
+    """Return a pool's nodes, such as `1 to 4 x a3-highgpu-8g`; empty for other resources."""
     machine = next((found for path in MACHINE_TYPE_PATHS if (found := value_at(step.inputs, path))), "")
     for least, most in NODE_COUNT_PATHS if step.type.endswith(POOLS) else ():
         bounds = value_at(step.inputs, least), value_at(step.inputs, most)
@@ -96,13 +96,13 @@ def name_of(step: Step) -> str:
     return found if isinstance(found, str) else name_in_cloud(step)
 
 
-def is_part(name: str, pool: str | None) -> bool:
-    """Return True if a pool in the cloud is the pool of the settings or one of its parts."""
+def belongs_to_pool(name: str, pool: str | None) -> bool:
+    """Return True if the pool `name` in the cloud belongs to `pool` in the settings."""
     return pool is not None and (name == pool or name.startswith(f"{pool}-"))
 
 
 def _text(text: str) -> str:
-    """Return a text without the characters that end a label."""
+    """Return a text without the characters that end a label in Mermaid."""
     return text.replace('"', "'").replace("\n", " ")
 
 
@@ -128,7 +128,7 @@ code { background: var(--box); border-radius: 4px; padding: 1px 4px; overflow-wr
 
 
 def page(stack: str, text: str, config: StackConfig, steps: Sequence[Step]) -> str:
-    """Return the HTML page of a Markdown report. The page loads nothing from the network."""
+    """Return a report in Markdown as an HTML page with the drawing. The page loads nothing from the network."""
     heading, _, rest = text.partition("\n")
     render = MarkdownIt("commonmark", {"html": False}).enable("table").render
     drawn = "".join(_html_drawing(config, [each for each in steps if not each.is_component]))
@@ -137,7 +137,7 @@ def page(stack: str, text: str, config: StackConfig, steps: Sequence[Step]) -> s
 
 
 def _html_drawing(config: StackConfig, steps: Sequence[Step]) -> Iterable[str]:
-    """Yield the drawing in HTML: a box for the network with cluster, pools and jobs, then images and buckets."""
+    """Yield the drawing as HTML: a box for the network with its cluster, pools and jobs, then images and buckets."""
     clusters = list(of_type(steps, CLUSTERS))
     if not clusters:
         return
@@ -146,7 +146,7 @@ def _html_drawing(config: StackConfig, steps: Sequence[Step]) -> Iterable[str]:
     yield from (_box("cluster", each) for each in clusters)
     pools = pools_of_jobs(config.cloud, config.jobs)
     for step in of_type(steps, POOLS):
-        jobs = [job for job in config.jobs if is_part(name_in_cloud(step), pools.get(job.name))]
+        jobs = [job for job in config.jobs if belongs_to_pool(name_in_cloud(step), pools.get(job.name))]
         hosts = "".join(f'<span class="job">{escape(job.name)}: {counted(job.hosts, "host")}</span>' for job in jobs)
         yield _box("pool", step, f"<small>{escape(nodes_of(step))}</small>{hosts}")
     yield '</div></div><div class="side">'

@@ -1,6 +1,6 @@
 """Planned steps: from `pulumi preview --json`, or from the difference between two recordings of the program.
 
-A recording has the resources that the program declares. In a difference, tables of facts about the providers determine
+A recording has the resources that the program declares. In a difference, the tables in `simulation/cloud/facts` say
 which changes replace a resource. A replaced resource has new outputs, so the resources that use them are updated or
 replaced too. A resource is also replaced if its provider moves to another region or cluster.
 
@@ -41,9 +41,9 @@ POOLS = (":NodePool", ":NodeGroup")
 BUCKETS = ("storage/bucket:Bucket", "s3/bucket:Bucket")
 """Suffixes of the types of buckets."""
 _KEYS = re.compile(r'\["(?P<quoted>[^"]*)"\]|\[(?P<index>\d+)\]|(?P<key>[^.\[\]]+)')
-"""Parts of a path."""
+"""Parts of a path such as `a.b[0]["c.d"]`."""
 PROVIDER_PREFIX = "provider "
-"""Prefix of a reason that is a change of the resource's provider, not of the resource."""
+"""Prefix of a reason for a step: the resource's provider changes, not the resource."""
 IDENTITY = ("metadata.name", "metadata.namespace")
 """Paths whose change replaces any Kubernetes object."""
 _SELECTOR = "spec.selector"
@@ -65,19 +65,19 @@ FIXED_FIELDS: Mapping[tuple[str, str], list[str]] = {
     ("v1", "Secret"): ["type", "stringData", "data"],
     ("v1", "Service"): ["spec.clusterIP"],
 }
-"""API version and kind -> paths, in addition to `IDENTITY`, whose change replaces the object.
+"""API version and kind -> paths whose change replaces the object, in addition to `IDENTITY`.
 
-The paths include data, because pods that have already read the data would not see a change. They leave out volume types
-that Kubernetes has removed.
+Changed data replace a ConfigMap or Secret, because pods that have read the data would not see the change. Paths of
+volume types that Kubernetes has removed are missing.
 """
 CLOUDS = ("gcp:", "aws:")
 """Prefixes of the types of cloud resources."""
 PROVIDERS = "pulumi:providers:"
 """Prefix of the types of providers."""
-MIN_LENGTH = 5
+MIN_OUTPUT_LENGTH = 5
 """Minimum length of an output that is also recognized inside a longer text."""
 REGION = "region"
-"""Input of a cloud's provider that applies to all its resources."""
+"""Input of a provider whose change replaces all resources of the provider."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +103,7 @@ class Step:
 
     @property
     def is_component(self) -> bool:
-        """True for a component or provider of the program, which exists only in Pulumi."""
+        """True for a component or a provider. These exist only in Pulumi's state."""
         return self.type.startswith(("trainyard:", "pulumi:"))
 
     @property
@@ -164,9 +164,10 @@ def name_in_cloud(step: Step) -> str:
 
 
 def forbidden(steps: Iterable[Step], running: Mapping[str, Iterable[str]], may_replace: Iterable[str]) -> list[str]:
-    """Return the reasons to reject the plan: it deletes or replaces buckets, or pools with `running` jobs.
+    """Return the reasons to reject the plan.
 
-    Recycling the nodes of such a pool is also a reason.
+    It must not delete or replace a bucket. It must not delete, replace or recycle a pool with `running` jobs.
+    `may_replace` names exceptions.
     """
     allowed, found = set(may_replace), []
     for step in steps:
@@ -204,7 +205,7 @@ def is_within(path: str, outer: str) -> bool:
 
 
 def is_selected(path: str, options: Iterable[str]) -> bool:
-    """Return True if one of the paths of Pulumi's option `replace_on_changes` selects a path."""
+    """Return True if Pulumi's option `replace_on_changes` with the paths `options` selects `path`."""
     return any(option == "*" or is_within(path, option) for option in options)
 
 
@@ -223,7 +224,7 @@ class _Pair:
 
 
 def difference(before: Iterable[Record], after: Iterable[Record]) -> list[Step]:
-    """Return one step for each resource, the deleted ones first."""
+    """Return one step for each resource in two recordings, the deleted ones first."""
     old = {each.key: each for each in before}
     new = {each.key: each for each in after}
     pairs = {key: _pair(old[key], each) for key, each in new.items() if key in old}
@@ -237,7 +238,7 @@ def difference(before: Iterable[Record], after: Iterable[Record]) -> list[Step]:
 
 
 def _pair(before: Record, after: Record) -> _Pair:
-    """Return the pair with the resource's own changes, except at ignored paths."""
+    """Return the pair with the changes of the resource's own inputs. Skip the paths of `ignore_changes`."""
     kept = replace(after, inputs=without_ignored(before.inputs, after.inputs, after.ignore_changes))
     found = _changes(kept, before.inputs, kept.inputs)
     if after.type.startswith(PROVIDERS) and REGION in found.changed:
@@ -274,7 +275,7 @@ def _changes(record: Record, before: Mapping[str, Any], after: Mapping[str, Any]
 
 
 def _changes_by_others(pair: _Pair, pairs: Mapping[str, _Pair]) -> Changes | None:
-    """Return the changes, with the changes that other resources' new outputs cause; None if there are no new ones."""
+    """Return the changes, with those that new outputs of other resources cause. Return None if nothing is added."""
     if pair.changes.replaced:
         return None
     dependencies = (urn for urns in pair.after.depends.values() for urn in urns)
@@ -315,7 +316,7 @@ def _with_new_outputs(pair: _Pair, pairs: Mapping[str, _Pair]) -> Changes:
 
 
 def _with_updated_outputs(value: Any, other: _Pair) -> Any:
-    """Return an input, with unknown values for the outputs that the other resource's update recomputes."""
+    """Return an input. Replace outputs that the update of the other resource recomputes with unknown values."""
     table = fact_table(other.after.type)
     for rule in table.rules_of("new_output") if table else ():
         if {*other.changes.changed} - {*rule["unless"]}:
@@ -345,9 +346,9 @@ def _step(action: Action, record: Record, before: Record | None = None, changed:
 
 
 def with_unknown_outputs(value: Any, outputs: Mapping[str, Any], *, whole: bool = True) -> Any:
-    """Replace `outputs` in an input with UNKNOWN. With `whole`, replace all of an input that does not contain them."""
+    """Replace `outputs` in an input with UNKNOWN. With `whole`, return UNKNOWN if the input does not contain them."""
     texts = {str(each) for each in _leaves(dict(outputs)) if each not in (None, "")}
-    found = _replaced(value, texts)
+    found = _with_unknown_texts(value, texts)
     return UNKNOWN if whole and found == value else found
 
 
@@ -359,13 +360,14 @@ def _leaves(value: Any) -> list[Any]:
     return [value]
 
 
-def _replaced(value: Any, texts: set[str]) -> Any:
+def _with_unknown_texts(value: Any, texts: set[str]) -> Any:
+    """Return a value. Replace numbers and texts that equal or contain one of `texts` with UNKNOWN."""
     if isinstance(value, Mapping):
-        return {key: _replaced(each, texts) for key, each in value.items()}
+        return {key: _with_unknown_texts(each, texts) for key, each in value.items()}
     if isinstance(value, list):
-        return [_replaced(each, texts) for each in value]
+        return [_with_unknown_texts(each, texts) for each in value]
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return value
     text = f"{value:.0f}" if isinstance(value, float) and value.is_integer() else str(value)
-    inside = any(each in text for each in texts if len(each) >= MIN_LENGTH)
+    inside = any(each in text for each in texts if len(each) >= MIN_OUTPUT_LENGTH)
     return UNKNOWN if text in texts or inside else value

@@ -29,9 +29,9 @@ from simulation.cloud.values import from_wire, to_wire
 START_SECONDS, CALL_SECONDS, INSTALL_SECONDS = 120, 120, 900
 CLOSED_PROXY = "http://127.0.0.1:9"
 """Address on which no program listens. A plugin that calls a cloud by mistake gets an error, not an answer."""
-CREDENTIALS = ("AWS_", "GOOGLE_", "GCLOUD_", "CLOUDSDK_", "PULUMI_", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
+HIDDEN_PREFIXES = ("AWS_", "GOOGLE_", "GCLOUD_", "CLOUDSDK_", "PULUMI_", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
 """Prefixes of the environment variables that a plugin does not get."""
-SETTINGS: Mapping[str, Mapping[str, str]] = {
+OFFLINE_SETTINGS: Mapping[str, Mapping[str, str]] = {
     # https://www.pulumi.com/registry/packages/gcp/installation-configuration/
     "gcp": {"accessToken": "none", "skipRegionValidation": "true", "disableGlobalProjectWarning": "true"},
     # https://www.pulumi.com/registry/packages/aws/installation-configuration/
@@ -49,36 +49,40 @@ Properties = dict[str, Any]
 
 
 class PluginMissing(Exception):
-    """Plugin that this machine cannot install."""
+    """A plugin is missing and cannot be installed."""
 
 
 class PluginDied(Exception):
-    """Plugin that crashed or did not answer."""
+    """A plugin crashed or did not answer."""
+
+
+class PluginRejected(Exception):
+    """A plugin returned an error."""
 
 
 def installed(package: str) -> Path:
-    """Return the path of the plugin for a package's SDK. Install a missing plugin with Pulumi. Raises PluginMissing."""
+    """Return the program of the plugin that fits a package's SDK. Install a missing plugin. Raises PluginMissing."""
     version = metadata.version(f"pulumi-{package}")
     home = Path(os.environ.get("PULUMI_HOME") or Path.home() / ".pulumi")
     program = home / "plugins" / f"resource-{package}-v{version}" / f"pulumi-resource-{package}"
     if program.exists():
         return program
     if not has_cli():
-        raise PluginMissing(f"`pulumi`, which installs it, is missing; run {make_command('setup', STACK='')}")
+        raise PluginMissing(f"it cannot be installed without `pulumi`; run {make_command('setup', STACK='')}")
     try:
         Downloads().probe(RELEASE_URL)
     except DownloadError as error:
         raise PluginMissing(f"it cannot be downloaded ({error})") from error
-    words = ["pulumi", "plugin", "install", "resource", package, version]
+    command = ["pulumi", "plugin", "install", "resource", package, version]
     try:
         done = subprocess.run(
-            words, env=stack_environment(), capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False
+            command, env=stack_environment(), capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False
         )
     except subprocess.TimeoutExpired as error:
-        raise PluginMissing(f"`{' '.join(words)}` took more than {INSTALL_SECONDS} s") from error
+        raise PluginMissing(f"`{' '.join(command)}` took more than {INSTALL_SECONDS} s") from error
     if done.returncode != 0 or not program.exists():
         reason = (done.stderr.strip().splitlines() or ["no error message"])[-1]
-        raise PluginMissing(f"`{' '.join(words)}` failed: {reason}")
+        raise PluginMissing(f"`{' '.join(command)}` failed: {reason}")
     return program
 
 
@@ -109,8 +113,8 @@ class Plugin:
         return list(dict.fromkeys(self._engine.warnings))
 
     def configure(self, package: str, settings: Mapping[str, Any]) -> None:
-        """Send the plugin its settings, without credentials. Raises PluginDied, or PluginRejected for invalid ones."""
-        all_settings = {**settings, **SETTINGS.get(package, {})}
+        """Configure the plugin without credentials. Raises PluginDied, and PluginRejected for invalid settings."""
+        all_settings = {**settings, **OFFLINE_SETTINGS.get(package, {})}
         texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in all_settings.items()}
         variables = {f"{package}:config:{key}": value for key, value in texts.items()}
         self._call(
@@ -128,7 +132,7 @@ class Plugin:
         return from_wire(found.inputs), wrong
 
     def planned(self, record: Record, inputs: Properties) -> Properties:
-        """Return the state that a creation would produce. Values that the cloud computes are unknown."""
+        """Return the state of a resource with these inputs after its creation. Values from the cloud are unknown."""
         request = provider_pb2.CreateRequest(
             urn=urn_of(record), properties=to_wire(inputs), preview=True, **_names(record)
         )
@@ -165,13 +169,9 @@ class Plugin:
             raise PluginRejected(str(error.details())) from error
 
     def _panic(self) -> str:
-        """Return the line of standard error that names a crash, else the last one."""
+        """Return the line of standard error that begins with `panic`, else the last line."""
         lines = self._stderr.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         return next((line for line in lines if line.startswith("panic")), lines[-1] if lines else "it printed nothing")
-
-
-class PluginRejected(Exception):
-    """Error that a plugin returned."""
 
 
 def urn_of(record: Record) -> str:
@@ -185,7 +185,7 @@ def _names(record: Record) -> dict[str, Any]:
 
 @contextmanager
 def started(program: Path) -> Iterator[Plugin]:
-    """Run a plugin during the `with` block. Raises PluginDied if it does not start."""
+    """Run the plugin `program` during the `with` block. Raises PluginDied if it does not start."""
     engine = _Engine()
     server = grpc.server(ThreadPoolExecutor(max_workers=4))
     engine_pb2_grpc.add_EngineServicer_to_server(engine, server)
@@ -214,7 +214,7 @@ def started(program: Path) -> Iterator[Plugin]:
 
 def _environment(home: str) -> dict[str, str]:
     """Return an environment without credentials or network access, and with temporary files in `home`."""
-    kept = {key: value for key, value in os.environ.items() if not key.upper().startswith(CREDENTIALS)}
+    kept = {key: value for key, value in os.environ.items() if not key.upper().startswith(HIDDEN_PREFIXES)}
     closed = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), CLOSED_PROXY)
     closed |= dict.fromkeys(("NO_PROXY", "no_proxy"), "127.0.0.1")
     no_metadata = {"AWS_EC2_METADATA_DISABLED": "true", "GCE_METADATA_HOST": "127.0.0.1:9"}

@@ -1,6 +1,7 @@
-"""Resources that the program declares for a stack's settings, now or at an earlier commit. No cloud, no engine.
+"""Resources that the program declares for a stack's settings, now or at an earlier commit.
 
-`python -m commands.review.recorded STACK` prints them as JSON, for a preview that compares two programs.
+The program runs with mocks of Pulumi's engine and of the clouds. `python -m commands.review.recorded STACK` prints the
+resources as JSON.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from setup.progress import run_steps
 from stack.config import CONFIG_NAMESPACE, StackConfig, load_file
 
 MODULE = "commands.review.recorded"
-"""Module that prints a program's records. A preview does not compare programs older than this module."""
+"""This module. To record the program of an earlier commit, it runs in an archive of that commit."""
 PLACEHOLDER = "not the secret"
 """Value of every secret of a recorded stack."""
 LOCAL_CLUSTER = {
@@ -46,11 +47,11 @@ LOCAL_CLUSTER = {
     "bucket_path": "/cluster/bucket",
     "node_names": ["local-0", "local-1"],
 }
-"""Outputs of the local cluster's resource."""
+"""Outputs of the resource that represents the local cluster."""
 
 
 def _cloud_outputs(args: MockResourceArgs) -> dict[str, Any]:
-    """Return the outputs that a cloud adds to a resource's inputs and that the program reads."""
+    """Return the outputs of a cloud resource that the program reads and that are not among its inputs."""
     inputs = args.inputs
     if args.typ == "gcp:container/cluster:Cluster":
         dns: dict[str, Any] = {
@@ -80,7 +81,7 @@ def _cloud_outputs(args: MockResourceArgs) -> dict[str, Any]:
             "vpcConfig": {**inputs["vpcConfig"], "clusterSecurityGroupId": "sg-cluster"},
         }
     if args.typ == "aws:ec2/launchTemplate:LaunchTemplate":
-        # A changed template gets a new version, and its node groups then recycle their nodes:
+        # A changed template gets a new version. Changed tags do not change the version:
         # hashicorp/terraform-provider-aws internal/service/ec2/ec2_launch_template.go, CustomizeDiff of latest_version.
         contents = {key: value for key, value in inputs.items() if key != "tags"}
         return {"latestVersion": 1 + zlib.crc32(json.dumps(contents, sort_keys=True).encode())}
@@ -95,7 +96,7 @@ def _cloud_outputs(args: MockResourceArgs) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Record:
-    """Registered resource."""
+    """Resource that the program registered."""
 
     type: str
     name: str
@@ -129,17 +130,17 @@ def key_of(urn: str) -> str:
 
 @dataclass
 class RecordingEngine(Mocks):
-    """Mocks that accept every resource unchanged."""
+    """Mocks of Pulumi's engine that accept and record every resource."""
 
     image_digest: str = "0" * 64
-    """Hexadecimal digest of all images that the program builds. Set another digest for other sources."""
+    """Hexadecimal digest of every image that the program builds."""
     records: list[Record] = field(default_factory=list)
     """Registered resources, components included."""
     registered: list[resource_pb2.RegisterResourceRequest] = field(default_factory=list)
     """Registration requests, with parents and options."""
 
     def new_resource(self, args: MockResourceArgs) -> tuple[str | None, dict[str, Any]]:
-        """Keep the resource. Its inputs become its outputs."""
+        """Record the resource. Return its id, and its outputs: its inputs and what a cloud would add."""
         inputs, answers = args.inputs, dict[str, Any]()
         if args.typ.startswith("pulumi-python:dynamic"):
             answers = LOCAL_CLUSTER
@@ -158,7 +159,7 @@ class RecordingEngine(Mocks):
         return id_, {**args.inputs, **answers}
 
     def call(self, args: MockCallArgs) -> tuple[dict[Any, Any], list[tuple[str, str]] | None]:
-        """Reject the call: the program calls no provider function."""
+        """Raise NotImplementedError: the program must not call functions of providers."""
         raise NotImplementedError(args.token)
 
 
@@ -175,23 +176,24 @@ class _Monitor(MockMonitor):
 
 
 def run(program: Callable[[], Any], engine: RecordingEngine | None = None) -> RecordingEngine:
-    """Run a program until Pulumi has resolved every registration. Hold signals: asyncio would print tracebacks."""
+    """Run a program until Pulumi has resolved every registration."""
     engine = engine or RecordingEngine()
     pulumi.runtime.set_mocks(engine, project="trainyard", stack="test", preview=False, monitor=_Monitor(engine))
-    # Pulumi extracts a stack trace for each resource, which takes a quarter of the time. No code reads the traces.
+    # Delay signals, because asyncio would print tracebacks. Skip the stack trace of each resource: it takes a quarter
+    # of the time, and no code reads it.
     with mock.patch("pulumi.runtime.resource._get_stack_trace", return_value=source_pb2.StackTrace()), hold_signals():
         pulumi.runtime.test(program)()  # type: ignore[no-untyped-call]  # Pulumi's mocks have no types
     return engine
 
 
 def ensure_operator_objects(operators: Iterable[str]) -> None:
-    """Put the operators' objects that the program reads into the cache. Raises RuntimeError if set-up fails."""
+    """Download the operators' objects, which the program reads, to the cache. Raises RuntimeError if this fails."""
     with redirect_stdout(sys.stderr):
         run_steps(operator_steps.steps(operators, cluster=False))
 
 
 def record_file(text: str, config: StackConfig) -> list[Record]:
-    """Return the resources that the program registers for a stack's file. `config` holds the settings in `text`."""
+    """Return the resources that the program registers for `text`, a stack's file. `config` has its settings."""
     content: dict[str, Any] = yaml.safe_load(text)["config"]
     named = {str(key) if ":" in str(key) else f"{CONFIG_NAMESPACE}:{key}": value for key, value in content.items()}
     values = {key.partition(":")[2]: value for key, value in named.items() if key.partition(":")[0] == CONFIG_NAMESPACE}
@@ -199,9 +201,9 @@ def record_file(text: str, config: StackConfig) -> list[Record]:
 
 
 def record_program(values: Mapping[str, Any], secrets: Iterable[str]) -> list[Record]:
-    """Return the resources that the program registers for the values of `trainyard:` keys.
+    """Return the resources that the program registers for `values`, the settings without the prefix `trainyard:`.
 
-    Raises the program's RunError.
+    `secrets` are the names of the secrets in the settings. Raises the program's RunError.
     """
     named = [f"secrets:{name}" for name in secrets]
     digest = hashlib.sha256(trainer_image_reference().encode()).hexdigest()
@@ -235,9 +237,9 @@ def _with_options(record: Record, request: resource_pb2.RegisterResourceRequest)
 
 
 def records_before(stack: str, text: str, config: StackConfig | None, commit: str) -> tuple[list[Record], str]:
-    """Return the resources that the stack's file declared at a commit, and a sentence if the comparison is incomplete.
+    """Return the resources of a stack at a commit, and a sentence if they permit only an incomplete comparison.
 
-    `text` is the file at the commit. `config` has its settings; None if the current program cannot read the file.
+    `text` is the stack's file at the commit. `config` has its settings; None if the current program cannot read it.
     """
     if PROJECT != CHECKOUT:
         # The commit belongs to the project, but the program is in the checkout.
@@ -255,7 +257,7 @@ def records_before(stack: str, text: str, config: StackConfig | None, commit: st
 
 
 def _record_at_commit(stack: str, commit: str) -> list[Record]:
-    """Return the records of a stack from the commit's own program. Raises RuntimeError if it cannot be run."""
+    """Return the resources of a stack from the program of the commit. Raises RuntimeError if that program fails."""
     with tempfile.TemporaryDirectory(prefix="trainyard-before-") as folder:
         archive = subprocess.run(["git", "archive", commit], cwd=CHECKOUT, capture_output=True, check=True).stdout
         subprocess.run(["tar", "--extract", f"--directory={folder}"], input=archive, check=True)
@@ -279,7 +281,7 @@ def _parse_record(found: dict[str, Any]) -> Record:
 
 
 def main(stack: str) -> int:
-    """Print the records of a stack of this checkout as JSON. Raises the errors of its settings and its program."""
+    """Print the resources of a stack as JSON. Raises the errors of its settings and of the program."""
     file = PROJECT / f"Pulumi.{stack}.yaml"
     config = load_file(file)
     ensure_operator_objects(config.operators)

@@ -1,4 +1,4 @@
-"""Report of a change's effects for a reviewer, as Markdown and as JSON. It leaves out empty parts."""
+"""Report on the effects of a change, as Markdown and as JSON."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from workloads.command import host_command, process_layout
 from workloads.kinds import KINDS
 
 MAX_RESOURCES = 12
-"""Maximum number of updated resources that the report lists one by one."""
+"""Maximum number of updated resources that the report lists one by one. If there are more, it lists none."""
 ALWAYS_LISTED_TYPES = (
     *POOLS,
     *BUCKETS,
@@ -39,12 +39,12 @@ ALWAYS_LISTED_TYPES = (
 MAX_COMMENT_LENGTH = 65_000
 """Maximum characters of a comment. GitHub allows 65,536, including the marker that identifies the comment."""
 WIDTH = 96
-"""Characters of a line that a comment shows without scrolling."""
+"""Maximum characters of a line that a comment on GitHub shows without scrolling."""
 NO_REHEARSAL = "not rehearsed"
 MAX_VALUES = 3
-"""Maximum number of values that the report shows of one change."""
+"""Maximum number of values that the report shows for a changed path."""
 MAX_VALUE_LENGTH = 60
-"""Maximum characters of a value. The report leaves out the middle of a longer value."""
+"""Maximum characters of a value. `...` replaces the middle of a longer value."""
 ABSENT = object()
 """Marker of a missing value."""
 
@@ -72,11 +72,11 @@ class Report:
     plugins: PluginReview = field(default_factory=PluginReview)
     """Checks and plans of the official plugins."""
     quota_left: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    """Remaining quota of the account, by name and location; empty if the preview did not query the cloud."""
+    """Name and location of a quota -> what the account has left; empty if the preview did not query the cloud."""
 
     @property
     def is_complete(self) -> bool:
-        """True if the report shows all quotas and jobs, as for a new or an unchanged stack."""
+        """True if the report shows all quotas and jobs, not only changed ones: the stack is new or unchanged."""
         return self.before is None or all(each.action == "same" for each in self.steps)
 
     @property
@@ -140,7 +140,7 @@ def comment(text: str) -> str:
 
 
 def verdict(rehearsal: Mapping[str, Any]) -> str:
-    """Return the result in a rehearsal's JSON report as a sentence without its full stop."""
+    """Return the result of a rehearsal, from its JSON report, as a sentence without a full stop."""
     pods, problems = rehearsal["pods"], rehearsal["problems"] + [f"left: {each}" for each in rehearsal["left"]]
     placed = sum(bool(each["node"]) for each in pods)
     if problems:
@@ -169,7 +169,7 @@ def removal(stack: str, before: StackConfig) -> str:
 
 
 def as_json(report: Report, today: date) -> dict[str, Any]:
-    """Return the report for programs."""
+    """Return the report for programs, as JSON values."""
     found = report.after.cloud.cost_estimate()
     return {
         "stack": report.stack,
@@ -242,7 +242,7 @@ def _resources(report: Report) -> list[str]:
             lines += _named(named)
         elif action == "update":
             lines += _named(each for each in named if each.recycles)
-        # Without an empty line Markdown reads the next line as part of the list's last item.
+        # Without an empty line, Markdown would read the next line as part of the list's last item.
         lines.append("")
     if not report.is_from_engine and "update" in counts:
         lines += ["Compared without a cloud: an update may turn out to be a replacement.", ""]
@@ -250,15 +250,18 @@ def _resources(report: Report) -> list[str]:
 
 
 def _named(steps: Iterable[Step]) -> Iterator[str]:
-    """Yield one line for each step. Steps caused by a provider share one line, except those of ALWAYS_LISTED_TYPES."""
+    """Yield a line for each step, but only one for all steps with the same provider as their reason.
+
+    Steps of ALWAYS_LISTED_TYPES always have their own lines.
+    """
     by_provider: Counter[str] = Counter()
     for step in steps:
         if step.provider and not step.type.endswith(ALWAYS_LISTED_TYPES):
             by_provider[step.provider] += 1
             continue
         why = ", ".join(format_change(path, step.before, step.inputs) for path in step.changed)
-        rest = "; the old resource stays in the cloud and costs money until you delete it"
-        stays = rest if step.kept and step.action != "update" else ""
+        kept = "; the old resource stays in the cloud and costs money until you delete it"
+        stays = kept if step.kept and step.action != "update" else ""
         recycles = f"; **{step.recycles}**" if step.recycles else ""
         yield f"- `{step.name}`{why and f': {why}'}{stays}{recycles}"
     yield from (f"- {count} more because their provider `{name}` changes" for name, count in by_provider.items())
@@ -288,7 +291,7 @@ def _language(report: Report) -> list[str]:
 
 
 def _cells(found: CostEstimate, *, spot: bool | None = None) -> dict[str, str]:
-    """Return part -> price. An incomplete price begins with "more than", so that the part never looks cheap."""
+    """Return part -> price. The price of a part with unpriced items begins with "more than"."""
     incomplete = found.incomplete(spot=spot)
     return {
         part: f"more than {money.amount:,.2f}" if part in incomplete else f"{money.amount:,.2f}"
@@ -322,7 +325,10 @@ def _jobs(report: Report) -> list[str]:
 
 
 def format_change(path: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """Return a changed path with its values, ``nodeCount `2` -> `4` ``. Omit secret, multi-line and unknown values."""
+    """Return a changed path with its values, such as ``nodeCount `2` -> `4` ``.
+
+    Return only the path if its values are secret, unknown or longer than a line.
+    """
     begin, end = value_at(before, path, ABSENT), value_at(after, path, ABSENT)
     found = [f"{where} {_value(old)} -> {_value(new)}" for where, old, new in _leaves(path, begin, end)]
     more = [f"and {len(found) - MAX_VALUES} more"] if len(found) > MAX_VALUES else []
@@ -330,7 +336,7 @@ def format_change(path: str, before: Mapping[str, Any], after: Mapping[str, Any]
 
 
 def _leaves(path: str, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Yield path, old and new value of each single value that differs and can be shown."""
+    """Yield the path, old value and new value of each changed number, text or boolean that may be shown."""
     if old == new:
         return
     if all(_is_branch(each) for each in (old, new)):
@@ -352,7 +358,7 @@ def _is_shown(value: Any) -> bool:
 
 
 def _branches(value: Any) -> dict[str, Any]:
-    """Return next part of the path -> child value. List items are keyed by unique name, else by position."""
+    """Return next part of the path -> value. Items of a list with unique names have their name as the key."""
     if value is ABSENT:
         return {}
     if isinstance(value, Mapping):

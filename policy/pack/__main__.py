@@ -1,4 +1,4 @@
-"""Pulumi policy pack with the rules, and with the levels and exceptions of the stack that the variable STACK names."""
+"""Pulumi policy pack with the rules. $STACK names the stack whose levels and exceptions apply."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ LEVELS = {
     "advisory": EnforcementLevel.ADVISORY,
     "disabled": EnforcementLevel.DISABLED,
 }
-
-
+"""Level of a rule -> level of the policy in Pulumi."""
 UNKNOWN = "(not known before the update)"
 """Placeholder for a value that is unknown before the update."""
 

@@ -1,6 +1,6 @@
-"""`python -m simulation.cloud PACKAGE [engine address]`: the simulated provider of a package.
+"""`python -m simulation.cloud PACKAGE`: the simulated provider of a Pulumi package.
 
-Its gRPC service maps Pulumi's requests to the simulated cloud.
+Pulumi's engine starts it and calls its gRPC service. The service passes the calls on to the simulated cloud.
 """
 
 # ruff: noqa: ARG002 - the protocol gives every method a request and a context
@@ -30,7 +30,7 @@ from simulation.cloud.values import UNKNOWN, from_wire, to_wire
 
 
 class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
-    """The simulated provider of a package: `gcp`, `aws` or `docker-build`."""
+    """Simulated provider of a package: `gcp`, `aws` or `docker-build`."""
 
     def __init__(self, package: str, cloud: Cloud) -> None:
         self._package = package
@@ -107,7 +107,7 @@ class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
         )
 
     def Create(self, request: provider_pb2.CreateRequest, context: grpc.ServicerContext) -> provider_pb2.CreateResponse:
-        """Create a resource. A preview returns the inputs without computed outputs."""
+        """Create a resource. In a preview, only return its inputs."""
         inputs = from_wire(request.properties)
         if request.preview:
             return provider_pb2.CreateResponse(properties=to_wire(without_internal(inputs)))
@@ -127,7 +127,7 @@ class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
         )
 
     def Update(self, request: provider_pb2.UpdateRequest, context: grpc.ServicerContext) -> provider_pb2.UpdateResponse:
-        """Update a resource in place."""
+        """Update a resource in place. In a preview, only return its expected outputs."""
         inputs = from_wire(request.news)
         if request.preview:
             old = from_wire(request.olds)
@@ -154,7 +154,7 @@ class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
 
 
 def _detailed(token: str, found: checking.Changes) -> dict[str, provider_pb2.PropertyDiff]:
-    """Return the changed paths, to which the engine applies `replace_on_changes`."""
+    """Return the changed paths. The engine applies the option `replace_on_changes` to them."""
     replaced = {checking.path_outside_lists(token, each) for each in found.replaced}
     kinds = provider_pb2.PropertyDiff.Kind
     return {
@@ -190,7 +190,7 @@ def _abort_with_state(context: grpc.ServicerContext, reason: str, record: Record
 
 
 FOLDER_VARIABLE = "TRAINYARD_REHEARSAL"
-"""Environment variable with the folder of the rehearsal's state."""
+"""Environment variable with the folder of the rehearsal, which has the state of the simulated cloud."""
 
 
 def main(package: str) -> None:

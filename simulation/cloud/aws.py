@@ -1,4 +1,4 @@
-"""Simulated AWS: its kinds of resources, and the documented rules that relate resources."""
+"""Simulated AWS: its kinds of resources, and documented rules about resources that use each other."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NODE_GROUP = "aws:eks/nodeGroup:NodeGroup"
 BUCKET = "aws:s3/bucket:Bucket"
 REPOSITORY = "aws:ecr/repository:Repository"
 ACCOUNT = "123456789012"
-"""The simulated AWS account."""
+"""Number of the simulated AWS account."""
 _VPC_REFERENCE = Reference("vpcId", VPC)
 _CLUSTER_REFERENCE = Reference("clusterName", CLUSTER)
 _ADDONS_ON_NODES = ("coredns", "aws-ebs-csi-driver", "eks-node-monitoring-agent", "metrics-server", "cert-manager")
@@ -124,7 +124,7 @@ def block_is_in_the_template(inputs: Properties, state: CloudState) -> Errors:
 
 @rule("https://docs.aws.amazon.com/eks/latest/userguide/network-reqs.html")
 def subnets_in_two_zones(inputs: Properties, state: CloudState) -> Errors:
-    """Require subnets in at least two zones."""
+    """Require a cluster's subnets to be in at least two zones."""
     found = [state.find(each, SUBNET) for each in value_at(inputs, "vpcConfig.subnetIds") or []]
     zones = {each.inputs.get("availabilityZone") for each in found if each}
     if len(zones) < 2:
@@ -187,7 +187,7 @@ def machine_of(inputs: Properties, state: CloudState | None = None) -> Ec2Machin
 
 
 def quota(inputs: Properties) -> Mapping[str, int]:
-    """Return the vCPUs that the group needs at its maximum size, by quota.
+    """Return quota -> vCPUs that the group needs at its maximum size.
 
     https://docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quotas.html
     """
@@ -405,4 +405,4 @@ _OTHER = (
 )
 
 KINDS: Mapping[str, Kind] = {kind.type: kind for kind in (*_EC2, *_EKS, *_OTHER)}
-"""Kinds of AWS resources, by type token."""
+"""Type token -> kind of AWS resource."""

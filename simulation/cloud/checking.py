@@ -1,4 +1,4 @@
-"""Kinds of resources by type token, and Check and Diff of their inputs: defaults, problems, updates, replacements."""
+"""Check and Diff of a simulated provider: the defaults and problems of inputs, and the effects of their changes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from simulation.cloud.values import Unknown
 
 
 def _input_digest(found: Properties) -> str:
-    """Return a digest of the inputs, instead of the image's digest."""
+    """Return a digest of the inputs, in place of the digest of a built image."""
     text = json.dumps(without_internal(found), sort_keys=True, default=str)
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
@@ -37,13 +37,13 @@ IMAGE = Kind(
     seconds=300,
     delete_seconds=1,
 )
-"""Simulated image build, which neither builds nor pushes."""
+"""Kind of an image. The simulation neither builds nor pushes it."""
 KINDS: Mapping[str, Kind] = {**GCP, **AWS, IMAGE.type: IMAGE}
-"""Kinds of resources, by type token."""
+"""Type token -> kind of resource."""
 
 
 def kind_of(token: str) -> Kind:
-    """Return the kind of a type, or a default kind for an unknown type."""
+    """Return the kind of a type token; a default kind for an unknown type."""
     return KINDS.get(token) or Kind(
         type=token, id=f"{token.rpartition(':')[2].lower()}/{{number}}", autoname=Autoname()
     )
@@ -89,14 +89,14 @@ def with_defaults(
 
 
 def problems(token: str, inputs: Properties) -> list[Problem]:
-    """Return a problem for each input that the provider's schema rejects. Raises schema.UnknownType."""
+    """Return a problem for each input that the provider's schema or rules reject. Raises schema.UnknownType."""
     table = fact_table(token)
     return fact_check.problems(table, inputs) if table else schema.problems(token, inputs)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Changes:
-    """A provider's Diff of a resource."""
+    """Changes of a resource, as the provider reports them in Diff."""
 
     changed: tuple[str, ...] = ()
     """Top-level inputs that differ."""
@@ -105,11 +105,11 @@ class Changes:
     deletes_first: bool = False
     """True if the engine must delete the old resource before it creates the new one."""
     recycles: str = ""
-    """Reason why an update recreates every node of a pool; empty if it does not."""
+    """Reason why an update recycles all nodes of a pool; empty if it does not."""
     crash: str = ""
-    """Reason why the provider crashes on this plan; empty if it does not."""
+    """Reason why the provider crashes on this change; empty if it does not."""
     paths: tuple[str, ...] = ()
-    """Paths that differ, without indices; empty if the rehearsal knows only the keys in `changed`."""
+    """Paths that differ, without indices; empty for a type without a fact table."""
 
 
 def changes(token: str, olds: Properties, news: Properties) -> Changes:
@@ -137,7 +137,7 @@ def changes(token: str, olds: Properties, news: Properties) -> Changes:
 
 
 def path_outside_lists(token: str, path: str) -> str:
-    """Return the part of a path before the first list, set or map element, because the table has no indices."""
+    """Return a path up to its first list, set or map. The fact table has no indices of their elements."""
     table = fact_table(token)
     found: list[str] = []
     for key in path.split("."):
@@ -178,7 +178,10 @@ _InputChange = tuple[str, bool]
 
 
 class _Diff:
-    """The provider's plan. It ignores removed values that the cloud computes, and suppressed differences."""
+    """Comparison of old and new inputs. Like the provider, it ignores some differences.
+
+    These are removed values that the cloud computes, and differences that the provider suppresses.
+    """
 
     def __init__(self, table: FactTable) -> None:
         self._inputs = table.inputs
@@ -248,7 +251,7 @@ def _is_empty(value: Any) -> bool:
 
 
 def _stored_value(fact: Mapping[str, Any], value: Any) -> Any:
-    """Return a scalar as the provider stores it. A default, or else zero, replaces a missing value."""
+    """Return a scalar as the provider stores it. The default, or zero without a default, replaces a missing value."""
     given = fact.get("default") if value is None else value
     zero = {"bool": False, "int": 0, "float": 0.0}.get(fact["type"], "")
     try:
@@ -318,7 +321,7 @@ SUPPRESSIONS: Mapping[str, Callable[[Any, Any], bool]] = {
 Of the other names, only EmptyOrDefaultStringSuppress and MISSING_BLOCK are simulated.
 """
 MISSING_BLOCK = "SuppressMissingOptionalConfigurationBlock"
-"""Name of the provider's function that ignores the removal of a block."""
+"""Name of a provider's function that ignores the removal of a block."""
 
 
 def is_suppressed(name: str | None, old: Any, new: Any) -> bool:

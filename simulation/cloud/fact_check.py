@@ -1,4 +1,4 @@
-"""Check of a resource's inputs against the facts of its type, as the real provider does before any API call."""
+"""Check of a resource's inputs against the fact table of its type, as the provider checks them before any API call."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _BUCKET_LABEL = re.compile(r"[a-z0-9_-]{1,63}")
 _CALL = re.compile(r"(?P<name>\w+)\((?P<arguments>.*)\)")
 Fact = Mapping[str, Any]
 SchemaError = tuple[str, str, str]
-"""Path of the input, error, and the line of the provider's source with this check."""
+"""Path of the input, error, and `file:line` of this check in the provider's source."""
 RELATIONS = ("conflicts", "exactly_one_of", "at_least_one_of", "required_with")
-"""Keys of facts that list other inputs."""
+"""Keys of a fact that list other inputs."""
 
 
 def problems(table: FactTable, inputs: Properties) -> list[Problem]:
@@ -34,7 +34,7 @@ def problems(table: FactTable, inputs: Properties) -> list[Problem]:
 
 
 def unchecked(table: FactTable, inputs: Properties) -> list[str]:
-    """Return the inputs with provider checks that the rehearsal does not simulate."""
+    """Return the inputs that the provider checks in a way that the rehearsal does not simulate."""
     checked = ((path, name) for path, fact in table.inputs.items() for name in _listed(fact.get("check")))
     return sorted({path for path, name in checked if named_check(name) is None and is_set(inputs, path)})
 
@@ -353,10 +353,9 @@ CHECKS: Mapping[str, Callable[..., str]] = {
     "validLogGroupName": _pattern(r"[./\-_#A-Za-z0-9]{1,512}", "1 to 512 letters, digits and ./-_#"),
     "ValidIAMPolicyJSON": _policy,
 }
-"""Name of a provider's check, or a whole call -> function that returns an error, empty for a valid value.
+"""Name of a provider's check, or a whole call -> function that returns an error; empty for a valid value.
 
-Names that begin with `gke` are Trainyard's, because the provider's functions are anonymous. People
-write these names into the tables.
+Names that begin with `gke` stand for anonymous functions of the provider. People write these names into the tables.
 """
 
 

@@ -1,4 +1,4 @@
-"""FactTable: facts about the inputs of a resource type, from a Terraform provider's source."""
+"""Fact tables: facts about the inputs of resource types, from the source of Terraform providers."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def file_name(token: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class FactTable:
-    """Facts about a resource type."""
+    """Facts about the inputs of a resource type."""
 
     type: str
     provider: str
     """GitHub repository of the Terraform provider."""
     commit: str
     folder: str
-    """Folder, in the repository, of the files that `line` facts name."""
+    """Folder in the repository. The file in the `line` of a fact is relative to it."""
     inputs: Mapping[str, Mapping[str, Any]]
     """Dotted path, without indices -> its facts."""
     rules: Sequence[Mapping[str, Any]] = ()
@@ -43,7 +43,7 @@ class FactTable:
 
     @cached_property
     def children(self) -> Mapping[str, tuple[str, ...]]:
-        """Path of a block with a final dot, or an empty string for the resource -> paths of its inputs."""
+        """Path of a block, with a dot at the end -> paths of its inputs. The path of the resource itself is empty."""
         found: dict[str, list[str]] = {}
         for path in self.inputs:
             parent, dot, _ = path.rpartition(".")
@@ -51,7 +51,7 @@ class FactTable:
         return {parent: tuple(paths) for parent, paths in found.items()}
 
     def source(self, line: str) -> str:
-        """Return the URL of `file:line` or `file#key` in the provider's source; for other text, Pulumi's registry."""
+        """Return the URL of `file:line` or `file#key` in the provider's source; of Pulumi's registry for other text."""
         if "#" not in line and ":" not in line:
             return "https://www.pulumi.com/registry/packages"
         path, mark, place = line.partition("#") if "#" in line else line.partition(":")
@@ -76,10 +76,11 @@ def fact_table(token: str) -> FactTable | None:
 
 _BOOLEANS = {"true": True, "false": False}
 DESCRIPTIONS = {"bool": "true or false", "int": "a whole number", "float": "a number", "string": "text"}
+"""Type of a scalar -> its description in errors."""
 
 
 def converted(kind: str, value: Any) -> Any:
-    """Return a scalar converted to the provider's type. Raises ValueError."""
+    """Return a scalar as a value of the provider's type `kind`. Raises ValueError."""
     if isinstance(value, Unknown):
         return value
     if kind == "bool":
@@ -100,6 +101,6 @@ def converted(kind: str, value: Any) -> Any:
 
 
 def parts(kind: str) -> tuple[str, str]:
-    """Return the collection and the element of a type such as `list(string)`; for a scalar, no collection."""
+    """Return the collection and the element of a type such as `list(string)`. A scalar has an empty collection."""
     outer, _, inner = kind.partition("(")
     return (outer, inner.removesuffix(")")) if inner else ("", outer)

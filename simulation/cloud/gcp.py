@@ -1,4 +1,4 @@
-"""Simulated Google Cloud: its kinds of resources, the properties of node pools, and rules that relate resources."""
+"""Simulated Google Cloud: its kinds of resources, and documented rules about resources that use each other."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def zones_of(inputs: Properties) -> list[str]:
 
 
 def nodes_per_zone(inputs: Properties) -> int:
-    """Return the initial number of nodes per zone. A minimum of all zones together is divided by their number."""
+    """Return the initial number of nodes per zone. Divide a minimum for all zones together by their number."""
     for key in ("nodeCount", "initialNodeCount"):
         if isinstance(inputs.get(key), int):
             return int(inputs[key])
@@ -102,7 +102,7 @@ def most_nodes(inputs: Properties) -> int:
 
 
 def quota(inputs: Properties) -> Mapping[str, int]:
-    """Return the quotas that the pool needs at its maximum size: CPUs, GPUs, TPU chips, boot disks.
+    """Return quota -> CPUs, GPUs, TPU chips or GB of disks that the pool needs at its maximum size.
 
     https://cloud.google.com/compute/resource-usage
     """
@@ -126,14 +126,14 @@ def quota(inputs: Properties) -> Mapping[str, int]:
 
 
 def _default_pool_quota(cluster: Properties) -> Mapping[str, int]:
-    """Return the quotas that a cluster's default node pool needs, if the cluster keeps that pool."""
+    """Return what a cluster's default node pool needs of each quota, if the cluster keeps that pool."""
     if cluster.get("removeDefaultNodePool"):
         return {}
     return quota({**cluster, "nodeCount": cluster.get("initialNodeCount")})
 
 
 def ranges_of(inputs: Properties) -> list[tuple[str, Any]]:
-    """Return the property and the text of a subnet's primary range and of each secondary range."""
+    """Return path and value of a subnet's primary range and of its secondary ranges."""
     secondary = inputs.get("secondaryIpRanges") or []
     found = [("ipCidrRange", inputs.get("ipCidrRange"))]
     return found + [
@@ -143,7 +143,7 @@ def ranges_of(inputs: Properties) -> list[tuple[str, Any]]:
 
 @rule("https://cloud.google.com/vpc/docs/subnets#valid-ranges")
 def ranges_of_network(inputs: Properties, state: CloudState) -> Errors:
-    """Reject ranges that overlap with another subnet of the same network."""
+    """Reject ranges that overlap those of another subnet of the same network."""
     for other in state.of_type(SUBNETWORK):
         same = other.inputs.get("network") == inputs.get("network")
         if not same or (other.inputs.get("name"), other.inputs.get("region")) == (inputs["name"], inputs["region"]):
@@ -170,7 +170,7 @@ def secondary_ranges_exist(inputs: Properties, state: CloudState) -> Errors:
 
 @rule("https://cloud.google.com/kubernetes-engine/docs/how-to/workload-identity")
 def workload_pool_exists(inputs: Properties, state: CloudState) -> Errors:
-    """Require the workload identity pool of a member that is a Kubernetes service account.
+    """Require that the workload identity pool of a member exists, if the member is a Kubernetes service account.
 
     GKE creates the pool with a project's first cluster that uses Workload Identity.
     """
@@ -185,7 +185,7 @@ def workload_pool_exists(inputs: Properties, state: CloudState) -> Errors:
 
 @rule("https://cloud.google.com/iam/docs/principal-identifiers")
 def member_exists(inputs: Properties, state: CloudState) -> Errors:
-    """Require that a member exists, if it is a service account of a project of this rehearsal."""
+    """Require that a member exists, if it is a service account of the rehearsed project."""
     member = inputs.get("member")
     match = _ACCOUNT_MEMBER.fullmatch(member) if isinstance(member, str) else None
     projects = {each.inputs.get("project") for each in state.of_type(ACCOUNT)}
@@ -358,4 +358,4 @@ _STORAGE = (
 )
 
 KINDS: Mapping[str, Kind] = {kind.type: kind for kind in (*_COMPUTE, *_CONTAINER, *_IDENTITY, *_STORAGE)}
-"""Kinds of Google Cloud resources, by type token."""
+"""Type token -> kind of Google Cloud resource."""

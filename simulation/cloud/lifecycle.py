@@ -30,30 +30,32 @@ from simulation.cloud.model import (
 )
 
 TYPE_FAULTS = ("stockout", "quota", "timeout", "slow", "crash", "eventual", "leak")
+"""Faults that accept a part of a resource type."""
 CALL_FAULTS = ("denied", "crash")
 """Faults that accept the number of the call at which they happen."""
 SLOW_FACTOR = 20
 """Factor by which a slow creation takes longer."""
 DELETION_SPEEDUP = 500
-"""Simulated seconds of a deletion per real second. Deletions take real time and run in parallel. Deleting a network
-while a node pool in it is still being deleted therefore fails, as on a real cloud."""
+"""Simulated seconds of a deletion per real second. Deletions take real time and run in parallel. The deletion of a
+network thus fails while a node pool in it is still being deleted, as in a real cloud."""
 FAULT_MESSAGES = {
     "stockout": "ZONE_RESOURCE_POOL_EXHAUSTED: the zone has too few resources for the request",
     "quota": "QUOTA_EXCEEDED: the quota of this region is used up",
     "denied": "PERMISSION_DENIED: the caller does not have permission",
 }
+"""Fault -> error of the cloud."""
 _RESOURCE_NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 SERVICE = "gcp:projects/service:Service"
 """Type of the resource that enables an API."""
 
 
 class Rejected(Exception):
-    """Error for a call that the cloud rejected without any change."""
+    """The cloud rejected a call without any change."""
 
 
 @dataclass
 class TimedOut(Exception):
-    """Error for a creation that the cloud completed after the client stopped waiting."""
+    """The client stopped waiting before the cloud completed a creation."""
 
     reason: str
     record: Record
@@ -63,7 +65,7 @@ class TimedOut(Exception):
 
 
 class Effects:
-    """Effects of resources outside of the cloud's state, such as running clusters and nodes. This class has none."""
+    """Effects of resources outside of the cloud's state, such as running clusters. This base class has no effects."""
 
     def created(self, record: Record) -> None:
         """Apply the effects of a creation or an update."""
@@ -73,7 +75,7 @@ class Effects:
 
 
 class Cloud:
-    """A simulated cloud with its state in a folder."""
+    """Simulated cloud with its state in a folder."""
 
     def __init__(self, folder: Path, effects: Effects | None = None, crash: Callable[[], None] | None = None) -> None:
         self.folder = folder
@@ -141,7 +143,7 @@ class Cloud:
         return read_state(self.folder).resources.get(key(type_, id_))
 
     def delete(self, urn: str, type_: str, id_: str) -> None:
-        """Delete a resource and the resources that it owns. A missing resource is not an error. Raises Rejected."""
+        """Delete a resource and the resources that it owns. Ignore a missing resource. Raises Rejected."""
         with edit_state(self.folder) as state:
             state.calls += 1
             record = state.resources.get(key(type_, id_))
@@ -167,11 +169,11 @@ class Cloud:
 
 
 def check_fault(fault: str) -> None:
-    """Raise ValueError, which lists the valid faults, for an invalid fault.
+    """Raise ValueError for an invalid fault. The error lists the valid ones.
 
     A fault is `KIND:RESOURCE`, `KIND:RESOURCE:NAME` or `KIND:NUMBER`, and happens once. RESOURCE is part of a
-    resource's type. NAME is a resource's name, or the part of it before a `-`, such as a pool's name. NUMBER counts the
-    calls that change something.
+    resource's type. NAME is a resource's name, or the part of it before a `-`, such as a pool's name. NUMBER is the
+    number of the call, among those that change something.
     """
     kind, _, target = fault.partition(":")
     word, colon, name = target.partition(":")
@@ -261,7 +263,7 @@ def _over_quota(state: CloudState, kind: Kind, inputs: Properties) -> str:
 
 
 def quota_used(state: CloudState) -> dict[str, int]:
-    """Return the usage of each quota by all resources."""
+    """Return quota -> its usage by all resources."""
     used: dict[str, int] = {}
     for record in state.resources.values():
         count = kind_of(record.type).quota

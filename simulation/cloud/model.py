@@ -1,6 +1,7 @@
-"""Model of the simulated clouds: their state in a file, and kinds of resources with ids, outputs, rules and durations.
+"""Model of the simulated clouds: their state, and kinds of resources with ids, outputs, rules and durations.
 
-The state changes under a lock and outlives the provider processes."""
+The state is in a file, so that it outlives the processes of the providers.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ def without_internal(properties: Properties) -> Properties:
 
 @dataclass(kw_only=True)
 class Record:
-    """A resource that exists in the cloud."""
+    """Resource that exists in the cloud."""
 
     id: str
     type: str
@@ -40,7 +41,7 @@ class Record:
     refers_to: list[str] = field(default_factory=list)
     """Keys of the resources that this one uses. The cloud rejects their deletion while this one exists."""
     invisible_reads: int = 0
-    """Number of further references that do not find the resource, to simulate eventual consistency."""
+    """Number of further lookups by other resources that do not find it, to simulate eventual consistency."""
 
     @property
     def key(self) -> str:
@@ -55,7 +56,7 @@ def key(type_: str, id_: str) -> str:
 
 @dataclass(kw_only=True)
 class Operation:
-    """An operation that the cloud completed."""
+    """Operation that the cloud completed."""
 
     verb: str
     """create, update or delete."""
@@ -71,14 +72,14 @@ class CloudState:
     """State of all simulated clouds of a rehearsal."""
 
     resources: dict[str, Record] = field(default_factory=dict)
-    """Resources by their keys."""
+    """Key -> resource."""
     operations: list[Operation] = field(default_factory=list)
     fault: str = ""
-    """The fault that has not happened yet; empty if there is none."""
+    """Fault that has not happened yet; empty if there is none."""
     calls: int = 0
-    """Number of calls that change something; faults use it."""
+    """Number of calls so far that change something. Faults use it."""
     counter: int = 0
-    """Source of unique numbers."""
+    """Last number from `next_number`."""
     settings: Properties = field(default_factory=dict)
     """Settings from the rehearsal, such as the cluster's address and the quotas."""
 
@@ -121,7 +122,7 @@ def read_state(folder: Path) -> CloudState:
 
 @contextmanager
 def edit_state(folder: Path) -> Iterator[CloudState]:
-    """Yield the state under a lock, and save it atomically at the end. An exception discards the change."""
+    """Yield the state under a lock, and save it at the end. An exception discards the changes."""
     with (folder / "cloud.lock").open("w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         state = read_state(folder)
@@ -136,26 +137,26 @@ def _write(folder: Path, state: CloudState) -> None:
 
 
 Errors = Iterator[tuple[str, str]]
-"""Pairs of a property and the error in its value."""
+"""Pairs: path of an input, and the error in its value."""
 
 
 def problem(code: str, where: str, why: str, source: str) -> Problem:
-    """Return the problem of an input that the cloud would reject. The message names the rule and its documentation."""
+    """Return the problem of an input that the cloud would reject. The message names the rule and its source."""
     rule = code.rpartition(".")[2].replace("_", "-")
     return Problem(code, path_of(where), f"{why} [rule {rule}, {source}]")
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A check of a resource's inputs against the resources that already exist, at each creation and update."""
+    """Check of a resource's inputs against the existing resources. It runs at each creation and update."""
 
     source: str
-    """Address of the rule's documentation."""
+    """URL of the rule's documentation."""
     check: Callable[[Properties, CloudState], Errors]
 
     @property
     def code(self) -> str:
-        """Code of the rule's problems, from its cloud and its function: `rehearsal.gcp.member_exists`."""
+        """Code of the rule's problems, from its cloud and its function, such as `rehearsal.gcp.member_exists`."""
         return f"rehearsal.{self.check.__module__.split('.')[-1]}.{self.check.__name__}"
 
     def problems(self, inputs: Properties, state: CloudState) -> list[Problem]:
@@ -164,12 +165,12 @@ class Rule:
 
 
 def rule(source: str) -> Callable[[Callable[[Properties, CloudState], Errors]], Rule]:
-    """Return a decorator that makes a rule from a function of the inputs and the cloud's state."""
+    """Return a decorator that turns a function of the inputs and the cloud's state into a rule."""
     return partial(Rule, source)
 
 
 def value_at(inputs: Any, path: str) -> Any:
-    """Return the value at a dotted path, or None. Lists on the way stand for their first element."""
+    """Return the value at a dotted path, or None. Follow only the first element of lists."""
     for key in path.split("."):
         if isinstance(inputs, list):
             inputs = inputs[0] if inputs else None
@@ -180,7 +181,7 @@ def value_at(inputs: Any, path: str) -> Any:
 
 
 def values_at(inputs: Any, path: str) -> list[Any]:
-    """Return the values at a path, for all elements of lists on the way."""
+    """Return the values at a dotted path. Follow all elements of lists."""
     found = [inputs]
     for key in path.split("."):
         found = [each.get(key) for each in found if isinstance(each, dict)]
@@ -202,22 +203,23 @@ Template = str | Callable[[Properties], Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Autoname:
-    """Automatic name of a resource that the program does not name."""
+    """Automatic name of a resource if the program does not set one."""
 
     property: str = "name"
+    """Input that has the name."""
     limit: int = 63
     """Maximum length of the whole name."""
 
 
 @dataclass(frozen=True)
 class Reference:
-    """An input that refers to another resource.
+    """Input that refers to another resource.
 
     The other resource must exist before this one and outlive it.
     """
 
     path: str
-    """Dotted path. Lists on the way stand for all their elements."""
+    """Dotted path. It follows all elements of lists."""
     type: str
     """Type token of the other resource."""
     required: bool = field(default=True, kw_only=True)
@@ -225,18 +227,18 @@ class Reference:
     owner: bool = field(default=False, kw_only=True)
     """True if the deletion of the other resource deletes this one too."""
     prefix: str = field(default="", kw_only=True)
-    """Prefix before the reference. A value without the prefix does not refer to a resource of this cloud."""
+    """Text before the reference. A value without it does not refer to a resource of this cloud."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """A type of resource."""
+    """Type of resource."""
 
     type: str
     id: Template
     """Id, from the inputs and `{number}`, a unique hexadecimal number."""
     outputs: Mapping[str, Template] = field(default_factory=dict)
-    """Computed outputs, from the inputs, `{id}` and `{number}`."""
+    """Output that the cloud computes -> its value, from the inputs, `{id}` and `{number}`."""
     autoname: Autoname | None = None
     references: tuple[Reference, ...] = ()
     rules: tuple[Rule, ...] = ()
@@ -249,11 +251,11 @@ class Kind:
     delete_seconds: int = 3
     """Seconds that deletion takes in the real cloud."""
     quota: Callable[[Properties], Mapping[str, int]] | None = None
-    """Usage of quotas, by region and name."""
+    """Function that returns region and name of a quota -> amount that a resource needs."""
 
 
 def rendered(template: Template, properties: Properties) -> Any:
-    """Return the value of a template."""
+    """Return the value of a template. A missing property counts as empty text."""
     if callable(template):
         return template(properties)
     return template.format_map(defaultdict(str, properties))
@@ -265,6 +267,6 @@ def hex_digits(seed: str) -> str:
 
 
 def references_of(inputs: Properties, reference: Reference) -> list[str]:
-    """Return the known values at a reference's path that have its prefix, without the prefix."""
+    """Return the known values at a reference's path. Skip values without its prefix, and remove the prefix."""
     found = [each for each in values_at(inputs, reference.path) if isinstance(each, str)]
     return [each.removeprefix(reference.prefix) for each in found if each.startswith(reference.prefix)]

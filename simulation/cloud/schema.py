@@ -22,7 +22,7 @@ _PLAIN = {bool: "true or false", int: "a whole number", float: "a number", str: 
 
 
 class UnknownType(ValueError):
-    """Error for a resource type that is not in the SDK, or whose SDK is not installed."""
+    """The resource type is not in the SDK, or its SDK is not installed."""
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Conversion of Pulumi's property values between the wire and Python: JSON values and unknown values."""
+"""Conversion of Pulumi's property values between gRPC messages (the wire) and Python values."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 from google.protobuf import struct_pb2
 
 SIGNATURE_KEY = "4dabf18193072939515e22adb298388d"
+"""Key that marks an object as a special value, such as a secret. Its value is a signature."""
 SECRET_SIGNATURE = "1b47061264138c4ac30d75fd1eb44270"
 OUTPUT_SIGNATURE = "d0e6a833031e9bbcd3f4e8bde6ca49a4"
 UNKNOWN_ON_THE_WIRE = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
@@ -20,6 +21,7 @@ UNKNOWNS = frozenset(
         "dd056dcd-154b-4c76-9bd3-c8f88648b5ff",  # object
     }
 )
+"""Texts that stand for an unknown value of each type."""
 
 
 class Unknown:
@@ -33,7 +35,7 @@ UNKNOWN = Unknown()
 
 
 def from_wire(properties: struct_pb2.Struct) -> dict[str, Any]:
-    """Convert a property map from the wire. Secrets become plain values. Unknown values stay unknown."""
+    """Return the properties in a message. Secrets become plain values. Unknown values become UNKNOWN."""
     return {key: _value_from_wire(value) for key, value in properties.fields.items()}
 
 
@@ -60,7 +62,7 @@ def _object_from_wire(fields: struct_pb2.Struct) -> Any:
 
 
 def to_wire(properties: Mapping[str, Any]) -> struct_pb2.Struct:
-    """Convert a property map for the wire."""
+    """Return the message for properties."""
     fields = struct_pb2.Struct()
     fields.update({key: _value_to_wire(value) for key, value in properties.items()})
     return fields

@@ -1,4 +1,4 @@
-"""The cluster behind a simulated GKE or EKS cluster, and the objects that GKE adds to it.
+"""Start and stop of the cluster behind a simulated GKE or EKS cluster, and the objects that GKE adds to it.
 
 The rehearsal prepares the cluster before `up`. The simulated cloud starts and stops it.
 """
@@ -23,9 +23,11 @@ from simulation.cloud.model import Properties, edit_state
 from simulation.cluster.init import GKE_FILE, WEBHOOK_PORT
 
 PROGRAM = "simulation.cluster.init"
+"""Module that runs as process 1 of the cluster."""
 HOST = "127.0.0.1"
 NODES = "/api/v1/nodes"
 REQUESTS_AT_ONCE = 16
+"""Number of requests for nodes that run at the same time."""
 GKE_KINDS = (
     # https://cloud.google.com/kubernetes-engine/docs/reference/crds/computeclass
     ("cloud.google.com", "ComputeClass", "computeclasses", "Cluster"),
@@ -39,12 +41,12 @@ GKE_KINDS = (
 
 
 def settings_of(state_settings: Properties) -> ClusterSettings:
-    """Return the settings of the rehearsal's cluster."""
+    """Return the settings of the rehearsal's cluster, from the settings of the simulated cloud."""
     return ClusterSettings(**state_settings["cluster"])
 
 
 def prepare(folder: Path, settings: ClusterSettings) -> Properties:
-    """Create the future cluster's keys. Return the cloud settings with the cluster's address and certificate."""
+    """Create the cluster's keys. Return the settings that the simulated cloud needs to start the cluster."""
     lifecycle.stop(settings)
     settings.folder.mkdir(mode=0o700, parents=True)
     make_keys(settings)
@@ -71,7 +73,7 @@ def start(folder: Path, owner: str, *, is_gke: bool) -> None:
         if current in (None, owner):
             state.settings["cluster_of"] = owner
     if current not in (None, owner):
-        raise RuntimeError(f"a rehearsal supports one cluster, and {current} exists: rehearse a stack with one cluster")
+        raise RuntimeError(f"a rehearsal supports one cluster, and {current} exists; rehearse a stack with one cluster")
     settings = settings_of(state.settings)
     if current == owner and lifecycle.is_running(settings):
         return
@@ -99,7 +101,7 @@ def delete(folder: Path) -> None:
 def set_nodes(settings: ClusterSettings, label: str, pool: str, wanted: list[dict[str, Any]]) -> None:
     """Create, update and delete nodes so that the pool has exactly the wanted nodes.
 
-    `label` is the label whose value is the pool's name. Several requests run at once, for large pools.
+    `label` is the label of nodes with the name of their pool.
     """
     with closing(Client(settings)) as api, ThreadPoolExecutor(max_workers=REQUESTS_AT_ONCE) as executor:
         existing = api.request("GET", f"{NODES}?{urlencode({'labelSelector': f'{label}={pool}'})}")["items"]

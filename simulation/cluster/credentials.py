@@ -1,4 +1,4 @@
-"""Simulated credential plugin of kubectl: it returns the administrator certificate of the rehearsal's cluster."""
+"""Simulated credential plugin of kubectl. It prints the administrator's certificate of the rehearsal's cluster."""
 
 from __future__ import annotations
 

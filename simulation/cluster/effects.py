@@ -1,4 +1,4 @@
-"""Effects of simulated clusters, node pools and buckets: a control plane, nodes as in GKE and EKS, stored objects."""
+"""Effects of simulated resources: clusters start a control plane, pools add nodes, and buckets use an object store."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ EKS_GROUP_LABEL = "eks.amazonaws.com/nodegroup"
 ARCHITECTURE = "amd64"
 """Processor architecture of all machine types in infra/hardware."""
 _KUBELET_VERSION = f"v{KUBERNETES_VERSION}"
-_EFFECTS = {"NO_SCHEDULE": "NoSchedule", "PREFER_NO_SCHEDULE": "PreferNoSchedule", "NO_EXECUTE": "NoExecute"}
+_TAINT_EFFECTS = {"NO_SCHEDULE": "NoSchedule", "PREFER_NO_SCHEDULE": "PreferNoSchedule", "NO_EXECUTE": "NoExecute"}
 """Effect of a taint in the clouds' APIs -> effect in Kubernetes."""
 
 
 def gke_labels(pool: Properties) -> dict[str, str]:
-    """Return the labels of a pool's nodes, except those that `_node` adds.
+    """Return the labels of a GKE pool's nodes, except those that `_node` adds.
 
     https://cloud.google.com/kubernetes-engine/docs/concepts/node-pools, .../how-to/gpus, .../how-to/tpus, .../spot-vms
     """
@@ -77,7 +77,7 @@ def gke_taints(pool: Properties, *, only_accelerators: bool) -> list[dict[str, s
     https://cloud.google.com/kubernetes-engine/docs/how-to/gpus
     """
     given = value_at(pool, "nodeConfig.taints") or []
-    found = [{"key": each["key"], "value": each["value"], "effect": _EFFECTS[each["effect"]]} for each in given]
+    found = [{"key": each["key"], "value": each["value"], "effect": _TAINT_EFFECTS[each["effect"]]} for each in given]
     machine = machine_of(pool)
     if gpus_of(pool)[0] and not only_accelerators:
         found.append({"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"})
@@ -87,7 +87,7 @@ def gke_taints(pool: Properties, *, only_accelerators: bool) -> list[dict[str, s
 
 
 def gke_nodes(pool: Properties, count: int, *, only_accelerators: bool = False) -> list[dict[str, Any]]:
-    """Return `count` Node objects of a pool, spread over its zones."""
+    """Return `count` Node objects of a GKE pool, spread over its zones."""
     machine = machine_of(pool)
     if machine is None:
         raise ValueError(f"machine type {value_at(pool, 'nodeConfig.machineType')} is not in the hardware table")
@@ -116,7 +116,7 @@ def gke_nodes(pool: Properties, count: int, *, only_accelerators: bool = False) 
 
 
 def eks_nodes(group: Properties, machine: Ec2Machine, zones: Sequence[str], adapters: int) -> list[dict[str, Any]]:
-    """Return the Node objects of a group, spread over its zones.
+    """Return the Node objects of an EKS node group, spread over its zones.
 
     `adapters` is the number of EFA adapters in the group's launch template.
 
@@ -129,7 +129,7 @@ def eks_nodes(group: Properties, machine: Ec2Machine, zones: Sequence[str], adap
         **(group.get("labels") or {}),
     }
     taints = [
-        {"key": each["key"], "value": each.get("value") or "", "effect": _EFFECTS[each["effect"]]}
+        {"key": each["key"], "value": each.get("value") or "", "effect": _TAINT_EFFECTS[each["effect"]]}
         for each in group.get("taints") or []
     ]
     found = []
@@ -170,7 +170,7 @@ def _node(
     disk_gb: int,
     accelerators: Mapping[str, int],
 ) -> dict[str, Any]:
-    """Return a ready Node with the machine's capacity and allocatable: cpu, memory, pods, disk and accelerators."""
+    """Return a Node object that is ready, with the given capacity and allocatable resources."""
     all_labels = {
         "kubernetes.io/hostname": name,
         "kubernetes.io/os": "linux",
@@ -221,13 +221,13 @@ CLUSTERS = (GKE_CLUSTER, EKS_CLUSTER)
 
 
 class ClusterEffects(Effects):
-    """Effects on the rehearsal's cluster and object store."""
+    """Effects of resources on the rehearsal's cluster and object store."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def created(self, record: Record) -> None:
-        """Start the cluster, set the nodes or create the bucket of a new or updated resource."""
+        """Start the cluster, set the nodes, or create the bucket of a new or updated resource."""
         if record.type in CLUSTERS:
             try:
                 control_plane.start(self._folder, record.id, is_gke=record.type == GKE_CLUSTER)
@@ -243,7 +243,7 @@ class ClusterEffects(Effects):
             store.create(record.id)
 
     def deleted(self, record: Record) -> None:
-        """Stop the cluster, delete the nodes or delete the bucket of a resource."""
+        """Delete the cluster, the nodes, or the bucket of a deleted resource."""
         if record.type in CLUSTERS:
             control_plane.delete(self._folder)
         elif record.type in (NODE_POOL, NODE_GROUP):

@@ -1,6 +1,7 @@
-"""Process 1 of a rehearsal's namespaces: a control plane, and the programs that simulate the cluster's nodes.
+"""Process 1 of a rehearsal's cluster: it runs the control plane, and the programs that simulate nodes.
 
-Kwok simulates pods by stages. A pod runs at once, succeeds when the rehearsal allows that, and disappears on deletion.
+Kwok simulates pods. A pod runs as soon as it has a node, succeeds when the rehearsal allows it, and disappears on
+deletion.
 """
 
 from __future__ import annotations
@@ -22,19 +23,19 @@ WEBHOOK_PORT = 9444
 GKE_FILE = "is_gke"
 """Name of an empty file in the folder of a GKE cluster. Other clusters do not have it."""
 GKE_ADMISSION_PLUGIN = "ExtendedResourceToleration"
-"""Admission plugin of GKE: a pod that requests an accelerator tolerates the accelerator's taint.
-
+"""Admission plugin of GKE. It makes pods that request an accelerator tolerate the accelerator's taint:
 https://cloud.google.com/kubernetes-engine/docs/how-to/gpus
 """
 ALLOW_PRIVILEGED = "--allow-privileged=true"
-"""GKE and EKS run privileged pods, such as AWS's EFA device plugin; kube-apiserver rejects them by default.
+"""Flag of kube-apiserver that allows privileged pods, such as AWS's EFA device plugin.
 
+GKE and EKS allow them, but by default kube-apiserver does not:
 https://github.com/kubernetes/kubernetes/blob/v1.37.2/pkg/capabilities/capabilities.go
 """
 MAY_END_ANNOTATION = "rehearsal.trainyard.dev/may-end"
-"""Annotation of a pod that may succeed.
+"""Annotation of a pod that may succeed. The rehearsal sets it once no pod of the job is pending.
 
-The rehearsal sets it once no pod of the job is pending. Otherwise a pod could free its node too early.
+Without it, a pod could free its node before the job's other pods have nodes.
 """
 
 _RUNNING_STATUS = """\
@@ -137,21 +138,17 @@ STAGES = (
         [_SIMULATED_POD, (".metadata.deletionTimestamp", "Exists", [])],
         {"finalizers": {"empty": True}, "delete": True},
     ),
-    # The rehearsal creates nodes with their status. Without a stage for nodes, kwok would update each node every 20 s.
+    # A stage that never applies. Without a stage for nodes, kwok would update the status of each node every 20 s.
     _stage("keep-node", [(".metadata.name", "DoesNotExist", [])], {}, kind="Node"),
 )
-"""Stages of pods, and one stage that never applies to a node.
-
-https://kwok.sigs.k8s.io/docs/user/stages-configuration/
-"""
+"""Configuration of kwok: https://kwok.sigs.k8s.io/docs/user/stages-configuration/"""
 
 
 def kwok(settings: ClusterSettings) -> Program:
-    """Return kwok. It simulates all scheduled pods except the operators'. Simulated pods do not answer
-    requests to their Services.
+    """Return kwok, which simulates all pods with a node, except the operators' pods.
 
     Node leases are off. The lease of a killed kwok would block its successor until the lease expires. Kwok would also
-    permanently ignore the pods that a node gets before kwok sees its own lease.
+    ignore for good the pods that a node gets before kwok sees its own lease.
     """
     folder = settings.folder
     return _program(
@@ -174,7 +171,7 @@ def kubelet(settings: ClusterSettings) -> Program:
 
 
 def webhook(settings: ClusterSettings) -> Program:
-    """Return the webhook that adds GKE's variables to TPU pods."""
+    """Return the webhook that adds GKE's environment variables to TPU pods."""
     keys = settings.keys
     certificate = [str(keys / "apiserver.crt"), str(keys / "apiserver.key")]
     argv = [sys.executable, "-m", "simulation.cluster.tpu_webhook", CONTROL_PLANE_ADDRESS, str(WEBHOOK_PORT)]
@@ -204,7 +201,7 @@ def main(folder: Path, binaries: Path, listener: int) -> None:
     is_gke = (folder / GKE_FILE).exists()
     for program in programs:
         if program.name == "kube-controller-manager":
-            # The rehearsal creates nodes as ready and does not renew that status, so the status must not expire.
+            # No kubelet renews the status of the nodes, so it must not expire.
             program.argv = [*program.argv, "--node-monitor-grace-period=24h"]
         if program.name == "kube-apiserver":
             program.argv = [*program.argv, ALLOW_PRIVILEGED]

@@ -1,7 +1,8 @@
-"""Kubelet for the operators' pods. Process 1 of each pod mounts files, and runs and probes the real program.
+"""Kubelet for the operators' pods, which run the operators' real programs.
 
-A pod sees the machine's file system, with empty folders over /etc, /run and /tmp, in its own mount namespace. Instead
-of the image, the pod runs the program that set-up built from the operator's module.
+A pod runs no image, but the program that set-up built from the operator's Go module. It sees the machine's file system,
+with empty folders over /etc, /run and /tmp, in its own mount namespace. Process 1 of the pod mounts files, and runs and
+probes the program.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ FIRST_INDEX = 100
 """Index of the first pod on the cluster's bridge, far above the indices of nodes."""
 POLL_SECONDS = 0.3
 ACCOUNT_FOLDER = Path("/run/secrets/kubernetes.io/serviceaccount")
-"""Folder of the service account's files. Programs look below /var/run, a link to /run."""
+"""Folder of the service account's files. Programs look for it below /var/run, which is a link to /run."""
 
 
 class Kubelet:
@@ -66,8 +67,8 @@ class Kubelet:
         (folder / "pod.json").write_text(json.dumps({"pod": pod, "index": index}), encoding="utf-8")
         with (self._settings.folder / "logs" / f"{pod['metadata']['name']}.log").open("ab") as log:
             module = [sys.executable, "-m", "simulation.cluster.kubelet"]
-            words = [*UNSHARE, *module, str(self._settings.folder), str(folder)]
-            process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            command = [*UNSHARE, *module, str(self._settings.folder), str(folder)]
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         attach_node(process.pid, index)
         return process
 
@@ -78,7 +79,7 @@ class Kubelet:
 
 
 class RealPod:
-    """Pod of an operator. Its only container runs the operator's real program."""
+    """Process 1 of an operator's pod. The pod has one container."""
 
     def __init__(self, settings: ClusterSettings, description: dict[str, Any]) -> None:
         self._api = cluster_client(settings)
@@ -159,9 +160,9 @@ class RealPod:
             each["name"]: each.get("value") or fields[each["valueFrom"]["fieldRef"]["fieldPath"]]
             for each in self._container.get("env") or []
         }
-        words = [str(program), *(expand_references(each, variables) for each in self._container.get("args") or [])]
+        command = [str(program), *(expand_references(each, variables) for each in self._container.get("args") or [])]
         return subprocess.Popen(
-            words,
+            command,
             stdin=subprocess.DEVNULL,
             env={
                 "PATH": os.environ["PATH"],
@@ -224,9 +225,9 @@ def expand_references(text: str, variables: Mapping[str, str]) -> str:
     return re.sub(r"\$\$|\$\([^)]*\)", lambda match: found.get(match[0], match[0]), text)
 
 
-def mount(*words: str) -> None:
-    """Run a `mount` command in the pod's namespace. With -n, mount does not create /run/mount on the machine."""
-    subprocess.run(["mount", "-n", *words], check=True)
+def mount(*arguments: str) -> None:
+    """Run `mount`. The option -n keeps it from creating /run/mount on the machine."""
+    subprocess.run(["mount", "-n", *arguments], check=True)
 
 
 def cluster_client(settings: ClusterSettings) -> Client:

@@ -1,4 +1,4 @@
-"""Simulation of GKE's webhook for TPU pods: it adds variables with rank, host names and topology."""
+"""Simulation of GKE's webhook for TPU pods. It adds environment variables with rank, host names and topology."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MEGASCALE_PORT = 8080
 
 
 def tpu_environment(pod: dict[str, Any]) -> dict[str, str]:
-    """Return the variables that GKE adds to the containers of a pod with TPUs; empty for other pods.
+    """Return the environment variables that GKE adds to the containers of a pod with TPUs; empty for other pods.
 
     https://cloud.google.com/kubernetes-engine/docs/how-to/tpus,
     https://cloud.google.com/kubernetes-engine/docs/how-to/tpu-multislice
@@ -69,9 +69,9 @@ def _chips(container: dict[str, Any]) -> int:
 
 
 def patches(pod: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return JSON patches that add the variables to each container with TPUs.
+    """Return JSON patches that add the environment variables to each container with TPUs.
 
-    A variable that the container already sets stays as it is.
+    Keep the variables that a container already sets.
     """
     variables = tpu_environment(pod)
     found: list[dict[str, Any]] = []

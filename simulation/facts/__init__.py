@@ -1,1 +1,1 @@
-"""Update the tables in `simulation/cloud/facts` from a Terraform provider's source."""
+"""Reader of Terraform providers' sources. It updates the tables in `simulation/cloud/facts`."""

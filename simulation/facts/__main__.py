@@ -26,24 +26,21 @@ from simulation.facts.terraform import ANONYMOUS_FUNCTION, BotocoreEnums, SdkCla
 
 @dataclass(frozen=True, kw_only=True)
 class Provider:
-    """The source of a Terraform provider."""
+    """Source of a Terraform provider."""
 
     package: str
-    """Pulumi's package, and the name of the tables' folder."""
+    """Name of Pulumi's package for this provider."""
     repository: str
     root: str
-    """Folder, in the repository, of the source's packages."""
+    """Folder in the repository below which the Go packages are."""
     services: str
-    """Folder below the root. Each `line` in a table is relative to this folder."""
+    """Folder below the root. The file in the `line` of a fact is relative to it."""
     resources: Mapping[str, tuple[str, str]]
     """Type token -> folder below the root and the function that returns the resource."""
     constants: Mapping[str, int] = field(default_factory=dict)
-    """Constants of other modules that the schemas use."""
+    """Constants of other Go modules that the schemas use."""
     common: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """Input that the provider adds to each resource -> folder and function.
-
-    A change of the input replaces the resource.
-    """
+    """Input that the provider adds to each resource -> folder and function. Its change replaces the resource."""
 
 
 _COMPUTE = {
@@ -75,7 +72,7 @@ GOOGLE = Provider(
         ),
     },
 )
-"""`ResourceIamMember X`: the schema of every IAM member, and X."""
+"""Google's provider. `ResourceIamMember X` means the schema that all IAM members share, merged with the schema X."""
 
 
 def _amazon(service: str, function: str) -> tuple[str, str]:
@@ -132,50 +129,50 @@ AMAZON = Provider(
         ),
     },
 )
-"""`X.Schema`: the schema that the method `Schema` of the framework's resource X assigns."""
+"""AWS's provider. `X.Schema` means the schema that the method `Schema` of the plugin framework's resource X assigns."""
 PROVIDERS = (GOOGLE, AMAZON)
 
-botocore_words = cache(BotocoreEnums)
+botocore_enums = cache(BotocoreEnums)
 Table = dict[str, Any]
 """Facts of a resource type, as in its JSON file."""
 HAND_WRITTEN_KEYS = ("rules", "delete_before_replace")
-"""Keys whose values people write."""
+"""Keys of a table whose values people write."""
 
 
 def main(arguments: list[str]) -> int:
     """Print the differences between source and tables.
 
-    Return 1 if there are differences and `--write` is not set. Return 2 if the folder is not a known provider's
-    checkout.
+    Return 1 if there are differences and `--write` is not set. Return 2 if CHECKOUT is not the checkout of a known
+    provider.
     """
     parser = argparse.ArgumentParser(prog="python -m simulation.facts", description=__doc__)
-    parser.add_argument("checkout", type=Path)
+    parser.add_argument("checkout", type=Path, help="folder of the checkout")
     parser.add_argument("--write", action="store_true", help="rewrite the tables")
     parser.add_argument("--commit", help="commit of a checkout without git")
     options = parser.parse_args(arguments)
     provider = provider_of(options.checkout)
     if provider is None:
-        names = ", ".join(each.repository for each in PROVIDERS)
-        print(f"{options.checkout}: is not a checkout of {names}", file=sys.stderr)
+        names = " or ".join(each.repository for each in PROVIDERS)
+        print(f"{options.checkout}: is not a checkout of {names}; name the folder of one", file=sys.stderr)
         return 2
     git = ["git", "-C", str(options.checkout), "rev-parse", "HEAD"]
     commit = options.commit or subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
-    found = False
+    has_changes = False
     for token in provider.resources:
         old = read_table(token)
         new, unnamed = read(options.checkout, provider, token, commit)
         for line in changes(old, new):
-            found = True
+            has_changes = True
             print(line)
         if unnamed:
-            print(f"{token}: not in Pulumi's SDK: {', '.join(unnamed)}", file=sys.stderr)
+            print(f"{token}: Pulumi's SDK does not have these inputs: {', '.join(unnamed)}", file=sys.stderr)
         if options.write:
             write_table(updated(old, new))
-    return int(found and not options.write)
+    return int(has_changes and not options.write)
 
 
 def provider_of(checkout: Path) -> Provider | None:
-    """Return the provider of a checkout; None if the checkout is not a known provider's."""
+    """Return the provider of a checkout; None if it is unknown."""
     for each in PROVIDERS:
         folder, _ = next(iter(each.resources.values()))
         if (checkout / each.root / folder).is_dir():
@@ -184,7 +181,7 @@ def provider_of(checkout: Path) -> Provider | None:
 
 
 def read(checkout: Path, provider: Provider, token: str, commit: str) -> tuple[Table, list[str]]:
-    """Return the table of a resource type, and the inputs that Pulumi's SDK does not have."""
+    """Read the table of a resource type from the source. Return it with the inputs that Pulumi's SDK does not have."""
     source = GoSource(checkout / provider.root, provider.constants, fact_check.CHECKS)
     folder, function = provider.resources[token]
     resource = _resource(source, folder, function)
@@ -195,7 +192,7 @@ def read(checkout: Path, provider: Provider, token: str, commit: str) -> tuple[T
         resource.fields["Schema"] = Literal(
             {**schema.fields, name: common}, {**schema.lines, name: source.line(*place)}
         )
-    reader = terraform.Reader(source, f"{provider.services}/", botocore_words(folder.rpartition("/")[2]))
+    reader = terraform.Reader(source, f"{provider.services}/", botocore_enums(folder.rpartition("/")[2]))
     reader.read(resource, SdkClass(arguments_class(token)))
     table: Table = {
         "type": token,
@@ -223,7 +220,7 @@ def _resource(source: GoSource, folder: str, function: str) -> Literal:
 
 
 def read_table(token: str, folder: Path = FOLDER) -> Table:
-    """Return the table of a resource type; empty if there is none."""
+    """Read the table of a resource type from its file. Return an empty table if there is no file."""
     file = folder / file_name(token)
     return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
 
@@ -236,7 +233,7 @@ def write_table(table: Table, folder: Path = FOLDER) -> None:
 
 
 def formatted(table: Table) -> str:
-    """Return a table as JSON with one input or one rule per line."""
+    """Return a table as JSON, with each input and each rule on its own line."""
     lines = []
     for key, value in table.items():
         if isinstance(value, dict):
@@ -251,12 +248,12 @@ def formatted(table: Table) -> str:
 
 
 def updated(old: Table, new: Table) -> Table:
-    """Return `new` with the keys in HAND_WRITTEN_KEYS from `old`."""
+    """Return the new table with the hand-written values of the old one."""
     return {**new, **{key: old[key] for key in HAND_WRITTEN_KEYS if key in old}}
 
 
 def keep_names(old: Table, new: Table) -> None:
-    """Name anonymous functions in `new` as people named them in `old`."""
+    """Give anonymous functions in the new table the names that people wrote into the old one."""
     for path, fact in new["inputs"].items():
         for key in ("suppress", "check"):
             if fact.get(key) == ANONYMOUS_FUNCTION and (name := old.get("inputs", {}).get(path, {}).get(key)):
@@ -264,9 +261,9 @@ def keep_names(old: Table, new: Table) -> None:
 
 
 def newer_inputs(old: Table, new: Table, outputs: Collection[str]) -> Table:
-    """Return the inputs of the old table that Pulumi's SDK has, but this older source of the provider lacks.
+    """Return the inputs of the old table that Pulumi's SDK has and this older source of the provider lacks.
 
-    The table has only the types of these inputs.
+    Their `line` begins with `pulumi-`. The table has only their types.
     """
     found: Table = {}
     for path, fact in old.get("inputs", {}).items():
@@ -279,7 +276,7 @@ def newer_inputs(old: Table, new: Table, outputs: Collection[str]) -> Table:
 
 
 def changes(old: Table, new: Table) -> Iterator[str]:
-    """Yield the changed facts of a table as lines of text."""
+    """Yield a line of text for each fact that differs between the tables."""
     before, after = old.get("inputs", {}), new["inputs"]
     for name in sorted({*before, *after}):
         if name not in after:

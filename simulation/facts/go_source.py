@@ -1,4 +1,4 @@
-"""GoSource: static evaluation of the Go declarations that describe a provider's schemas."""
+"""Static evaluation of the Go declarations that describe a provider's schemas."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _LITERALS: Mapping[str, Callable[[str], Any]] = {
     "false": lambda _text: False,
     "nil": lambda _text: None,
 }
-"""Type of a node -> function that returns the value of its text."""
+"""Type of a syntax node -> function that returns the value of its text."""
 
 
 @dataclass(frozen=True)
 class Name:
-    """A name that GoSource does not evaluate, such as `schema.TypeString`."""
+    """Name that GoSource does not evaluate, such as `schema.TypeString`."""
 
     text: str
 
@@ -45,7 +45,7 @@ class Name:
 
 @dataclass(frozen=True)
 class Call:
-    """A call that GoSource does not evaluate, such as `validation.IntAtLeast(10)`."""
+    """Call that GoSource does not evaluate, such as `validation.IntAtLeast(10)`."""
 
     name: Name
     arguments: tuple[Any, ...]
@@ -56,7 +56,7 @@ class Call:
 
 @dataclass
 class Literal:
-    """A composite literal: a struct or a map with its fields."""
+    """Composite literal: a struct or a map with its fields."""
 
     fields: dict[str, Any]
     lines: Mapping[str, str] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class _File:
 
 
 class GoSource:
-    """The Go source of a provider. Packages are folders below `root`."""
+    """Go source of a provider. Packages are folders below `root`."""
 
     def __init__(
         self, root: Path, constants: Mapping[str, Any] | None = None, opaque: Collection[str] = frozenset()
@@ -156,7 +156,7 @@ def _top_level(root: Node, name: str) -> Node | None:
 
 
 def _members(node: Node, *types: str) -> list[Node]:
-    """Return the children of a node, with lists replaced by their elements. Omit other types than `types` if given."""
+    """Return the children of a node, and the elements of lists in place of the lists. `types` selects nodes by type."""
     found = []
     for each in node.named_children:
         found += each.named_children if each.type.endswith("_list") else [each]
@@ -175,7 +175,7 @@ def _text(node: Node | None) -> str:
 
 @dataclass
 class _Scope:
-    """The scope of an expression: its file, its package and the local names."""
+    """Scope of an expression: its file, its package and the local names."""
 
     source: GoSource
     file: _File
@@ -183,7 +183,7 @@ class _Scope:
     names: dict[str, Any]
 
     def run(self, block: Node) -> Any:
-        """Return the return value of a block. Ignore the branches of conditions."""
+        """Return the return value of a block. Ignore conditional statements."""
         for statement in _members(block):
             if statement.type in ("short_var_declaration", "assignment_statement"):
                 self._assign(statement)
@@ -224,8 +224,8 @@ class _Scope:
     def _binary_expression(self, node: Node) -> Any:
         left, right = (self.value(each) for each in node.named_children[:2])
         operator = _text(node.child_by_field_name("operator"))
-        same = isinstance(left, str) == isinstance(right, str) and isinstance(left, str | int | float)
-        if not same or isinstance(right, Name | Call):
+        same_kind = isinstance(left, str) == isinstance(right, str) and isinstance(left, str | int | float)
+        if not same_kind or isinstance(right, Name | Call):
             return Name(_text(node))
         return {"+": lambda: left + right, "-": lambda: left - right, "*": lambda: left * right}.get(
             operator, lambda: Name(_text(node))
@@ -312,7 +312,7 @@ class _Scope:
         return _OnceValue(function, self)
 
     def _factory_result(self, call: Node) -> Any:
-        """Return the function that a factory of this package returns, with the factory's parameters bound."""
+        """Return the function that another function of this package returns, with its parameters bound."""
         file, declared = self.source._declared(self.folder, _text(call.child_by_field_name("function")))
         given = map(self.value, _child(call, "arguments").named_children)
         names = dict(zip(_parameters(declared), given, strict=False))
@@ -320,7 +320,7 @@ class _Scope:
         return _OnceValue(function, _Scope(self.source, file, self.folder, names))
 
     def _schema_from_call(self, text: str, values: tuple[Any, ...]) -> Any:
-        """Return the result of a provider's function that builds schemas or lists strings; None for other functions."""
+        """Return the result of a provider's function that returns schemas or a list of strings; None for others."""
         package, dot, name = text.partition(".")
         folder = self._imported(package) if dot else self.folder
         if folder is None:
@@ -354,7 +354,7 @@ class _Scope:
 
 @dataclass(frozen=True)
 class _OnceValue:
-    """A value from `sync.OnceValue`."""
+    """Value of `sync.OnceValue`."""
 
     function: Node
     scope: _Scope

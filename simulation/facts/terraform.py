@@ -1,4 +1,4 @@
-"""Facts about a resource's inputs, from a Terraform provider's source, under the names of Pulumi's SDK."""
+"""Facts about a resource's inputs, from a Terraform provider's source. The inputs have their names in Pulumi's SDK."""
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ _PATHS = {
 }
 """Schema field that lists paths of other inputs -> key of the fact."""
 _REPLACED_DEFAULTS: Mapping[Any, str] = {"Managed by Terraform": "Managed by Pulumi"}
-"""Defaults that Pulumi replaces: https://github.com/pulumi/pulumi-aws/blob/v7.51.1/provider/resources.go."""
+"""Terraform's default -> Pulumi's: https://github.com/pulumi/pulumi-aws/blob/v7.51.1/provider/resources.go"""
 ANONYMOUS_FUNCTION = "function"
+"""Text that stands for a function without a name in a table."""
 
 
 @dataclass
@@ -44,7 +45,7 @@ class Reader:
 
     source: GoSource
     prefix: str
-    """Common prefix of the links to source lines. The tables in simulation/cloud/facts omit it."""
+    """Start of the path of each source file. The `line` of a fact omits it."""
     enums: BotocoreEnums
     """Enumerations of the API's types."""
     inputs: dict[str, Fact] = field(default_factory=dict)
@@ -56,7 +57,7 @@ class Reader:
     """Paths that Pulumi's SDK accepts as inputs, although the provider only computes them."""
 
     def read(self, resource: Literal, sdk: SdkClass) -> None:
-        """Read all inputs, then the conditions of `CustomizeDiff`."""
+        """Read all inputs, and the conditions of `CustomizeDiff` under which a change replaces the resource."""
         self._schema(resource.fields["Schema"], sdk, "", "")
         for fact in self.inputs.values():
             for key in _PATHS.values():
@@ -66,7 +67,7 @@ class Reader:
         for call in _conditions(resource.fields.get("CustomizeDiff")):
             path = self.names.get(_without_indices(str(call.arguments[0])))
             condition = _formatted(call.arguments[1])
-            # A maintainer writes rules for anonymous conditions by hand.
+            # People write the rules for anonymous conditions into the tables.
             if path and condition != ANONYMOUS_FUNCTION:
                 self.inputs[path]["replace_if"] = condition
                 self.inputs[path]["replace_line"] = call.line.removeprefix(self.prefix)
@@ -196,7 +197,7 @@ class Reader:
 
 
 def plan_functions(resource: Literal) -> list[str]:
-    """Return the functions that a resource runs on each plan. Maintainers write rules for them by hand."""
+    """Return the functions that a resource runs on each plan. People write the rules for them into the tables."""
     given = resource.fields.get("CustomizeDiff")
     calls = given.arguments if isinstance(given, Call) else (given,)
     return [_formatted(each) for each in calls if each is not None]
@@ -335,7 +336,7 @@ def _framework_name(value: Any) -> str:
 
 
 class SdkClass:
-    """The inputs of a resource or of a block, as the class of Pulumi's SDK declares them."""
+    """Inputs of a resource or of a block, as a class of Pulumi's SDK declares them."""
 
     def __init__(self, cls: type) -> None:
         self._types: Mapping[str, Any] = _types.input_type_types(cls)
@@ -381,9 +382,9 @@ def _classes(expected: Any, several: bool) -> Iterator[tuple[type, bool]]:
 
 
 class BotocoreEnums:
-    """The enumerations of a service's types, from AWS's models in botocore; empty if botocore is not installed.
+    """Enumerations in an AWS service's API, from the models in botocore; empty if botocore is not installed.
 
-    Install botocore by hand, because its requirements differ from Trainyard's.
+    Install botocore by hand in the environment of this command.
     """
 
     def __init__(self, service: str) -> None:

@@ -148,8 +148,8 @@ def test_charts_have_points_of_each_curve_and_marks_of_resumes() -> None:
 @pytest.mark.parametrize(
     ("state", "text"),
     [
-        ("pending", "no host yet"),
-        ("running", "no host yet"),
+        ("pending", "no pod yet"),
+        ("running", "no pod yet"),
         ("failed", "no pod: Kubernetes deletes the pods that still run when a job fails"),
         ("suspended", "no pod: the job is stopped"),
     ],
