@@ -99,9 +99,9 @@ def test_should_delete_jobs_first_only_if_the_state_has_jobs_outside_of_a_local_
         ({"kind": "local"}, "nothing is left; took"),
         (
             GKE,
-            "in the stack's state and on this machine; `make verify-empty STACK=mine` asks the cloud",
+            "in the stack's state or on this machine; `make verify-empty STACK=mine` checks the cloud",
         ),
-        (None, "nothing is left in the stack's state and on this machine; took"),
+        (None, "nothing is left in the stack's state or on this machine; took"),
     ],
 )
 @pytest.mark.usefixtures("commands")

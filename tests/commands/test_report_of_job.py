@@ -15,7 +15,7 @@ import pytest
 
 from commands import report
 from commands.bucket import Bucket
-from commands.html import COLUMNS, MANY_CELLS, Series, clock, curves, rank_grid, thinned, ticks, time_label, time_ticks
+from commands.html import COLUMNS, MANY_CELLS, Series, curves, format_clock, rank_grid, thinned, ticks, time_label, time_ticks
 from commands.interrupts import CommandError
 from commands.monitor.cluster import Cluster, StackOutputs, Unreachable
 from commands.monitor.job_state import JobState
@@ -361,8 +361,8 @@ def test_curves_of_values_over_many_decades_are_logarithmic() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(40, "40 s"), (125, "2:05"), (3725, "1:02:05")])
-def test_clock_has_the_largest_unit_that_is_needed(seconds: float, text: str) -> None:
-    assert clock(seconds) == text
+def test_format_clock_has_the_largest_unit_that_is_needed(seconds: float, text: str) -> None:
+    assert format_clock(seconds) == text
 
 
 class Tags(HTMLParser):
