@@ -21,8 +21,8 @@ from typing import Any
 from commands.environment import PROJECT
 from commands.interrupts import CommandError, describe_file_error, set_closing
 from commands.monitor.cluster import StackOutputs, Unreachable, job_named, outputs_with
+from commands.stack_settings import read_settings
 from infra.make_command import DEFAULT_STACK, make_command, option_text
-from stack.config import load_file
 
 FOLDER_SCHEME = "file"
 """Scheme of a bucket that is a folder."""
@@ -233,7 +233,8 @@ def fetch(job: str, to: Path | None, *, should_copy_all: bool, as_json: bool) ->
     set_closing("the folder has no incomplete files; run the command again to copy everything")
     read = StackOutputs.of(stack, found)
     name = job_named(read, job, "fetch")
-    bucket = Bucket.of(found, is_cluster_local=load_file(PROJECT / f"Pulumi.{stack}.yaml").cloud.nodes_here > 0)
+    config = read_settings(PROJECT / f"Pulumi.{stack}.yaml")
+    bucket = Bucket.of(found, is_cluster_local=config.cloud.nodes_here > 0)
     folder = to or Path(name)
     try:
         copied = copy_results(bucket, found["run_records"][name], folder, should_copy_all=should_copy_all)

@@ -30,8 +30,9 @@ from commands.monitor.pod_state import PodState, count_restarts, latest_by_place
 from commands.monitor.screen import summary
 from commands.output_file import output_file
 from commands.run_times import RunTimes, times_of
+from commands.stack_settings import read_settings
 from infra.make_command import DEFAULT_STACK, make_command
-from stack.config import StackConfig, load_file
+from stack.config import StackConfig
 
 REPORT_FILE = "report.html"
 MAX_FAILED_HOSTS = 64
@@ -205,7 +206,7 @@ def collect(stack: str, name: str) -> tuple[JobReport, Bucket]:
     found = outputs_with(stack, *OUTPUTS)
     outputs = StackOutputs.of(stack, found)
     job = job_named(outputs, name, "report")
-    config = load_file(PROJECT / f"Pulumi.{stack}.yaml")
+    config = read_settings(PROJECT / f"Pulumi.{stack}.yaml")
     bucket = Bucket.of(found, is_cluster_local=config.cloud.nodes_here > 0)
     record = dict(found["run_records"][job])
     cluster = outputs.cluster()

@@ -22,7 +22,7 @@ from commands.stack import ensure_stack, settings_without_salt
 from infra.make_command import DEFAULT_STACK, make_command
 from settings.problems import ConfigError, error_text
 from settings.text import wrap
-from stack.config import load_file, parse
+from stack.config import StackConfig, load_file, parse
 
 STACK_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?")
 RECIPE = "digits"
@@ -240,6 +240,14 @@ def init(folder: Path, stack: str, given: Mapping[str, str | int | None]) -> int
     for line in next_lines(stack, found["config"]["trainyard:platform"]["kind"]):
         print(line)
     return 0
+
+
+def read_settings(file: Path) -> StackConfig:
+    """Return the settings in a stack's file. Raises CommandError if the file is missing or invalid."""
+    try:
+        return load_file(file)
+    except ValueError as error:
+        raise CommandError(error_text(file.name, error)) from error
 
 
 def check(file: Path) -> str:

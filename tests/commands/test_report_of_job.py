@@ -268,6 +268,16 @@ class FakeCluster:
         return [(stamp(1002), f"start node={found.uid}")]
 
 
+def test_report_with_a_missing_settings_file_is_an_error_of_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outputs = {"kubeconfig_path": str(tmp_path), "namespace": "n", "jobs": ["digits"], "bucket_url": "file:///bucket"}
+    monkeypatch.setattr(report, "PROJECT", tmp_path)
+    monkeypatch.setattr(report, "outputs_with", lambda *_names: outputs)
+    with pytest.raises(CommandError, match=r"Pulumi\.dev\.yaml: no such file"):
+        report.collect("dev", "digits")
+
+
 def test_report_after_rerun_fresh_has_only_the_fresh_run_and_its_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
