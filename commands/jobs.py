@@ -23,7 +23,7 @@ from commands.monitor.screen import Detail, Screen
 from commands.stack import JOBS_TARGET, pulumi
 from commands.stack_files import only_command
 from commands.stack_settings import read_settings
-from commands.up import naming_requirements, prepare
+from commands.up import explain_requirements_error, prepare
 from infra.make_command import DEFAULT_STACK, make_command, option_text
 from settings.text import counted, wrap
 from stack.config import StackConfig
@@ -217,7 +217,7 @@ def rerun(job: str, *, fresh: bool, is_confirmed: bool) -> int:
         _delete(stack, state, end_seconds(config, stack.job))
         if folder:
             _remove_progress(stack.job, config, bucket, folder)
-        with naming_requirements(config, again):
+        with explain_requirements_error(config, again):
             for words in (("refresh", "--target", JOBS_TARGET), ("up", "--suppress-outputs")):
                 pulumi(*words, "--yes", "--skip-preview", "--stack", stack.name)
         stack.outputs = outputs_with(stack.name, *OUTPUTS)

@@ -43,7 +43,7 @@ STOPPED_TEXT = (
     "The job is stopped. Its log was deleted with its pods, and no metrics can be read. A script that also appends its "
     "steps to a file in the bucket keeps them; see the page <i>My script</i> of the documentation."
 )
-"""Text in place of the curves of a stopped job without events."""
+"""Text in place of the curves of a stopped job without events. NO_CURVES_TEXT is for other jobs."""
 START_KEYS = ("device", "precision", "threads", "model", "recipe", "node", "host", "python", "torch", "ranks")
 BARS = 400
 """Maximum number of bars of the time line. Shorter bars would not be visible."""
@@ -129,7 +129,7 @@ def page(report: JobReport) -> str:
 
 
 def fresh_text(moment: str) -> str:
-    """Return a sentence about the last `rerun --fresh`."""
+    """Return a sentence about the last `rerun --fresh`, which was at `moment`."""
     return f"The job started from the beginning at {moment} (rerun --fresh); earlier runs do not count here."
 
 
@@ -161,7 +161,8 @@ def _tiles(report: JobReport) -> Iterable[str]:
     if losses := report.curve("train", "loss"):
         yield _tile(format_number(losses[-1][1]), f"training loss at step {losses[-1][0]:,.0f}")
     if rates := report.curve("train", "global_rate"):
-        yield _tile(format_number(sorted(rate for _, rate in rates)[len(rates) // 2]), "samples or tokens a second (median)")
+        median = sorted(rate for _, rate in rates)[len(rates) // 2]
+        yield _tile(format_number(median), "samples or tokens a second (median)")
     if hours := report.record.get("hours"):
         yield _tile(format_clock(hours * 3600), f"from {'last ' if report.state.is_resumed else ''}start to end")
     if report.events_named("start") or report.restarts:
@@ -192,7 +193,7 @@ def _charts(report: JobReport) -> Iterable[str]:
 
 
 def _time_line(report: JobReport) -> str:
-    """Return the time line: an attempt from each start to the next one, and a dot for each checkpoint."""
+    """Return the time line with a bar for each attempt, bars for the causes of time, and a dot for each checkpoint."""
     starts = report.events_named("start")
     attempts = []
     for place, start in enumerate(starts):
