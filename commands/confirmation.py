@@ -172,7 +172,7 @@ def check_account(stack: str, config: StackConfig) -> QuotaLeft:
         ) from error
 
 
-def ask(stack: str, config: StackConfig, left: QuotaLeft, *, is_confirmed: bool) -> None:
+def confirm_update(stack: str, config: StackConfig, left: QuotaLeft, *, is_confirmed: bool) -> None:
     """If the update changes resources of the cloud, show the plan and the stack's price, and ask.
 
     Raises NotConfirmed. Raises NotAffordable if the quota is too small or the policy forbids a change.

@@ -63,12 +63,12 @@ def destroy(stack: str) -> bool:
         pulumi("destroy", "--yes", "--skip-preview", "--stack", stack, *options)
     # The settings may have changed since the last `up`, so use the state. Only a bucket can have `retainOnDelete`.
     if before.get("bucket_url") and any(each.get("retainOnDelete") for each in resources):
-        print(f"kept because of `bucket.keep`; the bucket costs money until you delete it: {before['bucket_url']}")
+        print(f"the bucket {before['bucket_url']} is kept because of `bucket.keep`; it costs money until you delete it")
     return True
 
 
 def has_backend() -> bool:
-    """Return False if no command has created the project's backend yet."""
+    """Return True if the project has a backend: a shared one, or one that an earlier command created."""
     return BACKEND_VARIABLE in os.environ or (STATE / "pulumi" / ".pulumi").exists()
 
 

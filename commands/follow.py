@@ -94,7 +94,7 @@ class FollowError(RuntimeError):
 
 @dataclass
 class _Tracked:
-    """Notes about a pod, a job, a node or the API server."""
+    """Notes about one subject, such as a pod, a job, a node or the API server."""
 
     reported: str = ""
     """Last line that the screen has shown about it."""

@@ -407,7 +407,7 @@ class _PipeReader:
 
 
 def handles_interrupts(pid: int) -> bool:
-    """Return False if the process ignores SIGINT; True otherwise, even if that is unknown."""
+    """Return True if the process does not ignore SIGINT, or if that is unknown."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
     except OSError:

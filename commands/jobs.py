@@ -210,7 +210,7 @@ def rerun(job: str, *, fresh: bool, is_confirmed: bool) -> int:
     with only_command(stack.name, make_command("rerun", STACK=stack.name)):
         prepare(stack.name, config)
         if config.cloud.provisioned:
-            confirmation.ask(stack.name, config, left, is_confirmed=is_confirmed)
+            confirmation.confirm_update(stack.name, config, left, is_confirmed=is_confirmed)
         # If this command stops before it deletes the checkpoints, a rerun without FRESH would resume from them.
         again = stack.command("rerun", FRESH="1") if fresh else stack.command("rerun")
         set_closing(f"the job may be deleted; {again} creates it again")

@@ -56,7 +56,7 @@ def main(*, is_confirmed: bool = False) -> int:
     with only_command(stack, make_command("up", STACK=stack)):
         if (status := set_up(config)) != 0:
             return status
-        found = bring_up(stack, config, lambda: confirmation.ask(stack, config, left, is_confirmed=is_confirmed))
+        found = bring_up(stack, config, lambda: confirmation.confirm_update(stack, config, left, is_confirmed=is_confirmed))
     os.environ.update(stack_environment())
     # Import late: importing the Kubernetes client takes a while, and the job runs meanwhile.
     from commands import job_results
@@ -98,11 +98,11 @@ def prepare(stack: str, config: stack_config.StackConfig) -> None:
         raise PulumiFailed("\n".join(rejected))
 
 
-def bring_up(stack: str, config: stack_config.StackConfig, ask: Callable[[], None] = lambda: None) -> dict[str, Any]:
-    """Update the stack to match its settings. Return its outputs. On a cloud, call `ask` before any change."""
+def bring_up(stack: str, config: stack_config.StackConfig, confirm: Callable[[], None] = lambda: None) -> dict[str, Any]:
+    """Update the stack to match its settings. Return its outputs. On a cloud, call `confirm` before the update."""
     prepare(stack, config)
     if config.cloud.provisioned:
-        ask()
+        confirm()
     with explain_requirements_error(config, make_command("up", STACK=stack)):
         pulumi("up", "--yes", "--skip-preview", "--suppress-outputs", "--stack", stack)
     logs, down = make_command("logs", STACK=stack), make_command("down", STACK=stack)

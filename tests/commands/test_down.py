@@ -75,7 +75,7 @@ def test_down_ends_jobs_first_and_prints_kept_bucket(
     output = capsys.readouterr().out
     is_invalid = platform is not None and platform != GKE
     assert ("Pulumi.mine.yaml: cannot be used" in output) == is_invalid
-    line = "kept because of `bucket.keep`; the bucket costs money until you delete it: gs://checkpoints\n"
+    line = "the bucket gs://checkpoints is kept because of `bucket.keep`; it costs money until you delete it\n"
     assert (line in output) == keep
 
 
