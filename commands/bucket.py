@@ -140,7 +140,7 @@ class Bucket:
         except FileNotFoundError:
             return
         except OSError as error:
-            raise BucketError(f"{self.location(folder)}: cannot be deleted: {error}") from error
+            raise BucketError(f"{self.location(folder)}: cannot be deleted: {describe_file_error(error)}") from error
 
     def move(self, folder: str, to: str) -> None:
         """Move a folder of the bucket to a path that does not exist yet. Raises BucketError."""
@@ -153,7 +153,9 @@ class Bucket:
             Path(self.location(to)).parent.mkdir(parents=True, exist_ok=True)
             Path(self.location(folder)).rename(self.location(to))
         except OSError as error:
-            raise BucketError(f"{self.location(folder)}: cannot be moved to {self.location(to)}: {error}") from error
+            raise BucketError(
+                f"{self.location(folder)}: cannot be moved to {self.location(to)}: {describe_file_error(error)}"
+            ) from error
 
     def put_curves_aside(self, folder: str) -> str:
         """Move a job's curves to a new folder in EARLIER_FOLDER. Return that folder; empty if the job has no curves."""
@@ -207,7 +209,7 @@ def _run(*words: str) -> str:
         if "matched no objects" in done.stderr or (words[:3] == LIST_COMMANDS["s3"] and not done.stderr.strip()):
             return ""
         problem = done.stderr.strip() or f"exit status {done.returncode}"
-        raise BucketError(f"`{' '.join(words)}` failed: {problem}")
+        raise BucketError(f"`{' '.join(words)}` failed: {problem}; check your login and your permissions")
     return done.stdout
 
 

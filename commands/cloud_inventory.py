@@ -171,7 +171,8 @@ def main(stack: str, *, simulated: Path | None = None) -> int:
         return 2
     except subprocess.CalledProcessError as error:
         reason = " ".join(error.stderr.split())
-        print(f"{command_title('verify-empty')}: `{' '.join(error.cmd)}` failed: {reason}", file=sys.stderr)
+        problem = f"`{' '.join(error.cmd)}` failed: {reason}; check your login and your permissions"
+        print(f"{command_title('verify-empty')}: {problem}", file=sys.stderr)
         return 2
     file = STATE / "receipts" / f"{stack}.json"
     file.parent.mkdir(parents=True, exist_ok=True)

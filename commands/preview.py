@@ -134,7 +134,9 @@ def _quota_left(config: StackConfig) -> QuotaLeft:
         raise CommandError(f"--credentials: the quota cannot be read; install `{error.filename}`") from error
     except subprocess.CalledProcessError as error:
         reason = (error.stderr or "").strip().splitlines()[-1:] or [f"exit status {error.returncode}"]
-        raise CommandError(f"--credentials: the quota cannot be read: `{error.cmd[0]}`: {reason[0]}") from error
+        raise CommandError(
+            f"--credentials: the quota cannot be read: `{error.cmd[0]}`: {reason[0]}; check your login and your permissions"
+        ) from error
 
 
 def _base(requested: str | None) -> str | None:

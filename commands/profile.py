@@ -76,7 +76,7 @@ class Span:
     depth: int
     """Number of events in its row that enclose it."""
     row: str
-    """Process and thread, or device and stream."""
+    """Thread of the CPU, or GPU and its stream."""
 
 
 def profile(job: str, rank: int, output: Path | None, *, as_json: bool) -> int:

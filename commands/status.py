@@ -156,7 +156,7 @@ def _progress(cluster: Cluster, pod: PodState, notes: dict[str, str]) -> Progres
         try:
             lines = cluster.log(pod, TAIL_LINES)
         except Unreachable as error:
-            # The cluster has answered before, so this pod's node is the one that does not answer.
+            # The API server has answered before, so only this pod's node does not answer.
             lines, notes[pod.uid] = [], f"its log cannot be read: {error}"
         for line in lines:
             progress.read(line)
@@ -207,7 +207,7 @@ def _progress_cells(progress: Progress) -> Row:
 
 
 def render(rows: Sequence[Row], names: Sequence[str] = COLUMNS, *, folds: Collection[str] = ("reason",)) -> Table:
-    """Return a table of the columns `names`, except empty columns. The terminal wraps only the columns in `folds`."""
+    """Return a table of the columns `names`, except empty columns. Only the columns in `folds` may wrap."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     shown = [place for place, name in enumerate(COLUMNS) if name in names and any(row[place] for row in rows)]
     for place in shown:

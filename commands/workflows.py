@@ -128,7 +128,8 @@ def permissions(stack: str) -> Any:
     config = load_file(PROJECT / f"Pulumi.{stack}.yaml")
     cloud = config.cloud.provisioned
     if cloud is None:
-        raise ValueError(f"stack {stack}: a {config.platform.kind} platform needs no permissions in a cloud")
+        kind = config.platform.kind
+        raise ValueError(f"stack {stack}: platform {kind} needs no permissions in a cloud; name a stack of gke or eks")
     return cloud.permissions(run(cloud.declare).records)
 
 
