@@ -135,7 +135,8 @@ def _quota_left(config: StackConfig) -> QuotaLeft:
     except subprocess.CalledProcessError as error:
         reason = (error.stderr or "").strip().splitlines()[-1:] or [f"exit status {error.returncode}"]
         raise CommandError(
-            f"--credentials: the quota cannot be read: `{error.cmd[0]}`: {reason[0]}; check your login and your permissions"
+            f"--credentials: the quota cannot be read: `{error.cmd[0]}`: {reason[0]}; "
+            "check your login and your permissions"
         ) from error
 
 
