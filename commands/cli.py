@@ -510,11 +510,12 @@ def shell() -> int:
     Example:
       trainyard shell --stack dev
     """
-    if status := run_set_up([sys.executable, "-m", "setup"], SET_UP_CLOSING):
-        return status
-    from commands import shell as command
+    status = run_set_up([sys.executable, "-m", "setup"], SET_UP_CLOSING)
+    if status == 0:
+        from commands import shell as command
 
-    command.main()
+        command.main()
+    return status
 
 
 @cli.command(cls=SetUpCommand)

@@ -56,7 +56,9 @@ def main(*, is_confirmed: bool = False) -> int:
     with only_command(stack, make_command("up", STACK=stack)):
         if (status := set_up(config)) != 0:
             return status
-        found = bring_up(stack, config, lambda: confirmation.confirm_update(stack, config, left, is_confirmed=is_confirmed))
+        found = bring_up(
+            stack, config, lambda: confirmation.confirm_update(stack, config, left, is_confirmed=is_confirmed)
+        )
     os.environ.update(stack_environment())
     # Import late: importing the Kubernetes client takes a while, and the job runs meanwhile.
     from commands import job_results
@@ -98,7 +100,9 @@ def prepare(stack: str, config: stack_config.StackConfig) -> None:
         raise PulumiFailed("\n".join(rejected))
 
 
-def bring_up(stack: str, config: stack_config.StackConfig, confirm: Callable[[], None] = lambda: None) -> dict[str, Any]:
+def bring_up(
+    stack: str, config: stack_config.StackConfig, confirm: Callable[[], None] = lambda: None
+) -> dict[str, Any]:
     """Update the stack to match its settings. Return its outputs. On a cloud, call `confirm` before the update."""
     prepare(stack, config)
     if config.cloud.provisioned:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from commands import confirmation
-from commands.confirmation import NotAffordable, NotConfirmed, confirm_update, check_account, missing_quota, plan_lines
+from commands.confirmation import NotAffordable, NotConfirmed, check_account, confirm_update, missing_quota, plan_lines
 from stack.config import parse
 from tests.commands.pull_requests import STACK
 

@@ -15,7 +15,18 @@ import pytest
 
 from commands import report
 from commands.bucket import Bucket
-from commands.html import COLUMNS, MANY_CELLS, Series, curves, format_clock, rank_grid, thinned, ticks, time_label, time_ticks
+from commands.html import (
+    COLUMNS,
+    MANY_CELLS,
+    Series,
+    curves,
+    format_clock,
+    rank_grid,
+    thinned,
+    ticks,
+    time_label,
+    time_ticks,
+)
 from commands.interrupts import CommandError
 from commands.monitor.cluster import Cluster, StackOutputs, Unreachable
 from commands.monitor.job_state import JobState
