@@ -1,6 +1,6 @@
 """Files of a stack's bucket: list, move, delete and copy them. `fetch` copies a job's results.
 
-Clouds need `gcloud` or `aws`. Not yet tested: buckets in a cloud.
+Buckets in a cloud need `gcloud` or `aws`, and have not yet been tested.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from typing import Any
 from commands.environment import PROJECT
 from commands.interrupts import CommandError, describe_file_error, set_closing
 from commands.monitor.cluster import StackOutputs, Unreachable, job_named, outputs_with
+from commands.stack_settings import read_settings
 from infra.make_command import DEFAULT_STACK, make_command, option_text
-from stack.config import load_file
 
 FOLDER_SCHEME = "file"
 """Scheme of a bucket that is a folder."""
-LIST = {"gs": ("gcloud", "storage", "ls"), "s3": ("aws", "s3", "ls")}
-COPY = {"gs": ("gcloud", "storage", "cp", "--recursive"), "s3": ("aws", "s3", "cp", "--recursive")}
-DELETE = {"gs": ("gcloud", "storage", "rm", "--recursive"), "s3": ("aws", "s3", "rm", "--recursive")}
-MOVE = {"gs": ("gcloud", "storage", "mv"), "s3": ("aws", "s3", "mv", "--recursive")}
-"""Commands that move all objects of a folder, one by one:
+LIST_COMMANDS = {"gs": ("gcloud", "storage", "ls"), "s3": ("aws", "s3", "ls")}
+"""Scheme of a bucket in a cloud -> command that lists a folder."""
+COPY_COMMANDS = {"gs": ("gcloud", "storage", "cp", "--recursive"), "s3": ("aws", "s3", "cp", "--recursive")}
+DELETE_COMMANDS = {"gs": ("gcloud", "storage", "rm", "--recursive"), "s3": ("aws", "s3", "rm", "--recursive")}
+MOVE_COMMANDS = {"gs": ("gcloud", "storage", "mv"), "s3": ("aws", "s3", "mv", "--recursive")}
+"""Commands that move the objects of a folder one by one:
 https://cloud.google.com/sdk/gcloud/reference/storage/mv, https://docs.aws.amazon.com/cli/latest/reference/s3/mv.html"""
 CHECKPOINT_NAME = re.compile(r"step-\d{9}")
 """Name of a checkpoint's folder (trainer/checkpoints/checkpoint.py)."""
@@ -39,10 +40,10 @@ MANIFEST = "checkpoint.json"
 
 EARLIER_FOLDER = "earlier"
 """Subfolder of a job's folder. It has a folder for each `rerun --fresh`, with the curves of the runs before it."""
-EARLIER_TIME = "%Y%m%dT%H%M%SZ"
+EARLIER_TIME_FORMAT = "%Y%m%dT%H%M%SZ"
 """Format of the names of these folders: the time of the rerun."""
 CURVE_FOLDERS = ("metrics", "tensorboard")
-"""Subfolders of a job's folder that a later run of the job continues."""
+"""Subfolders of a job's folder with its curves. Each run adds to them."""
 
 
 class BucketError(CommandError):
@@ -70,7 +71,7 @@ class Bucket:
     @property
     def problem(self) -> str:
         """Reason why this machine cannot reach the bucket; empty if it can."""
-        if self.scheme in COPY or (self.scheme == FOLDER_SCHEME and self.is_cluster_local):
+        if self.scheme in COPY_COMMANDS or (self.scheme == FOLDER_SCHEME and self.is_cluster_local):
             return ""
         return (
             f"the bucket {self.url or 'of the stack'} is a volume in the cluster, which this machine cannot reach; "
@@ -78,7 +79,7 @@ class Bucket:
         )
 
     def location(self, folder: str) -> str:
-        """Return the URL of a folder in the bucket; its path if the bucket is a folder of this machine."""
+        """Return the URL of a folder in the bucket, or its path if the bucket is a folder of this machine."""
         return f"{self.url.removeprefix('file://') if self.is_cluster_local else self.url}/{folder}"
 
     def names(self, folder: str) -> list[str]:
@@ -87,7 +88,7 @@ class Bucket:
         if self.scheme == FOLDER_SCHEME:
             path = Path(self.location(folder))
             return sorted(each.name for each in path.iterdir()) if path.is_dir() else []
-        done = _run(*LIST[self.scheme], f"{self.url}/{folder}/")
+        done = _run(*LIST_COMMANDS[self.scheme], f"{self.url}/{folder}/")
         lines = [line.split()[-1].rstrip("/") for line in done.splitlines() if line.strip()]
         return sorted(line.rpartition("/")[2] for line in lines)
 
@@ -118,9 +119,9 @@ class Bucket:
             _copy_files(Path(self.location(folder)), copied)
         elif self.scheme == "gs":
             # gcloud creates the copied folder inside an existing target folder.
-            _run(*COPY["gs"], f"{self.url}/{folder}", str(copied.parent))
+            _run(*COPY_COMMANDS["gs"], f"{self.url}/{folder}", str(copied.parent))
         else:
-            _run(*COPY[self.scheme], f"{self.url}/{folder}", str(copied))
+            _run(*COPY_COMMANDS[self.scheme], f"{self.url}/{folder}", str(copied))
 
     def contains(self, path: Path) -> bool:
         """Return True if a path of this machine is in the bucket, or is its root."""
@@ -132,32 +133,34 @@ class Bucket:
         self._check()
         if self.scheme != FOLDER_SCHEME:
             # Without the slash, S3 would also delete folders whose names begin with this one.
-            _run(*DELETE[self.scheme], f"{self.url}/{folder}{'/' if self.scheme == 's3' else ''}")
+            _run(*DELETE_COMMANDS[self.scheme], f"{self.url}/{folder}{'/' if self.scheme == 's3' else ''}")
             return
         try:
             shutil.rmtree(self.location(folder))
         except FileNotFoundError:
             return
         except OSError as error:
-            raise BucketError(f"{self.location(folder)}: cannot be deleted: {error}") from error
+            raise BucketError(f"{self.location(folder)}: cannot be deleted: {describe_file_error(error)}") from error
 
     def move(self, folder: str, to: str) -> None:
         """Move a folder of the bucket to a path that does not exist yet. Raises BucketError."""
         self._check()
         if self.scheme != FOLDER_SCHEME:
             end = "/" if self.scheme == "s3" else ""
-            _run(*MOVE[self.scheme], f"{self.url}/{folder}{end}", f"{self.url}/{to}{end}")
+            _run(*MOVE_COMMANDS[self.scheme], f"{self.url}/{folder}{end}", f"{self.url}/{to}{end}")
             return
         try:
             Path(self.location(to)).parent.mkdir(parents=True, exist_ok=True)
             Path(self.location(folder)).rename(self.location(to))
         except OSError as error:
-            raise BucketError(f"{self.location(folder)}: cannot be moved to {self.location(to)}: {error}") from error
+            raise BucketError(
+                f"{self.location(folder)}: cannot be moved to {self.location(to)}: {describe_file_error(error)}"
+            ) from error
 
     def put_curves_aside(self, folder: str) -> str:
         """Move a job's curves to a new folder in EARLIER_FOLDER. Return that folder; empty if the job has no curves."""
         found = [name for name in self.names(folder) if name in CURVE_FOLDERS]
-        to = f"{folder}/{EARLIER_FOLDER}/{time.strftime(EARLIER_TIME, time.gmtime())}"
+        to = f"{folder}/{EARLIER_FOLDER}/{time.strftime(EARLIER_TIME_FORMAT, time.gmtime())}"
         for name in found:
             self.move(f"{folder}/{name}", f"{to}/{name}")
         return to if found else ""
@@ -168,7 +171,7 @@ class Bucket:
 
 
 def _copy_files(source: Path, target: Path) -> None:
-    """Copy a folder into an empty one, and follow links to folders. Raises OSError with the name of the file."""
+    """Copy a folder into an empty one. Follow links. Raises OSError with the name of the file."""
     for found in sorted(source.iterdir()):
         copied = target / found.name
         try:
@@ -177,13 +180,13 @@ def _copy_files(source: Path, target: Path) -> None:
                 continue
             copied.mkdir()
         except OSError as error:
-            # The error may name the copy, whose temporary folder means nothing to a user, or no file.
+            # The error may have no name, or that of the copy in a temporary folder, which the user does not know.
             raise OSError(error.errno, error.strerror or str(error), found.name) from error
         _copy_files(found, copied)
 
 
 def _move_files(source: Path, target: Path) -> None:
-    """Move the files of a folder into another one, which may exist. Manifests come last: they complete checkpoints."""
+    """Move the files of a folder into another one, which may exist. Move manifests last: they complete checkpoints."""
     if not target.exists():
         source.replace(target)
         return
@@ -203,18 +206,21 @@ def _run(*words: str) -> str:
         raise BucketError(f"`{words[0]}` is not installed; install it to reach the bucket") from error
     if done.returncode != 0:
         # `aws s3 ls` fails without a message if the folder does not exist.
-        if "matched no objects" in done.stderr or (words[:3] == LIST["s3"] and not done.stderr.strip()):
+        if "matched no objects" in done.stderr or (words[:3] == LIST_COMMANDS["s3"] and not done.stderr.strip()):
             return ""
         problem = done.stderr.strip() or f"exit status {done.returncode}"
-        raise BucketError(f"`{' '.join(words)}` failed: {problem}")
+        raise BucketError(f"`{' '.join(words)}` failed: {problem}; check your login and your permissions")
     return done.stdout
 
 
 def fresh_start(names: Sequence[str]) -> str:
-    """Return the time of the newest `rerun --fresh` that moved curves, from the names in EARLIER_FOLDER; else empty."""
+    """Return the time of the newest `rerun --fresh` that moved curves; empty for none.
+
+    `names` are the names in EARLIER_FOLDER.
+    """
     for name in sorted(names, reverse=True):
         with suppress(ValueError):
-            return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.strptime(name, EARLIER_TIME))
+            return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.strptime(name, EARLIER_TIME_FORMAT))
     return ""
 
 
@@ -223,13 +229,14 @@ OUTPUTS = ("kubeconfig_path", "namespace", "jobs", "run_records", "bucket_url")
 
 
 def fetch(job: str, to: Path | None, *, should_copy_all: bool, as_json: bool) -> int:
-    """Copy the newest checkpoint (or all), the metrics and the run record into a folder. Print the copies' paths."""
+    """Copy the newest checkpoint (or all) and the job's folder with its metrics and run record. Print the paths."""
     stack = os.environ.get("STACK", DEFAULT_STACK)
     found = outputs_with(stack, *OUTPUTS)
     set_closing("the folder has no incomplete files; run the command again to copy everything")
     read = StackOutputs.of(stack, found)
     name = job_named(read, job, "fetch")
-    bucket = Bucket.of(found, is_cluster_local=load_file(PROJECT / f"Pulumi.{stack}.yaml").cloud.nodes_here > 0)
+    config = read_settings(PROJECT / f"Pulumi.{stack}.yaml")
+    bucket = Bucket.of(found, is_cluster_local=config.cloud.nodes_here > 0)
     folder = to or Path(name)
     try:
         copied = copy_results(bucket, found["run_records"][name], folder, should_copy_all=should_copy_all)

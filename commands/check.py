@@ -1,4 +1,4 @@
-"""`make check`: check format, lint, types, contracts, scripts, workflows, Dockerfiles, secrets and advisories."""
+"""`make check`: check format, types and imports, run linters, and search for secrets and known vulnerabilities."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ TYPED_PATHS = (
     "__main__.py",
 )
 
-GUESSING_PLUGINS = ("KeywordDetector", "Base64HighEntropyString", "HexHighEntropyString")
-"""Plugins of detect-secrets that report hashes and variable names as secrets."""
+DISABLED_PLUGINS = ("KeywordDetector", "Base64HighEntropyString", "HexHighEntropyString")
+"""Plugins of detect-secrets that would report hashes and variable names as secrets."""
 
 
 def tracked(*patterns: str) -> list[str]:
-    """Return the files that git tracks, by pattern."""
+    """Return the tracked files that match the git patterns; all tracked files without a pattern."""
     done = subprocess.run(["git", "ls-files", "--", *patterns], cwd=PROJECT, capture_output=True, text=True, check=True)
     return done.stdout.split()
 
@@ -71,7 +71,7 @@ def checks() -> list[tuple[str, list[str]]]:
             [
                 str(BIN / "detect-secrets-hook"),
                 "--no-verify",
-                *(f"--disable-plugin={each}" for each in GUESSING_PLUGINS),
+                *(f"--disable-plugin={each}" for each in DISABLED_PLUGINS),
                 # The excluded test contains example tokens of every form.
                 *(each for each in tracked(":!tests/unit/test_secret_scan.py") if (PROJECT / each).is_file()),
             ],
@@ -80,7 +80,7 @@ def checks() -> list[tuple[str, list[str]]]:
 
 
 def audit() -> bool:
-    """Return True if pip-audit works and finds no vulnerability. Print the number of unaudited packages."""
+    """Print the findings of pip-audit. Return True if it works and finds no vulnerability."""
     print("-- vulnerabilities", flush=True)
     is_safe = True
     for name in tracked("*requirements*.txt"):
@@ -90,16 +90,16 @@ def audit() -> bool:
             print(f"{name}: pip-audit failed: {done.stderr.strip()}")
             is_safe = False
             continue
-        vulnerable, unknown, known = verdict(json.loads(done.stdout))
+        vulnerable, skipped, audited = audit_results(json.loads(done.stdout))
         for each in vulnerable:
             print(f"{name}: {each}")
             is_safe = False
-        if unknown:
-            print(f"{name}: NOT AUDITED: no advisories can be downloaded for {unknown} of {unknown + known} packages")
+        if skipped:
+            print(f"{name}: NOT AUDITED: pip-audit skipped {skipped} of {skipped + audited} packages")
     return is_safe
 
 
-def verdict(answer: dict[str, Any]) -> tuple[list[str], int, int]:
+def audit_results(answer: dict[str, Any]) -> tuple[list[str], int, int]:
     """Return the vulnerable packages in pip-audit's answer, and the numbers of skipped and of audited packages."""
     audited = [each for each in answer["dependencies"] if "skip_reason" not in each]
     found = [
@@ -112,7 +112,7 @@ def verdict(answer: dict[str, Any]) -> tuple[list[str], int, int]:
 
 
 def main() -> int:
-    """Run every check, even after a failure."""
+    """Run every check, even after a failure. Return 1 if any fails."""
     failed = [] if audit() else ["vulnerabilities"]
     for name, words in checks():
         if not shutil.which(words[0]):

@@ -33,7 +33,7 @@ SET_UP_CLOSING = "set-up keeps its finished steps; the next run continues from t
 
 
 def print_version(ctx: click.Context, _parameter: click.Parameter, is_set: bool) -> None:
-    """Print the version of the package and its commit, and end."""
+    """Print the version and the commit, and exit."""
     if not is_set or ctx.resilient_parsing:
         return
     import tomllib
@@ -194,7 +194,7 @@ def fetch(job: str | None, as_json: bool, to: Path | None, should_copy_all: bool
 def down(orphan: str | None, as_json: bool) -> int:
     """Destroy the stack and check this machine for leftovers.
 
-    `verify-empty` asks the cloud.
+    `verify-empty` checks the cloud for leftovers.
 
     \b
     Examples:
@@ -269,7 +269,7 @@ def exec_(job: str | None, rank: str, command: tuple[str, ...]) -> int:
 @option("--base", metavar="COMMIT", help="Compare with the last common commit of HEAD and this branch or commit.")
 @option("--engine", is_flag=True, help="Compare with the deployed stack. A cloud stack needs credentials.")
 @option("--credentials", is_flag=True, help="Query the running jobs and the remaining quota.")
-@option("--no-plugins", is_flag=True, help="Leave out the checks by the clouds' official plugins.")
+@option("--no-plugins", is_flag=True, help="Skip the checks by the official Pulumi plugins of the clouds.")
 @option("--rehearsal", hidden=True, type=click.Path(path_type=Path), help="Output of `rehearse --json`.")
 @option(
     "--output",
@@ -345,14 +345,14 @@ def tensorboard(job: str | None, port: int) -> int:
     "--open/--no-open",
     "opens",
     default=None,
-    help="Open the page in the browser. Default: if this is a terminal with a graphical desktop.",
+    help="Open the page in the browser. Default: open it from a terminal with a graphical desktop.",
 )
 def dashboard(only: bool, port: int, opens: bool | None) -> int:
     """Show jobs, ranks, curves, nodes and cost in the browser.
 
     Serves one page on this machine. It shows the project's stacks that are up, and stacks of other projects with a
     cluster on this machine. With a Pulumi backend that is not a folder, it shows only the stack of --stack. The page
-    loads nothing from the internet, and the command changes nothing. The address has a secret token.
+    loads nothing from the internet, and the command changes nothing. The address contains a secret token.
 
     \b
     Examples:
@@ -510,12 +510,12 @@ def shell() -> int:
     Example:
       trainyard shell --stack dev
     """
-    if status := run_set_up([sys.executable, "-m", "setup"], SET_UP_CLOSING):
-        return status
-    from commands import shell as command
+    status = run_set_up([sys.executable, "-m", "setup"], SET_UP_CLOSING)
+    if status == 0:
+        from commands import shell as command
 
-    command.main()
-    return 1
+        command.main()
+    return status
 
 
 @cli.command(cls=SetUpCommand)

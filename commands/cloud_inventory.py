@@ -1,8 +1,10 @@
-"""Resources of a cloud stack, as the cloud lists them: leftovers after a destroy, and pending creations to adopt.
+"""Resources of a cloud stack, as the cloud lists them: leftovers after a destroy, and pending creations.
 
 `make verify-empty` lists the leftovers, writes a receipt, and exits with 1 if there are any. For a stack without a
-cloud, it lists the leftovers on this machine. The real `gcloud` and `aws` accept the arguments of every listing. On
-moto, a server that simulates AWS, the listing tells two stacks apart. Not yet tested with a cloud account.
+cloud, it lists the leftovers on this machine. Not yet tested with a cloud account.
+
+A creation is pending if Pulumi died before it got the result. Before the next command, `adopt_pending` adds the
+created resource to the state.
 """
 
 from __future__ import annotations
@@ -34,15 +36,15 @@ from simulation.cloud.model import read_state
 from stack.config import load_file
 
 NAME_KEYS = ("name", "bucket", "repositoryId", "member")
-"""Inputs that name a resource in the cloud's listing."""
+"""Inputs with the name that a cloud's listing shows, in this order."""
 RANDOM_SUFFIX = "-[0-9a-f]{7}"
 """Suffix that Pulumi adds to generated names: https://www.pulumi.com/docs/iac/concepts/resources/names/"""
 NETWORKS = ("network", "VPC")
-"""Kinds of network. The stack has its own network, and every resource in it belongs to the stack."""
+"""Kinds of networks. Every resource in a stack's network belongs to the stack."""
 
 
 def simulated(folder: Path) -> Lister:
-    """Return a client for the simulated clouds whose state is in a folder."""
+    """Return a Lister of the simulated clouds whose state is in a folder."""
 
     def rows(listing: Listing) -> Iterator[CloudResource]:
         for record in read_state(folder).of_type(*listing.types):
@@ -75,7 +77,7 @@ def ownership(cloud: ProvisionedCloud) -> Ownership:
     records = run(cloud.declare).records
     for record in (each for each in records if each.type in kinds):
         known = _known_name(record)
-        # A user-chosen name proves nothing if the type has labels: another stack may have a repository `gcr.io` too.
+        # If a resource has labels, they identify its stack. Another stack may have a repository `gcr.io` too.
         is_proof = "labels" not in record.inputs if known else record.name.startswith(f"{cloud.cluster_name}-")
         patterns = names if is_proof else shared
         patterns[kinds[record.type]].append(re.compile(known or re.escape(record.name) + RANDOM_SUFFIX))
@@ -98,7 +100,7 @@ def _known_name(record: Record) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Receipt:
-    """Inventory of a stack: the kinds queried and the stack's leftovers."""
+    """Result of a search for a stack's leftovers."""
 
     stack: str
     source: str
@@ -107,8 +109,9 @@ class Receipt:
     looked_at: Mapping[str, int] = field(default_factory=dict)
     """Kind -> number of resources, including those that do not belong to the stack."""
     left: tuple[str, ...] = ()
+    """Kind and name of each leftover."""
     kept: tuple[str, ...] = ()
-    """Buckets that stay because of the settings. They cost money until the user deletes them."""
+    """Buckets that the settings keep. They cost money until the user deletes them."""
 
     @property
     def empty(self) -> bool:
@@ -121,7 +124,7 @@ class Receipt:
 
 
 def verify(stack: str, cloud: ProvisionedCloud, source: str, lister: Lister, mine: Ownership) -> Receipt:
-    """List the resources of every kind. Return a receipt with the resources that `mine` identifies as the stack's."""
+    """List the resources of every kind. Return a receipt with the resources that belong to the stack by `mine`."""
     looked_at: dict[str, int] = {}
     left: list[str] = []
     kept: list[str] = []
@@ -139,7 +142,10 @@ def verify(stack: str, cloud: ProvisionedCloud, source: str, lister: Lister, min
 
 
 def receipt_of(stack: str, folder: Path | None) -> Receipt:
-    """Return a stack's receipt. Raises ValueError, CalledProcessError, FileNotFoundError (no cloud command)."""
+    """Return a stack's receipt. `folder` has the state of simulated clouds; None queries the real cloud.
+
+    Raises ValueError for invalid settings, CalledProcessError, and FileNotFoundError if the cloud's command is missing.
+    """
     if cloud := load_file(PROJECT / f"Pulumi.{stack}.yaml").cloud.provisioned:
         mine = ownership(cloud)
         if folder is not None:
@@ -150,7 +156,10 @@ def receipt_of(stack: str, folder: Path | None) -> Receipt:
 
 
 def main(stack: str, *, simulated: Path | None = None) -> int:
-    """Write the receipt, of `simulated` clouds if given. Return 0 for no leftovers, 1 for leftovers, 2 for an error."""
+    """Write and print the receipt. Return 0 for no leftovers, 1 for leftovers, 2 for an error.
+
+    `simulated` is the folder with the state of simulated clouds; None queries the real cloud.
+    """
     try:
         receipt = receipt_of(stack, simulated)
     except ValueError as error:
@@ -162,7 +171,8 @@ def main(stack: str, *, simulated: Path | None = None) -> int:
         return 2
     except subprocess.CalledProcessError as error:
         reason = " ".join(error.stderr.split())
-        print(f"{command_title('verify-empty')}: `{' '.join(error.cmd)}` failed: {reason}", file=sys.stderr)
+        problem = f"`{' '.join(error.cmd)}` failed: {reason}; check your login and your permissions"
+        print(f"{command_title('verify-empty')}: {problem}", file=sys.stderr)
         return 2
     file = STATE / "receipts" / f"{stack}.json"
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -174,10 +184,10 @@ def main(stack: str, *, simulated: Path | None = None) -> int:
 Find = Callable[[str, Mapping[str, Any], frozenset[str]], str | None]
 """Function of a type, inputs, and the ids in the state. Returns the id of a matching resource that is not in the state.
 
-Returns None if the cloud has no such resource. Raises LookupError for a type that cannot be looked up.
+Returns None if the cloud has no such resource. Raises LookupError for a type that has no listing.
 """
 REPEATABLE_TYPES = ("pulumi", "docker-build:", "aws:ec2/defaultSecurityGroup:")
-"""Prefixes of types whose second creation adopts the result of the first."""
+"""Prefixes of types whose creation can be repeated: it uses the result of the first."""
 
 
 def pending_creates(deployment: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -191,9 +201,9 @@ def pending_creates(deployment: Mapping[str, Any]) -> list[dict[str, Any]]:
 def adopt(exported: Mapping[str, Any], run: Callable[..., bool], find: Find | None = None) -> list[str]:
     """Add to the state the pending resources that exist in the cloud. Return the URNs that the user must look up.
 
-    Each resource gets the id that follows from its name, or the id from `find`. A refresh then keeps the resources that
-    exist in the cloud, and drops the others. If `find` is None, the user must look up resources without a derivable id.
-    Operations stay pending until the refresh is done, so that the next command repeats an interrupted adoption.
+    Each resource gets the id that follows from its name, or else the id from `find`. Without `find`, the user must look
+    up the others. A refresh then drops the resources that do not exist in the cloud. Creations stay pending until the
+    refresh is done, so the next command repeats an interrupted adoption.
     """
     deployment = exported["deployment"]
     resources = list(deployment.get("resources") or [])
@@ -253,7 +263,10 @@ def _reject_lookup(type_: str, _inputs: Mapping[str, Any], _taken: frozenset[str
 
 
 def find_in_cloud(cloud: ProvisionedCloud, lister: Lister) -> Find:
-    """Return a Find that searches a cloud's listings by the `Name` tag and cluster label, else by all known facts."""
+    """Return a Find that searches a cloud's listings.
+
+    It compares the `Name` tag and the cluster's label. For inputs without that tag, it compares all known inputs.
+    """
 
     def find(type_: str, inputs: Mapping[str, Any], taken: frozenset[str]) -> str | None:
         listings = [each for each in cloud.lookups if type_ in each.types]
@@ -274,7 +287,7 @@ def _matches(found: CloudResource, inputs: Mapping[str, Any], label: str) -> boo
 
 
 def adopt_pending(stack: str) -> None:
-    """Adopt a stack's pending creations before its next `up` or `destroy`. Query AWS with the user's `aws` CLI."""
+    """Adopt a stack's pending creations. Call it before each `up` and `destroy`. May query AWS with the `aws` CLI."""
     file = PROJECT / f"Pulumi.{stack}.yaml"
     exported = json.loads(pulumi("stack", "export", "--stack", stack, quiet=True))
     if not (exported["deployment"] or {}).get("pending_operations"):
@@ -284,7 +297,7 @@ def adopt_pending(stack: str) -> None:
         pulumi(*words, "--stack", stack, quiet=words[0] == "stack")
         return True
 
-    # Between import and refresh, the state contains resources that may not exist, so this block must not stop halfway.
+    # Do not stop between import and refresh: the state then contains resources that may not exist.
     with finish_first():
         try:
             unknown = adopt(exported, run, _finder_of(file))

@@ -1,4 +1,4 @@
-"""Shared parts of the command line: classes of commands, options, and the `trainyard` command of a make target."""
+"""Shared parts of the command line: classes of commands, options, and the choice of the stack."""
 
 from __future__ import annotations
 
@@ -23,16 +23,17 @@ from infra.make_command import COMMAND_VARIABLE, DEFAULT_STACK, VERBOSE_VARIABLE
 from infra.project import CHECKOUT, PROJECT_VARIABLE, STATE_NAME
 
 MAKE_VARIABLES = ("JOB", "RANK", "PORT", "FAULT", "ORPHAN", "FRESH", "YES", "TO", VERBOSE_VARIABLE)
-"""Make variables that options read. `trainyard` ignores them, because other programs use such variables too."""
+"""Variables that set options of make targets. Without make, these names may belong to other programs, so `trainyard`
+ignores them."""
 USER_SOURCES = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
-"""Sources of values that the user set."""
+"""Sources of a value that the user set. Other values are defaults."""
 STACK_NAME = re.compile(r"[A-Za-z0-9][-_A-Za-z0-9]*")
 """Name of a stack. A dot or slash would change the file that `Pulumi.NAME.yaml` names."""
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class _NonEmpty(click.Parameter):
-    """Parameter that rejects an empty value, such as a script's unset variable. Empty make variables stay unset."""
+    """Parameter that rejects an empty value on the command line, such as an unset variable of a user's script."""
 
     def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Any, ParameterSource]:
         """Return the value and its source. Raises UsageError."""
@@ -92,13 +93,13 @@ class ClusterCommand(StackCommand):
 
 
 class RootCommand(StackCommand):
-    """Command that always uses namespaces of this machine."""
+    """Command that creates Linux namespaces on this machine."""
 
     root = "always"
 
 
 class SetUpCommand(RootCommand):
-    """Command about this machine instead of a stack."""
+    """Command about this machine instead of about a stack."""
 
     takes_stack = False
 
@@ -113,7 +114,7 @@ class OrderedGroup(click.Group):
 
 
 def use_stack(project: Path | None, stack: str | None) -> None:
-    """Set the project and the stack of this process. Raises UsageError for a wrong name, or if no folder has stacks."""
+    """Set the project and the stack of this process. Raises UsageError for a wrong name, or if there is no project."""
     if stack and not STACK_NAME.fullmatch(stack):
         raise click.UsageError(
             f"{option_text('STACK', stack)}: must have only letters, digits, '-' and '_', and begin with a "
@@ -154,7 +155,7 @@ def stacks_of(folder: Path) -> list[str]:
 
 
 def stacks_in_state(folder: Path) -> list[str]:
-    """Return the stacks with a state in a project. They may no longer have a settings file."""
+    """Return the stacks with a state in a project's folder backend. They may no longer have a settings file."""
     return sorted(file.stem for file in (folder / STATE_NAME / "pulumi" / ".pulumi" / "stacks").glob("*/*.json"))
 
 
@@ -213,9 +214,9 @@ def output_option(help: str) -> Callable[[Function], Function]:
     return option("--output", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help=help)
 
 
-def port_option(default: int, least: int, help: str) -> Callable[[Function], Function]:
-    """Add `--port` for a port from `least` on."""
-    ports = click.IntRange(least, 65535)
+def port_option(default: int, min_port: int, help: str) -> Callable[[Function], Function]:
+    """Add `--port`. Ports below `min_port` are errors."""
+    ports = click.IntRange(min_port, 65535)
     return option("--port", envvar="PORT", type=ports, default=default, show_default=True, help=help)
 
 
@@ -233,7 +234,7 @@ job_argument = click.argument("job", cls=JobArgument, required=False, envvar="JO
 
 
 def option_hint(group: click.Group, option: str) -> str:
-    """Return advice for an option that precedes the command; empty if no command has the option."""
+    """Return advice about an option that precedes the command; empty if no command has the option."""
     names = [name for name, each in group.commands.items() if any(option in found.opts for found in each.params)]
     example = "status" if "status" in names else next(iter(names), "")
     return f"{option}: write this option after the command, as in `trainyard {example} {option} ...`" if names else ""

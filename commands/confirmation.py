@@ -50,6 +50,7 @@ def confirm(question: str, *, is_confirmed: bool = False) -> None:
 
 
 TIMEOUT_SECONDS = 30
+"""Seconds that a command that checks a login may take."""
 GOOGLE_VARIABLES = (
     "GOOGLE_APPLICATION_CREDENTIALS",
     "GOOGLE_CREDENTIALS",
@@ -57,7 +58,7 @@ GOOGLE_VARIABLES = (
     "GCLOUD_KEYFILE_JSON",
     "GOOGLE_OAUTH_ACCESS_TOKEN",
 )
-"""https://www.pulumi.com/registry/packages/gcp/installation-configuration/"""
+"""Variables with credentials: https://www.pulumi.com/registry/packages/gcp/installation-configuration/"""
 AWS_VARIABLES = (
     "AWS_ACCESS_KEY_ID",
     "AWS_PROFILE",
@@ -65,14 +66,18 @@ AWS_VARIABLES = (
     "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
 )
-"""https://docs.aws.amazon.com/sdkref/latest/guide/standardized-credentials.html"""
-PRODUCT = Path("/sys/class/dmi/id/product_name")
-VENDOR = Path("/sys/class/dmi/id/sys_vendor")
+"""Variables with credentials: https://docs.aws.amazon.com/sdkref/latest/guide/standardized-credentials.html"""
+PRODUCT_FILE = Path("/sys/class/dmi/id/product_name")
+VENDOR_FILE = Path("/sys/class/dmi/id/sys_vendor")
+"""File whose text shows that this machine is in a cloud and has the cloud's own credentials."""
 
 
 def missing_credentials(scheme: str, environment: Mapping[str, str] = os.environ) -> str:
-    """Return a problem of this machine's login to the cloud whose buckets have this scheme; empty if none was found."""
-    return CHECKS[scheme](environment)
+    """Return the problem of this machine's login to a cloud; empty if none was found.
+
+    `scheme` is the URL scheme of the cloud's buckets.
+    """
+    return CREDENTIAL_CHECKS[scheme](environment)
 
 
 def _google(environment: Mapping[str, str]) -> str:
@@ -88,7 +93,7 @@ def _google(environment: Mapping[str, str]) -> str:
     folder = environment.get("CLOUDSDK_CONFIG") or f"{environment.get('HOME', '')}/.config/gcloud"
     if not (Path(folder) / "application_default_credentials.json").is_file():
         # https://cloud.google.com/compute/docs/instances/detect-compute-engine
-        return "" if "Google" in _read(PRODUCT) else f"this machine has no credentials for Google Cloud; {login}"
+        return "" if "Google" in _read(PRODUCT_FILE) else f"this machine has no credentials for Google Cloud; {login}"
     problem = _failure("gcloud", "auth", "application-default", "print-access-token")
     return problem and f"Google Cloud does not accept the credentials ({problem}); {login}"
 
@@ -101,13 +106,13 @@ def _aws(environment: Mapping[str, str]) -> str:
     ]
     has_any = any(environment.get(name) for name in AWS_VARIABLES) or any(Path(file).is_file() for file in files)
     # https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/identify_ec2_instances.html
-    if not has_any and "Amazon" not in _read(VENDOR):
+    if not has_any and "Amazon" not in _read(VENDOR_FILE):
         return f"this machine has no credentials for AWS; {login}"
     problem = _failure("aws", "sts", "get-caller-identity", "--output=json")
     return problem and f"AWS does not accept the credentials ({problem}); {login}"
 
 
-CHECKS: Mapping[str, Callable[[Mapping[str, str]], str]] = {"gs": _google, "s3": _aws}
+CREDENTIAL_CHECKS: Mapping[str, Callable[[Mapping[str, str]], str]] = {"gs": _google, "s3": _aws}
 """Scheme of a bucket's URL -> check of the credentials for that cloud."""
 
 
@@ -135,6 +140,7 @@ def _read(path: Path) -> str:
 HOURS_OF_A_MONTH = 730
 """Hours of a month in Google's and AWS's price calculators."""
 QuotaLeft = Mapping[tuple[str, str], int]
+"""Name and location of a quota -> its unused part."""
 
 
 class NotAffordable(CommandError):
@@ -154,7 +160,8 @@ def check_account(stack: str, config: StackConfig) -> QuotaLeft:
     try:
         return dict(cloud.quota_left(run_json))
     except FileNotFoundError:
-        print(f"the remaining quota is unknown, because `{cloud.provisioned and cloud.provisioned.command}` is missing")
+        command = cloud.provisioned and cloud.provisioned.command
+        print(f"the remaining quota is unknown, because `{command}` is missing; install it to check the quota")
         return {}
     except subprocess.CalledProcessError as error:
         detail = (error.stderr or "").strip().splitlines()
@@ -165,10 +172,10 @@ def check_account(stack: str, config: StackConfig) -> QuotaLeft:
         ) from error
 
 
-def ask(stack: str, config: StackConfig, left: QuotaLeft, *, is_confirmed: bool) -> None:
-    """If the update changes resources of the cloud, show the plan and its price, and ask.
+def confirm_update(stack: str, config: StackConfig, left: QuotaLeft, *, is_confirmed: bool) -> None:
+    """If the update changes resources of the cloud, show the plan and the stack's price, and ask.
 
-    Raises NotConfirmed, or NotAffordable.
+    Raises NotConfirmed. Raises NotAffordable if the quota is too small or the policy forbids a change.
     """
     # Slow to import.
     from commands.review.plan import forbidden, steps_of
@@ -225,7 +232,7 @@ def missing_quota(config: StackConfig, left: QuotaLeft, before: StackConfig | No
 
 
 def plan_lines(stack: str, config: StackConfig, steps: Sequence[Step], left: QuotaLeft) -> list[str]:
-    """Return the plan, the pools, the price and the quota of a stack, for the question."""
+    """Return the lines to show before the question: the changes, the price and the quota of a stack."""
     from commands.review.plan import by_kind
 
     lines = [f"Stack {stack} on {config.platform.kind}"]
@@ -245,7 +252,7 @@ def plan_lines(stack: str, config: StackConfig, steps: Sequence[Step], left: Quo
 
 
 def price_lines(config: StackConfig) -> list[str]:
-    """Return the price of a stack an hour, a day and a month, by part, and parts without a price."""
+    """Return a stack's total price, the price of each part, and the items without a known price."""
     estimate = config.cloud.cost_estimate()
     total = estimate.total
     hour, day, month = (f"${total.amount * hours:,.2f}" for hours in (1, 24, HOURS_OF_A_MONTH))

@@ -57,16 +57,16 @@ class Finding:
     state: State
     """`ok`; `error` if the settings of a stack are invalid; `optional` for any other problem."""
     found: str
-    """Description of what this machine has."""
+    """Result as text."""
     remedy: str = ""
     """What to do; empty if there is nothing to do."""
 
 
 def findings(project: Path | None) -> Iterator[Finding]:
     """Yield the results of the checks of this machine and of the project."""
-    missing, number = set_up_steps()
+    missing, num_steps = set_up_steps()
     yield from _machine(missing)
-    yield from _tools(number, missing)
+    yield from _tools(num_steps, missing)
     if project is None:
         remedy = f"{make_command('init', STACK='')} writes one"
         yield _optional("project", "no Pulumi.NAME.yaml in this folder or above it", remedy)
@@ -101,18 +101,18 @@ def _machine(missing: list[Step]) -> Iterator[Finding]:
 
 
 def set_up_steps() -> tuple[list[Step], int]:
-    """Return set-up's steps for a local cluster that are not done, and the number of all steps."""
+    """Return the unfinished steps of set-up for a local cluster, and the number of all steps."""
     from setup.steps import steps
 
     found = steps(cluster=True)
     return [step for step in found if not _is_done(step.is_done)], len(found)
 
 
-def _tools(number: int, missing: list[Step]) -> Iterator[Finding]:
-    """Report the missing ones of the `number` steps of set-up, and the installations of `trainyard` and Python."""
+def _tools(num_steps: int, missing: list[Step]) -> Iterator[Finding]:
+    """Report the steps of set-up, the location of `trainyard` and of the checkout, and the version of Python."""
     left = [step.name for step in missing]
     remedy = f"not done: {', '.join(left)}; run {make_command('setup', STACK='')}" if left else ""
-    yield _optional("set-up", f"{number - len(left)} of {number} steps done", remedy)
+    yield _optional("set-up", f"{num_steps - len(left)} of {num_steps} steps done", remedy)
     program = shutil.which("trainyard")
     remedy = f"run `make -C {CHECKOUT} install`, and add ~/.local/bin to PATH if it is not there"
     yield _optional("trainyard on PATH", program or "missing", "" if program else remedy)
@@ -130,7 +130,7 @@ def _is_done(check: object) -> bool:
 
 
 def commit(folder: Path) -> str:
-    """Return the commit of a checkout, followed by `-dirty` if files differ from that commit."""
+    """Return the commit of a checkout, followed by `-dirty` if tracked files differ from that commit."""
     words = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     try:
         done = subprocess.run(words, capture_output=True, text=True, check=False)
@@ -179,7 +179,7 @@ def _clusters(project: Path, configs: dict[str, StackConfig]) -> Iterator[Findin
 
 
 def doctor(project: Path | None, *, as_json: bool) -> int:
-    """Print the findings. Return 1 if the settings of a stack are invalid."""
+    """Print the findings about this machine and a project. Return 1 if the settings of a stack are invalid."""
     folder = find_project(project)
     if folder is not None and folder != CHECKOUT:
         os.environ[PROJECT_VARIABLE] = str(folder)
@@ -209,11 +209,11 @@ MASK = "[masked]"
 LOG_LINES = 500
 """Maximum number of lines of each log."""
 PULUMI_LOGS = 5
-"""Number of Pulumi's last commands whose output the bundle contains."""
+"""Maximum number of logs of Pulumi commands that the bundle contains. The newest are kept."""
 MAX_PODS = 32
 """Maximum number of pods whose logs the bundle contains. The newest come first."""
 SECRET_KEYS = ("ciphertext", "secure", "encryptionsalt", "kubeconfig", "plaintext")
-"""Keys in settings and states whose values the bundle leaves out, encrypted or not."""
+"""Keys in settings and states whose values the bundle masks, encrypted or not."""
 PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL)
 WEB_TOKEN = re.compile(r"\beyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*")
 """JSON web tokens, such as those of service accounts: https://datatracker.ietf.org/doc/html/rfc7519"""
@@ -230,7 +230,7 @@ Parts = Iterator[tuple[str, str]]
 
 
 def mask(text: str) -> str:
-    """Return a text without tokens, private keys, and values of variables whose names suggest secrets."""
+    """Mask tokens, private keys, and the values of variables whose names suggest secrets."""
     text = LOGIN_HEADER.sub(rf"\1{MASK}", WEB_TOKEN.sub(MASK, PRIVATE_KEY.sub(MASK, text)))
     for pattern in TOKEN_PATTERNS.values():
         text = pattern.sub(MASK, text)
@@ -238,12 +238,12 @@ def mask(text: str) -> str:
 
 
 def _mask_assigned(text: str) -> str:
-    """Return a text without the values of variables whose names suggest secrets."""
+    """Mask the values of variables whose names suggest secrets."""
     parts, place = [], 0
     while found := ASSIGNMENT.search(text, place):
         end, masked = found.end(), ""
         if start := VALUE.match(text, end, end + VALUE_START):
-            # An assignment inside the value has its own name, and the search continues there.
+            # Ignore an assignment inside the value: the search reaches it next, with its own name.
             value = re.sub("[=:]", "-", start[0].strip("\\\"',;}&"))
             if any(secrets_in_variables({found[1]: value})) and (whole := VALUE.match(text, end)):
                 end, masked = whole.end(), MASK
@@ -253,7 +253,7 @@ def _mask_assigned(text: str) -> str:
 
 
 def without_secrets(value: Any) -> Any:
-    """Return nested values with masked texts, and without the values of SECRET_KEYS."""
+    """Return nested values with masked texts. Mask the values of SECRET_KEYS completely."""
     if isinstance(value, Mapping):
         if isinstance(value.get("name"), str) and "value" in value:  # a variable of a container
             value = {**value, "value": _mask_by_name(value["name"], value["value"])}
@@ -272,7 +272,7 @@ def _mask_by_name(name: str, value: Any) -> Any:
 
 
 def parts(stack: str) -> Parts:
-    """Yield name and text of each file of the bundle. An unreadable part has the error as its text."""
+    """Yield the name and the text of each file of the bundle. If a file cannot be read, its text is the error."""
     yield "versions.json", _json(_versions())
     yield "doctor.json", _part(lambda: _json(without_secrets([asdict(each) for each in findings(PROJECT)])))
     yield f"Pulumi.{stack}.yaml", _part(lambda: _settings(stack))
@@ -354,7 +354,7 @@ def _tail(file: Path) -> str:
 
 
 def _has_state(stack: str) -> bool:
-    """Return False if the backend does not have the stack; True otherwise, even if that is unknown."""
+    """Return True if the backend has the stack, or if that is unknown."""
     try:
         return stack_exists(stack)
     except (CommandError, FileNotFoundError):
@@ -378,5 +378,6 @@ def bundle(output: Path | None) -> int:
             entry.size, entry.mtime, entry.mode = len(content), int(time.time()), 0o644
             archive.addfile(entry, io.BytesIO(content))
             print(f"  {path}: {len(content):,} bytes")
-    print(f"{file.resolve()}: {file.stat().st_size:,} bytes; secrets are masked; check the files before you publish")
+    advice = "recognized secrets are masked; check the files before you publish them"
+    print(f"{file.resolve()}: {file.stat().st_size:,} bytes; {advice}")
     return 0

@@ -63,12 +63,12 @@ def destroy(stack: str) -> bool:
         pulumi("destroy", "--yes", "--skip-preview", "--stack", stack, *options)
     # The settings may have changed since the last `up`, so use the state. Only a bucket can have `retainOnDelete`.
     if before.get("bucket_url") and any(each.get("retainOnDelete") for each in resources):
-        print(f"kept because of `bucket.keep`; the bucket costs money until you delete it: {before['bucket_url']}")
+        print(f"the bucket {before['bucket_url']} is kept because of `bucket.keep`; it costs money until you delete it")
     return True
 
 
 def has_backend() -> bool:
-    """Return False if no command has created the project's backend yet."""
+    """Return True if the project has a backend: a shared one, or one that an earlier command created."""
     return BACKEND_VARIABLE in os.environ or (STATE / "pulumi" / ".pulumi").exists()
 
 
@@ -85,7 +85,7 @@ def is_local(stack: str) -> bool:
 
 @contextmanager
 def settings_options(stack: str) -> Iterator[tuple[str, ...]]:
-    """Yield the options for a destroy: a substitute for the settings file if that is gone or invalid."""
+    """Yield Pulumi's options for a destroy. If the settings file is missing or invalid, they name a substitute."""
     file = PROJECT / f"Pulumi.{stack}.yaml"
     if not check(file):
         yield ()
@@ -107,7 +107,10 @@ def should_delete_jobs_first(resources: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def delete_jobs(run: Callable[..., object]) -> None:
-    """Delete the jobs before the rest of the stack, so that they save a checkpoint. Print the error if that fails."""
+    """Delete the jobs before the rest of the stack, so that they can save a checkpoint. If that fails, print the error.
+
+    Raises PassphraseRejected.
+    """
     try:
         run("destroy", "--yes", "--skip-preview", "--target", JOBS_TARGET, "--target-dependents")
     except PassphraseRejected:
@@ -128,38 +131,45 @@ def main() -> int:
 def take_down(stack: str) -> int:
     """Destroy the stack and verify that this machine has no leftovers of it. Return the exit status."""
     begun = time.monotonic()
-    worked = destroy(stack)
+    has_removed = destroy(stack)
     remove_provider_files(stack)
     set_closing(f"{make_command('down', STACK=stack)} continues from there")
     cluster = stack_cluster(str(PROJECT), stack)
     # `up` may have died before the cluster was in the stack's state, or the state is lost.
     if stop_cluster(cluster):
         print(f"the cluster of stack {stack} was not in the stack's state and is deleted")
-        worked = True
-    if left := lifecycle.find_leftovers(cluster):
-        problem = "leftovers on this machine; end or remove them:"
-        print(f"{command_title('down')}: {problem}", *left, sep="\n  ", file=sys.stderr)
+        has_removed = True
+    if has_leftovers(cluster):
         return 1
     file = PROJECT / f"Pulumi.{stack}.yaml"
-    if not worked and not file.exists() and not (has_backend() and stack_exists(stack)):
+    if not has_removed and not file.exists() and not (has_backend() and stack_exists(stack)):
         report_abandoned()
         raise CommandError(f"{missing_file(file)}; nothing was changed")
     text = f"{end_text(stack)}; took {time.monotonic() - begun:.1f} s"
-    print(text if worked else "nothing to do: the stack has no resources")
+    print(text if has_removed else "nothing to do: the stack has no resources")
     report_abandoned()
     return 0
 
 
+def has_leftovers(cluster: ClusterSettings) -> bool:
+    """Return True if this machine has leftovers of a cluster, and print them."""
+    left = lifecycle.find_leftovers(cluster)
+    if left:
+        problem = "leftovers on this machine; end or remove them:"
+        print(f"{command_title('down')}: {problem}", *left, sep="\n  ", file=sys.stderr)
+    return bool(left)
+
+
 def end_text(stack: str) -> str:
-    """Return a sentence that nothing is left of a destroyed stack. Only the cloud knows what is left in the cloud."""
-    text = "nothing is left in the stack's state and on this machine"
+    """Return the result of a destroy without leftovers on this machine. `down` does not query the cloud."""
+    text = "nothing is left in the stack's state or on this machine"
     try:
         cloud = load_file(PROJECT / f"Pulumi.{stack}.yaml").cloud
     except ValueError:
         return text
     if cloud.nodes_here:
         return "nothing is left"
-    return f"{text}; {make_command('verify-empty', STACK=stack)} asks the cloud" if cloud.provisioned else text
+    return f"{text}; {make_command('verify-empty', STACK=stack)} checks the cloud" if cloud.provisioned else text
 
 
 def stop_cluster(cluster: ClusterSettings) -> bool:
@@ -189,9 +199,7 @@ def stop_abandoned(name: str) -> int:
     cluster = found[name]
     set_closing(f"{make_command('down', STACK='', ORPHAN=name)} continues from there")
     stop_cluster(cluster)
-    if left := lifecycle.find_leftovers(cluster):
-        problem = "leftovers on this machine; end or remove them:"
-        print(f"{command_title('down')}: {problem}", *left, sep="\n  ", file=sys.stderr)
+    if has_leftovers(cluster):
         return 1
     print(f"the cluster of stack {cluster.stack} of {cluster.owner} is deleted; it has no leftovers")
     return 0

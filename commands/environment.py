@@ -1,7 +1,4 @@
-"""Environment in which `pulumi`, `kubectl` and `python` use one stack, and the errors of commands in this environment.
-
-`make shell` and all commands use this environment.
-"""
+"""Environment in which `pulumi`, `kubectl` and `python` use one stack, and the errors of `pulumi` commands."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from setup.pulumi_cli import credentials_folder, home_with_build, path_folders
 PROJECT = project_folder()
 """Folder with the settings of the stacks."""
 STATE = PROJECT / STATE_NAME
-"""Folder for the project's state: the default Pulumi backend and the passphrase of its secrets."""
+"""Folder for the project's state, such as the default Pulumi backend and the passphrase of its secrets."""
 PROGRAM = """\
 import runpy
 import sys
@@ -50,8 +47,8 @@ def passphrase_file() -> Path:
 def program_folder() -> Path:
     """Return the folder with Pulumi's program and `Pulumi.yaml`.
 
-    For a project outside of the checkout, generate the folder, whose `Pulumi.yaml` names the folder of the stacks'
-    settings. Pulumi's `main` must be in the folder of `Pulumi.yaml`.
+    For a project outside of the checkout, generate the folder. Its `Pulumi.yaml` names the folder of the stacks'
+    settings. Its program only runs the checkout's: Pulumi runs no program outside of the folder of `Pulumi.yaml`.
     """
     if PROJECT == CHECKOUT:
         return CHECKOUT
@@ -112,7 +109,7 @@ class PassphraseRejected(PulumiFailed):
 
 
 class StackBusy(PulumiFailed):
-    """Stack on which another command works or may work."""
+    """Stack that another command changes or may change."""
 
 
 class StateBroken(PulumiFailed):

@@ -1,6 +1,7 @@
 """Objects of an existing cluster that a stack would take over. `make up` reports them before it creates anything.
 
-pulumi-kubernetes creates by server-side apply, which takes over an existing object. `make down` would then delete it.
+pulumi-kubernetes creates an object by server-side apply, which also takes over an existing object of the same name.
+`make down` would then delete that object.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ def conflicts(stack: str, config: StackConfig, deployment: Mapping[str, Any]) ->
     except RunError:
         return []  # `pulumi up` reports the error.
     wanted = identities(records) - in_state(deployment)
-    return [_line(each, stack) for each in sorted(existing(wanted, config.cloud))]
+    return [_conflict_line(each, stack) for each in sorted(existing(wanted, config.cloud))]
 
 
 def identities(records: Iterable[Record]) -> set[Identity]:
-    """Return the named Kubernetes objects among the resources of a program."""
+    """Return the Kubernetes objects among the resources of a program, except objects with a generated name."""
     return {found for each in records if (found := _identity(each.type, each.inputs))}
 
 
@@ -64,7 +65,7 @@ def existing(wanted: Iterable[Identity], cloud: Cloud) -> list[Identity]:
     files = ":".join(map(str, kubeconfig_files(cloud.kubeconfig)))
     settings = Configuration()
     settings.retries = False
-    # Any: the functions have no annotations.
+    # Any: these two have no annotations.
     load: Any = load_kube_config
     client: Any = DynamicClient
     try:
@@ -100,7 +101,7 @@ def _exists(cluster: Any, api_version: str, kind: str, namespace: str, name: str
     return True
 
 
-def _line(found: Identity, stack: str) -> str:
+def _conflict_line(found: Identity, stack: str) -> str:
     _version, kind, namespace, name = found
     where = f"{namespace}/{name}" if namespace else name
     up, down = make_command("up", STACK=stack), make_command("down", STACK=stack)

@@ -1,7 +1,7 @@
 """`make logs` and part of `make up`: follow jobs until they end.
 
 The screen shows the hosts' logs, the reasons for waiting and the result of each job. The follower lists jobs and pods
-every second: a watch could close or become stale.
+every second. It does not use a Kubernetes watch, which could close or become stale.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ STUCK_SECONDS = 120.0
 UNREACHABLE_SECONDS = 300.0
 """Seconds without an answer of the API server before the follower gives up. The server may be restarting."""
 GONE_SECONDS = 10.0
-"""Seconds before the follower gives up if the local cluster has no process or another cluster answers."""
+"""Seconds before the follower gives up if the local cluster has no process, or if another cluster answers."""
 SILENT_SECONDS = 3.0
 """Seconds without an answer of the API server before the screen reports it."""
 NODES_SECONDS = 5.0
@@ -79,11 +79,11 @@ EVENTS_SECONDS = 5.0
 QUIET_SECONDS = 120.0
 """Seconds without a line of a running host before the screen reports it."""
 QUIET_FACTOR = 3
-"""Factor of a host's longest pause so far. The screen reports only longer pauses."""
+"""Multiple of a host's longest pause so far. The screen reports only a longer pause."""
 NO_PODS_SECONDS = 10.0
 """Seconds without pods, after a job has had some, before the screen reports that they are gone."""
 TAIL_LINES = 80
-"""Lines kept of each host. torchrun's failure report takes about 40."""
+"""Last lines kept of each host. torchrun's failure report has about 40."""
 MANY_HOSTS = 8
 """Number of hosts above which the screen counts their states instead of listing them."""
 
@@ -94,10 +94,10 @@ class FollowError(RuntimeError):
 
 @dataclass
 class _Tracked:
-    """Pod, job, node or condition of the cluster, and what the screen has shown of it."""
+    """Notes about one subject, such as a pod, a job, a node or the API server."""
 
     reported: str = ""
-    """Last line about it."""
+    """Last line that the screen has shown about it."""
     problem_since: float | None = None
     """Time at which its problem began; None if it has none."""
     warning: str = ""
@@ -106,10 +106,10 @@ class _Tracked:
     """Time of the last query of its events, or the time at which it began to wait."""
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
     """Last lines of a pod's log."""
-    heard: float | None = None
-    """Time of a pod's last line, or at which it was first seen running."""
-    pause: float = 0.0
-    """Longest time between two of its lines."""
+    last_output: float | None = None
+    """Time of a pod's last line. Before the first line: time at which the pod was first seen running."""
+    longest_pause: float = 0.0
+    """Longest time between two of a pod's lines."""
 
 
 class Follower:
@@ -125,7 +125,7 @@ class Follower:
         epochs: Mapping[str, int] = MappingProxyType({}),
         quiet_seconds: float = QUIET_SECONDS,
     ) -> None:
-        """Follow jobs. `epochs` has the number of epochs of each job, if known."""
+        """Follow jobs. `up` is the command that creates them, for messages. `epochs` maps a job to its epochs."""
         self._quiet_seconds = quiet_seconds
         self._training = {name: Training(epochs=epochs.get(name, 0)) for name in names}
         self._up = up or make_command("up")
@@ -137,7 +137,7 @@ class Follower:
         self._pods: dict[str, PodState] = {}
         self._progress: dict[str, Progress] = defaultdict(Progress)
         self._stopped: set[str] = set()
-        """Uids of pods that ended because their job was stopped. Their end is not a restart."""
+        """Uids of pods from before a stop of their job. Their end is not a restart."""
         self._tracked: dict[str, _Tracked] = defaultdict(_Tracked)
         self._local = LocalCluster.of_kubeconfig(cluster.kubeconfig_path)
         self._nodes_read = 0.0
@@ -164,7 +164,7 @@ class Follower:
 
     @property
     def results(self) -> dict[str, str]:
-        """Job -> result of its training and its restarts, for jobs that have any."""
+        """Job -> result of its training and number of restarts, as text. Jobs without either are missing."""
         found = {}
         for name, job in self._jobs.items():
             progress = self._progress.get(name)
@@ -202,7 +202,7 @@ class Follower:
     def _on_line(self, pod: PodState, text: str) -> None:
         now = time.monotonic()
         self._tracked[pod.uid].tail.append(text)
-        self._hear(pod, now)
+        self._record_output(pod, now)
         event = self._progress[pod.job].read(text)
         ranks = sum(job.hosts for job in self._jobs.values()) * pod.processes
         self._screen.line(pod, text, ranks)
@@ -219,7 +219,7 @@ class Follower:
         except Unreachable as error:
             self._wait_for_api(error, now)
             return
-        self._report_return(now)
+        self._report_api_return(now)
         for name, job in jobs.items():
             if job.uid and self._jobs.get(name, job).uid not in ("", job.uid):
                 self._screen.note(f"job {name} was replaced: following the new one")
@@ -267,9 +267,9 @@ class Follower:
         if seconds >= SILENT_SECONDS and not outage.reported:
             since = time.strftime("%H:%M:%S", time.localtime(time.time() - seconds))
             hosts = "" if "stopped" in self._tracked else "; the job's hosts keep running"
-            self._report("unreachable", f"{error} since {since}{hosts}; trying again")
+            self._report("unreachable", f"{error} (since {since}){hosts}; trying again")
 
-    def _report_return(self, now: float) -> None:
+    def _report_api_return(self, now: float) -> None:
         outage = self._tracked["unreachable"]
         if outage.reported:
             seconds = now - (outage.problem_since or now)
@@ -307,7 +307,7 @@ class Follower:
         return state_text(job, seconds)
 
     def _report_job(self, job: JobState, pods: list[PodState], now: float) -> None:
-        """Report changes of one job and its pods. Give up if waiting does not help."""
+        """Report changes of a job and of its pods. Give up if waiting does not help."""
         if job.state == "absent":
             if not self._jobs[job.name].is_over:
                 self._report_absent(job, now)
@@ -359,12 +359,12 @@ class Follower:
             status = make_command("status")
             self._report(job.uid, f"the pods of {job.name} are gone{why}; {status} shows the job and its events")
 
-    def _hear(self, pod: PodState, now: float) -> None:
-        """Record that a host has printed a line. If the host was reported as silent, report that it prints again."""
+    def _record_output(self, pod: PodState, now: float) -> None:
+        """Record that a host has printed a line. If the host was reported as quiet, report that it prints again."""
         tracked = self._tracked[pod.uid]
-        if tracked.heard is not None:
-            tracked.pause = max(tracked.pause, now - tracked.heard)
-        tracked.heard = now
+        if tracked.last_output is not None:
+            tracked.longest_pause = max(tracked.longest_pause, now - tracked.last_output)
+        tracked.last_output = now
         if self._tracked[f"quiet {pod.uid}"].reported:
             self._forget(f"quiet {pod.uid}")
             self._screen.note(f"{pod.job}/{pod.label} prints again")
@@ -376,12 +376,12 @@ class Follower:
             if pod.state != "running" or not pod.ranks:
                 continue
             tracked = self._tracked[pod.uid]
-            if tracked.heard is None:
-                tracked.heard = now
+            if tracked.last_output is None:
+                tracked.last_output = now
             if has_printed and not tracked.tail:  # In many scripts only rank 0 prints.
                 continue
-            seconds = now - tracked.heard
-            if seconds < max(self._quiet_seconds, QUIET_FACTOR * tracked.pause):
+            seconds = now - tracked.last_output
+            if seconds < max(self._quiet_seconds, QUIET_FACTOR * tracked.longest_pause):
                 continue
             if not self._tracked[f"quiet {pod.uid}"].reported:
                 logs = make_command("logs", JOB=job.name, RANK=str(pod.ranks[0]))
@@ -406,7 +406,7 @@ class Follower:
         if pod.state in ("pending", "creating") and not pod.reason:
             reason = self._warning(pod.uid, now)
             text += f": {reason}" if reason else ""
-        # Kubernetes alternates between the failed pull and the wait for the next one. Report only the pull.
+        # A failed image pull and the wait for the next one alternate. Report only the pull.
         is_known = pod.reason == "ImagePullBackOff" and "ErrImagePull" in self._tracked[pod.uid].reported
         if is_shown and not is_known:
             self._report(pod.uid, text)
@@ -415,7 +415,7 @@ class Follower:
         self._give_up_if_stuck(pod.uid, pod.reason, now, text)
 
     def _warning(self, uid: str, now: float) -> str:
-        """Return the last warning about an object that has been waiting for a while; empty if it has none."""
+        """Return the last warning event of a waiting object; empty in the first EVENTS_SECONDS, or if it has none."""
         tracked = self._tracked[uid]
         if tracked.warning_read is None:
             tracked.warning_read = now
@@ -474,7 +474,10 @@ def follow(
     epochs: Mapping[str, int] = MappingProxyType({}),
     results: dict[str, str] | None = None,
 ) -> int:
-    """Follow the jobs to their end. Return 0 if all are complete, 1 if not, 130 after Ctrl-C. Fill `results`."""
+    """Follow the jobs to their end. Return 0 if all are complete, 1 if not, 130 after Ctrl-C.
+
+    `results` gets the result of each job, as in `Follower.results`.
+    """
     if not names:
         screen.note("the stack has no jobs: nothing to follow")
         return 0
@@ -499,7 +502,7 @@ def follow(
 
 
 def still_running_notice(names: Sequence[str], stopped: Sequence[str] = ()) -> str:
-    """Return the notice that the jobs, except the stopped ones, continue after the command that followed them."""
+    """Return a notice that the jobs continue without the follower; if all jobs are stopped, how to resume them."""
     jobs = [name for name in names if name not in stopped]
     if not jobs:
         resume = " and ".join(make_command("resume", JOB=name) for name in names)
@@ -524,7 +527,7 @@ def print_logs(cluster: Cluster, names: Sequence[str], screen: Screen) -> None:
         try:
             lines = cluster.log(pod)
         except Unreachable as error:
-            # The cluster has answered before, so only this pod's node does not answer.
+            # The API server has answered before, so only this pod's node does not answer.
             screen.note(f"{pod.job}/{pod.label}: its log cannot be read: {error}")
             continue
         for text in lines:
@@ -541,8 +544,11 @@ def print_logs(cluster: Cluster, names: Sequence[str], screen: Screen) -> None:
 
 
 def deleted_ranks(job: JobState, pods: Sequence[PodState]) -> list[int]:
-    """Return the ranks of a failed job whose pods are gone, unless all are. When a Job fails, running pods are deleted:
-    https://kubernetes.io/docs/concepts/workloads/controllers/job/#job-termination-and-cleanup"""
+    """Return the ranks of a failed job whose pods are gone; an empty list if all pods are gone.
+
+    Kubernetes deletes the running pods of a failed Job:
+    https://kubernetes.io/docs/concepts/workloads/controllers/job/#job-termination-and-cleanup
+    """
     own = [pod for pod in pods if pod.job == job.name and pod.ranks]
     if job.state != "failed" or not own:
         return []

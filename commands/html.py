@@ -1,4 +1,4 @@
-"""Parts of HTML pages that load nothing from a network: the frame with its colours and tables, and SVG charts."""
+"""Parts of HTML pages that load nothing from a network: the page's frame, tables and SVG charts."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ LEFT, RIGHT, TOP, BOTTOM = 62, 12, 10, 28
 LABEL_WIDTH = 80
 """Maximum width of a label below the axis."""
 COLUMNS = 600
-"""Number of columns that keep their smallest and largest point. More points would not be visible."""
+"""Number of columns of a chart. Each shows its smallest and largest value, because more points would not be visible."""
 COLOURS = ("var(--a)", "var(--b)", "var(--c)", "var(--d)")
 LOG_RATIO = 100.0
 """Ratio of largest to smallest value above which positive values, except percentages, have a logarithmic axis."""
 MANY_CELLS = 1024
-"""Number of ranks above which a grid has one shape for each colour instead of one for each rank."""
+"""Number of ranks above which a grid has one shape for each colour, not for each rank. This keeps pages small."""
 
 Point = tuple[float, float]
 
@@ -63,11 +63,11 @@ class Series:
 
     name: str
     points: Sequence[Point]
-    """Step and value, by step."""
+    """Step and value of each point, in the order of the steps."""
 
 
 def thinned(points: Sequence[Point], columns: int = COLUMNS) -> list[Point]:
-    """Return at most two points a column, the smallest and the largest, so that spikes stay visible."""
+    """Return at most two points a column, the smallest and the largest. Drop values that are not finite."""
     finite = [(x, y) for x, y in points if math.isfinite(y)]
     if len(finite) <= 2 * columns:
         return finite
@@ -120,7 +120,7 @@ def time_label(seconds: float) -> str:
     return " ".join(words[:2]) or "0 s"
 
 
-def number(value: float) -> str:
+def format_number(value: float) -> str:
     """Return a number as short text, such as `0.1235`, `12,346` or `1.5e6`."""
     if value and (abs(value) >= 1e6 or abs(value) < 1e-3):
         return f"{value:.1e}".replace("e+0", "e").replace("e-0", "e-")
@@ -151,7 +151,7 @@ class _Scale:
 
 
 def curves(series: Sequence[Series], *, unit: str, marks: Sequence[tuple[float, str]] = ()) -> str:
-    """Return a chart of curves over steps. `marks` are vertical lines with a text, at steps."""
+    """Return a chart of curves over steps; empty without points. `marks` are vertical lines: step and tooltip."""
     drawn = [Series(name=each.name, points=thinned(each.points)) for each in series]
     drawn = [each for each in drawn if each.points]
     if not drawn:
@@ -185,9 +185,9 @@ def _axes(across: _Scale, up: _Scale) -> Iterator[str]:
     for value in up.ticks():
         y = up(value)
         yield f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>'
-        yield f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{number(value)}</text>'
+        yield f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{format_number(value)}</text>'
     for value in ticks(across.low, across.high, 8):
-        yield _label(across(value), HEIGHT - 10, number(value))
+        yield _label(across(value), HEIGHT - 10, format_number(value))
 
 
 def _label(x: float, y: int, text: str) -> str:
@@ -218,7 +218,10 @@ class Bar:
 
 
 def time_line(attempts: Sequence[Bar], bars: Sequence[Bar], dots: Sequence[tuple[float, str]]) -> str:
-    """Return a time line of attempts and causes, with a dot for each checkpoint. Times are seconds since 1970."""
+    """Return a time line with rows of attempts, of `bars` and of dots; empty without attempts.
+
+    `dots` are the times of checkpoints and their tooltips. All times are seconds since 1970.
+    """
     if not attempts:
         return ""
     begun = min([attempts[0].begun, *(each.begun for each in bars[:1])])
@@ -251,7 +254,7 @@ def _bar(x: float, y: int, width: float, height: int, colour: str, text: str) ->
 
 
 def rank_grid(colours: Sequence[str], texts: Sequence[str]) -> str:
-    """Return a grid with a cell for each rank, in the order of the ranks. Many ranks have small cells and no texts."""
+    """Return a grid with a cell for each rank; `texts` are tooltips. Above MANY_CELLS ranks there are no tooltips."""
     if not colours:
         return ""
     cell = 24 if len(colours) <= 62 else 12 if len(colours) <= 1000 else 6
@@ -278,8 +281,8 @@ def table(rows: Iterable[tuple[str, str]]) -> str:
     return f"<table>{cells}</table>" if cells else ""
 
 
-def clock(seconds: float) -> str:
-    """Return a duration such as `40 s`, `2:05` minutes or `1:02:05` hours."""
+def format_clock(seconds: float) -> str:
+    """Return a duration as text, such as `40 s`, `2:05` for minutes, or `1:02:05` for hours."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"

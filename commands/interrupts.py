@@ -59,7 +59,7 @@ FILE_REMEDIES = {
     errno.EISDIR: "that path must be a file; move the folder away",
     errno.ENOTDIR: "a part of that path is a file and must be a folder; move the file away",
 }
-"""Error of a file system -> what to do."""
+"""Error number of a file operation -> what to do."""
 TOOLS = ("pulumi", "kubectl")
 """Programs that set-up installs into the cache folder. A new cache folder lacks them."""
 _LIBC = ctypes.CDLL(None)
@@ -72,6 +72,7 @@ _finishing = 0
 _second_raises = False
 """True in a block of `finish_unless_repeated`."""
 _closing = ""
+"""Sentence that the command prints if a signal stops it."""
 
 
 class ExitStatus(IntEnum):
@@ -91,8 +92,7 @@ MEANINGS: dict[ExitStatus, str] = {
     "(`up` does not follow stopped, suspended or interactive jobs); `exec` returns the status of its program instead",
     ExitStatus.FAILURE: "the command failed, a followed job failed, `preview` found a reason not to merge, `doctor` "
     "found invalid settings, `verify-empty` found leftovers, or a program such as `head` closed the output. An "
-    "unknown stack has this status too, except with `preview` and `verify-empty`: a stack can outlive its settings "
-    "file, so only the running command detects it",
+    "unknown stack has this status too, except with `preview` and `verify-empty`",
     ExitStatus.USAGE: "wrong arguments, no folder with stacks, settings that `preview` or `verify-empty` cannot read, "
     "a cloud that `verify-empty` cannot query, or a value of `config set` that is an empty secret or would make valid "
     "settings invalid; the command has changed nothing",
@@ -105,7 +105,7 @@ MEANINGS: dict[ExitStatus, str] = {
 
 
 class CommandError(RuntimeError):
-    """Error that ends a command. The message says what is wrong and what to do."""
+    """Error that ends a command. The message has the problem and what to do."""
 
     status: int = ExitStatus.FAILURE
 
@@ -151,7 +151,7 @@ def _on_full_disk(error: OSError) -> str:
 
 
 def discard_output() -> None:
-    """Send further output nowhere, so that Python does not report it again when it ends."""
+    """Discard further output. Otherwise Python would report the failed write once more when it exits."""
     with suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), STDOUT)
 
@@ -285,8 +285,10 @@ def run_child(
 ) -> Child:
     """Run a program to its end in its own session, so that a terminal's Ctrl-C reaches only this process.
 
-    `quiet` returns all output and shows none. `keeps_errors` returns standard error, and also shows it, in `errors_to`
-    if set. This function calls `on_poll` while the program runs, with True after a signal.
+    `quiet` returns all output and shows none. `keeps_errors` returns standard error and also shows it, in `errors_to`
+    if set. `ignores_at_start` starts the program with SIGINT ignored. `waits_for` returns the operations that a stopped
+    program still finishes, for messages. This function calls `on_poll` while the program runs, with True after a
+    signal.
     """
     with _handling_signals():
         _held_since.append(len(_signals))
@@ -299,7 +301,7 @@ def run_child(
                 stdout=subprocess.PIPE if quiet else stdout,
                 stderr=subprocess.PIPE if quiet or keeps_errors else None,
                 start_new_session=True,
-                # `preexec_fn` is safe: this process has one thread here, and both functions only make system calls.
+                # `preexec_fn` is safe: both functions only make system calls, so they wait for no other thread.
                 preexec_fn=_ignore_interrupts if ignores_at_start else follow_parent,
             )
             output = _PipeReader(process.stdout, None)
@@ -330,7 +332,7 @@ def run_set_up(words: Sequence[str], closing: str = "", stdout: TextIO | None = 
 
 
 class _SignalForwarder:
-    """Forwarder of signals to one child, which also prints progress."""
+    """Forwarder of signals to one child. It prints progress until the child ends."""
 
     def __init__(self, process: subprocess.Popen[bytes], name: str, waits_for: Callable[[], str]) -> None:
         self._process, self._name = process, name
@@ -405,7 +407,7 @@ class _PipeReader:
 
 
 def handles_interrupts(pid: int) -> bool:
-    """Return False if the process ignores SIGINT; True otherwise, even if that is unknown."""
+    """Return True if the process does not ignore SIGINT, or if that is unknown."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
     except OSError:

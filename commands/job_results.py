@@ -32,12 +32,12 @@ from stack.config import StackConfig
 from workloads.trainer_flags import FLAGS, value_of
 
 RECORD_FILE = "run-record.json"
-COPY_COMMANDS = {"gs": ("gcloud", "storage", "cp"), "s3": ("aws", "s3", "cp")}
-"""URL scheme -> command that writes to the cloud's buckets."""
+WRITE_COMMANDS = {"gs": ("gcloud", "storage", "cp"), "s3": ("aws", "s3", "cp")}
+"""Scheme of a bucket in a cloud -> command that writes a file to it."""
 MIN_RULE_WIDTH = 40
-"""Minimum characters of the box's top and bottom lines on a wide terminal."""
+"""Minimum number of characters of the box's top and bottom lines, if the terminal is wide enough."""
 LABEL_WIDTH = 10
-"""Characters of the first column of the box."""
+"""Minimum number of characters of the first column of the box."""
 
 
 class WriteFailed(RuntimeError):
@@ -55,7 +55,10 @@ def unfollowed(config: StackConfig) -> dict[str, str]:
 
 
 def deleted_jobs(stack: str, outputs: Mapping[str, Any]) -> list[str]:
-    """Return the jobs in Pulumi's state but not in the cluster. An update recreates them only after a refresh."""
+    """Return the jobs that are in the stack's outputs but not in the cluster.
+
+    An update recreates them only after a refresh.
+    """
     try:
         found = StackOutputs.of(stack, outputs).cluster().jobs(outputs["jobs"])
     except Unreachable:
@@ -69,8 +72,8 @@ def follow_jobs(
 ) -> tuple[int, bool]:
     """Follow the jobs, or `only` some, and write their run records.
 
-    Print the results of jobs that ended before the time `before`. Return the exit status, and True if all
-    of the jobs exist. The second value is False after Ctrl-C, or if the API server does not answer.
+    Of jobs that ended before the time `before`, only print the results. Return the exit status, and True if all of the
+    jobs exist. The second value is False after Ctrl-C, or if the API server does not answer.
     """
     found = StackOutputs.of(stack, outputs)
     names = list(only) if only is not None else [name for name in found.jobs if name not in unfollowed(config)]
@@ -115,7 +118,7 @@ def epochs_of(config: StackConfig) -> dict[str, int]:
 
 
 def report_stopped(cluster: Cluster, names: Iterable[str]) -> list[str]:
-    """Print the jobs that `make stop` has suspended. Return their names."""
+    """Print the jobs that are stopped. Return their names."""
     stopped = [name for name, job in cluster.jobs(list(names)).items() if job.state == "suspended"]
     for name in stopped:
         print(f"{name}: stopped before this command; {make_command('resume', JOB=name)} continues it")
@@ -239,21 +242,24 @@ def complete_record(record: Mapping[str, Any], state: JobState) -> dict[str, Any
 
 
 def write_record(bucket: str, record: Mapping[str, Any]) -> str:
-    """Write the record into its job's folder of the bucket. Return its URL. Raises WriteFailed. Untested in a cloud."""
+    """Write the record into its job's folder of the bucket. Return its URL. Raises WriteFailed.
+
+    Not yet tested in a cloud.
+    """
     target, text = f"{bucket.rstrip('/')}/{record['bucket_prefix']}/{RECORD_FILE}", json.dumps(record, indent=2)
     scheme, _, path = target.partition("://")
     try:
         if scheme == FOLDER_SCHEME:
             _write_file(Path(path), text)
         else:
-            subprocess.run([*COPY_COMMANDS[scheme], "-", target], input=text, text=True, check=True)
+            subprocess.run([*WRITE_COMMANDS[scheme], "-", target], input=text, text=True, check=True)
     except (OSError, subprocess.CalledProcessError) as error:
         raise WriteFailed(f"{target}: cannot be written: {error}") from error
     return target
 
 
 def _write_file(path: Path, text: str) -> None:
-    """Write a file. Give the file and its folder, which may be new, the owner of the bucket."""
+    """Write a file. Give the file and its folder, which may be new, the owner of the folder above."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
     owner = path.parent.parent.stat()
@@ -263,7 +269,7 @@ def _write_file(path: Path, text: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class JobResult:
-    """Rows of one job in the box."""
+    """Rows of one job in the box that `show_box` prints."""
 
     job: JobState
     result: str
@@ -289,7 +295,7 @@ class JobResult:
 def job_result(
     job: JobState, result: str, config: StackConfig, outputs: Mapping[str, Any], record: Mapping[str, Any]
 ) -> JobResult:
-    """Return the rows of a job. `record` is its complete run record."""
+    """Return the rows of a job in the box. `record` is its complete run record."""
     is_script = any(spec.name == job.name and spec.recipe is None for spec in config.jobs)
     bucket = Bucket.of(outputs, is_cluster_local=config.cloud.nodes_here > 0)
     return JobResult(
@@ -328,7 +334,10 @@ def cost_text(config: StackConfig, usd: float | None, *, is_resumed: bool = Fals
 
 
 def next_commands(results: Sequence[JobResult]) -> list[tuple[str, str]]:
-    """Return the next commands, as the user types them, each with its purpose. A failed job has precedence."""
+    """Return the next commands, as the user types them, each with its purpose.
+
+    They are about the first job that is not complete, or else about the first job.
+    """
     failed = next((each for each in results if each.job.state != "complete"), None)
     found = failed or results[0]
     name = found.job.name
@@ -349,7 +358,7 @@ def _typed(target: str, **variables: str) -> str:
 
 
 def show_box(results: Sequence[JobResult], seconds: float | None, out: TextIO) -> None:
-    """Print the box, without a frame if the output is not a terminal."""
+    """Print the results of jobs, the command's duration and the next commands. A terminal shows them in a box."""
     rows = [row for place, each in enumerate(results) for row in ([("", "")] if place else []) + list(each.rows())]
     if seconds is not None:
         rows.append(("command", f"took {format_seconds(seconds)}"))

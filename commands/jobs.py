@@ -22,17 +22,18 @@ from commands.monitor.pod_state import PodState, latest_by_place
 from commands.monitor.screen import Detail, Screen
 from commands.stack import JOBS_TARGET, pulumi
 from commands.stack_files import only_command
-from commands.up import naming_requirements, prepare
+from commands.stack_settings import read_settings
+from commands.up import explain_requirements_error, prepare
 from infra.make_command import DEFAULT_STACK, make_command, option_text
 from settings.text import counted, wrap
-from stack.config import StackConfig, load_file
+from stack.config import StackConfig
 from stack.run_record import checkpoints_folder
 from workloads.kinds import KINDS
 from workloads.trainer_flags import value_of
 
 POLL_SECONDS = 1.0
 END_SECONDS = 900.0
-"""Seconds that the hosts of a stopped or deleted job may take to end, in addition to the job's `grace_seconds`."""
+"""Seconds that the hosts of a stopped or deleted job may take to end after the job's `grace_seconds`."""
 _STOP_LINE = re.compile(r"\bProcess \d+ got signal: 15\b|\bpreempted at step \d")
 """Lines of torchrun and of the trainer about the SIGTERM of a stop, which read like errors."""
 _LOST_CONNECTION = re.compile(rb"^E\d{4} .*websocket: close|^error: error reading from error stream", re.MULTILINE)
@@ -52,7 +53,7 @@ class Stack:
     """Stack and job that a command acts on."""
 
     def __init__(self, target: str, job: str) -> None:
-        """Read the stack's outputs and find the job in them. Raises CommandError."""
+        """Read the stack's outputs and find the job in them. Raises CommandError; its message names `target`."""
         self.name = os.environ.get("STACK", DEFAULT_STACK)
         self.outputs: dict[str, Any] = outputs_with(self.name, *OUTPUTS)
         found = StackOutputs.of(self.name, self.outputs)
@@ -60,8 +61,8 @@ class Stack:
         self.job = job_named(found, job, target)
 
     def config(self) -> StackConfig:
-        """Return the stack's settings."""
-        return load_file(PROJECT / f"Pulumi.{self.name}.yaml")
+        """Return the stack's settings. Raises CommandError."""
+        return read_settings(PROJECT / f"Pulumi.{self.name}.yaml")
 
     def state(self) -> JobState:
         """Return the job's state."""
@@ -73,7 +74,7 @@ class Stack:
 
 
 def stop(job: str) -> int:
-    """Suspend a job, so that it saves a checkpoint if it can, and wait until its hosts have ended."""
+    """Suspend a job, so that it can save a checkpoint, and wait until its hosts have ended. Return the exit status."""
     stack = Stack("stop", job)
     state = stack.state()
     if state.state == "absent":
@@ -110,12 +111,15 @@ def stop(job: str) -> int:
 
 
 def end_seconds(config: StackConfig, job: str) -> float:
-    """Return the seconds that the hosts of a job may take to end."""
+    """Return the maximum seconds to wait for the end of a job's hosts."""
     return END_SECONDS + sum(each.grace_seconds for each in config.jobs if each.name == job)
 
 
 def _follow_to_the_end(stack: Stack, streams: LogStreams, screen: Screen, seconds: float) -> Event | None:
-    """Show errors and checkpoints until no host runs. Return the event of the last checkpoint; None for none."""
+    """Show errors and checkpoints until no host runs. Return the event of the last checkpoint; None for none.
+
+    Raises JobError if hosts still run after `seconds`.
+    """
     saved: Event | None = None
     deadline, next_poll, is_over = time.monotonic() + seconds, 0.0, False
     while time.monotonic() < deadline:
@@ -146,7 +150,10 @@ def _show_end(pod: PodState, text: str, screen: Screen) -> Event | None:
 
 
 def stopped_lines(job: str, saved: Event | None, resume: str, fetch: str) -> list[str]:
-    """Return the result of a stop, and what to do next. `fetch` is empty if this machine cannot reach the bucket."""
+    """Return the result of a stop, and the next commands. `saved` is the event of the last checkpoint.
+
+    `fetch` is empty if this machine cannot reach the bucket.
+    """
     copied = "what it has saved" if saved is None else "the checkpoint"
     copies = f"; {fetch} copies {copied}" if fetch else ""
     if saved is None:
@@ -172,8 +179,9 @@ def resume(job: str) -> int:
         raise JobError(f"job {stack.job} is {state.state}; {rerun_advice(state)}")
     if state.state not in ("suspended", "queued"):
         raise JobError(f"job {stack.job} is {state.state}; {stack.command('logs')} follows it")
+    config = stack.config()
     stack.cluster.set_suspended(state, False)
-    return _follow(stack, stack.config(), before)
+    return _follow(stack, config, before)
 
 
 def rerun(job: str, *, fresh: bool, is_confirmed: bool) -> int:
@@ -202,22 +210,22 @@ def rerun(job: str, *, fresh: bool, is_confirmed: bool) -> int:
     with only_command(stack.name, make_command("rerun", STACK=stack.name)):
         prepare(stack.name, config)
         if config.cloud.provisioned:
-            confirmation.ask(stack.name, config, left, is_confirmed=is_confirmed)
-        # Without FRESH, a job whose checkpoints are not deleted yet would resume at its end.
+            confirmation.confirm_update(stack.name, config, left, is_confirmed=is_confirmed)
+        # If this command stops before it deletes the checkpoints, a rerun without FRESH would resume from them.
         again = stack.command("rerun", FRESH="1") if fresh else stack.command("rerun")
         set_closing(f"the job may be deleted; {again} creates it again")
         _delete(stack, state, end_seconds(config, stack.job))
         if folder:
-            _forget_runs(stack.job, config, bucket, folder)
-        with naming_requirements(config, again):
+            _remove_progress(stack.job, config, bucket, folder)
+        with explain_requirements_error(config, again):
             for words in (("refresh", "--target", JOBS_TARGET), ("up", "--suppress-outputs")):
                 pulumi(*words, "--yes", "--skip-preview", "--stack", stack.name)
         stack.outputs = outputs_with(stack.name, *OUTPUTS)
     return _follow(stack, config, before)
 
 
-def _forget_runs(job: str, config: StackConfig, bucket: Bucket, folder: str) -> None:
-    """Put the curves of a job's earlier runs aside, and delete its checkpoints in a folder."""
+def _remove_progress(job: str, config: StackConfig, bucket: Bucket, folder: str) -> None:
+    """Move the curves of a job's earlier runs to another folder, and delete its checkpoints in `folder`."""
     prefix = next(each.bucket_folder for each in config.jobs if each.name == job)
     if earlier := bucket.put_curves_aside(prefix):
         place = job_results.short_home(bucket.location(earlier))
@@ -230,7 +238,7 @@ def _forget_runs(job: str, config: StackConfig, bucket: Bucket, folder: str) -> 
 
 
 def fresh_folder(stack: Stack, config: StackConfig) -> str:
-    """Return the bucket's folder with only this job's checkpoints; empty for none.
+    """Return the folder of the job's checkpoints in the stack's bucket; empty if the job saves none.
 
     Raises JobError if another job uses the folder, or if the job saves to another bucket.
     """
@@ -257,7 +265,10 @@ def fresh_folder(stack: Stack, config: StackConfig) -> str:
 
 
 def rerun_question(job: str, state: JobState, location: str, saved: list[str]) -> str:
-    """Return the question that a user must confirm before a job runs again; empty if there is none."""
+    """Return the question that a user must confirm before a job runs again; empty if nothing needs a question.
+
+    `saved` are the names of the checkpoints to delete at `location`.
+    """
     parts = []
     if not state.is_over and state.state not in ("absent", "suspended"):
         parts.append(f"end job {job}, which is {state.state}")
@@ -294,7 +305,7 @@ def _follow(stack: Stack, config: StackConfig, before: str) -> int:
 
 
 def pod_of(pods: Sequence[PodState], rank: str, job: Callable[[], JobState]) -> PodState:
-    """Return the running pod of a rank or a role such as `launcher`. Raises StackNotFound with the state of `job`."""
+    """Return the running pod of a rank, or of a role such as `launcher`. Raises StackNotFound with the job's state."""
     running = [pod for pod in latest_by_place(pods) if pod.state == "running"]
     for pod in running:
         if rank == pod.label or (rank.isdigit() and int(rank) in pod.ranks):
@@ -321,7 +332,7 @@ def open_shell(command: Sequence[str]) -> int:
     cluster = found.cluster()
     pod = pod_of(cluster.pods([name]), os.environ.get("RANK") or "0", lambda: cluster.jobs([name])[name])
     environment = {**stack_environment(), "KUBECONFIG": found.kubeconfig_path}
-    # Ctrl-C ends kubectl, but not the program in the pod: the Kubernetes API has no call to end it.
+    # Ctrl-C ends kubectl, but the Kubernetes API has no call to end the program in the pod.
     again = make_command("exec", JOB=name, RANK=os.environ.get("RANK", ""))
     set_closing(f"job {name} and the programs in its pod continue; {again} opens a shell again")
     status, is_lost = run_kubectl(kubectl_command(found, pod, command), environment)
@@ -347,7 +358,7 @@ def run_kubectl(words: Sequence[str], environment: Mapping[str, str]) -> tuple[i
                 tail = (tail + chunk)[-KUBECTL_TAIL_BYTES:]
                 sys.stderr.buffer.write(chunk)
                 sys.stderr.flush()
-        except BaseException:  # Like subprocess.run after a signal.
+        except BaseException:  # As subprocess.run does, also after a signal.
             child.kill()
             raise
     return child.returncode, child.returncode != 0 and _LOST_CONNECTION.search(tail) is not None

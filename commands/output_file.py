@@ -1,4 +1,4 @@
-"""Output files of a command, each written completely or not at all, except links and devices."""
+"""Output files of a command, written completely or not at all."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from commands.interrupts import FILE_REMEDIES, CommandError
 def output_file(target: Path, *, should_make_folder: bool = False) -> Iterator[Path]:
     """Yield a path to write to. Rename it to `target` at the end; remove it after an error. Raises CommandError.
 
-    If `target` is a link, a pipe or a device, yield `target` itself.
+    If `target` is a link, a pipe or a device, yield `target` itself. An error can then leave an incomplete file.
     """
     try:
         if should_make_folder:

@@ -2,11 +2,11 @@
 
 The preview compares the stack's file with the same file in an earlier commit: the last common commit of HEAD and
 --base. The default of --base is `main`, `origin/main` or `origin/HEAD`. Without such a commit the stack counts as new.
-The deployed stack may differ from that commit. --engine compares with the deployed stack: it runs Pulumi's engine,
-which needs a cloud's credentials.
-Without --engine, the preview compares two recordings of the program: the resources that it declares before and after
-the change. The clouds' official plugins then check and plan the same resources, without credentials, if Pulumi can
-install them.
+The preview compares two recordings of the program: the resources that it declares before and after the change. The
+clouds' official Pulumi plugins also check and plan these resources, without credentials, if Pulumi can install them.
+
+The deployed stack may differ from the earlier commit. --engine compares with the deployed stack instead. It runs
+Pulumi's engine, which needs credentials for a cloud stack.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ BASES = ("main", "origin/main", "origin/HEAD")
 NO_ANCESTOR = 1
 """Exit status of `git merge-base` if the commits have no common ancestor."""
 FILE_WIDTH = 100
-"""Characters of a line of the report if the output is not a terminal."""
+"""Maximum number of characters of a line of the report if the output is not a terminal."""
 
 
 def main(
@@ -60,7 +60,10 @@ def main(
     as_json: bool = False,
     output: Path | None = None,
 ) -> int:
-    """Write the report. Return 1 if the change must not be merged, 2 if it cannot be checked."""
+    """Show the report, and write it to the folder `output`.
+
+    Return 1 if the change must not be merged, 2 if it cannot be checked.
+    """
     file = PROJECT / f"Pulumi.{stack}.yaml"
     try:
         rehearsed = _verdict(rehearsal) if rehearsal else NO_REHEARSAL
@@ -131,7 +134,10 @@ def _quota_left(config: StackConfig) -> QuotaLeft:
         raise CommandError(f"--credentials: the quota cannot be read; install `{error.filename}`") from error
     except subprocess.CalledProcessError as error:
         reason = (error.stderr or "").strip().splitlines()[-1:] or [f"exit status {error.returncode}"]
-        raise CommandError(f"--credentials: the quota cannot be read: `{error.cmd[0]}`: {reason[0]}") from error
+        raise CommandError(
+            f"--credentials: the quota cannot be read: `{error.cmd[0]}`: {reason[0]}; "
+            "check your login and your permissions"
+        ) from error
 
 
 def _base(requested: str | None) -> str | None:
@@ -150,7 +156,7 @@ def _base(requested: str | None) -> str | None:
 
 
 def describe_base(commit: str | None, *, is_new: bool, engine: bool) -> str:
-    """Return a sentence that names the base of the comparison."""
+    """Return sentences that name the base of the comparison."""
     if commit is None:
         settings = "Before: nothing, because git has no commit to compare with"
     else:
@@ -164,7 +170,7 @@ def describe_base(commit: str | None, *, is_new: bool, engine: bool) -> str:
 
 
 def _earlier(name: str, commit: str | None) -> str | None:
-    """Return the stack's earlier file; None for a new stack."""
+    """Return the text of the stack's file in a commit; None if the commit is None or does not have the file."""
     if commit is None:
         return None
     listed = subprocess.run(
@@ -178,7 +184,7 @@ def _earlier(name: str, commit: str | None) -> str | None:
 
 
 def _parsed(text: str) -> StackConfig | None:
-    """Return the settings in a text; None if this program can no longer read them."""
+    """Return the settings in a text. If they are invalid, print the reason and return None."""
     with tempfile.NamedTemporaryFile("w", suffix=".yaml", encoding="utf-8") as file:
         file.write(text)
         file.flush()
@@ -190,7 +196,7 @@ def _parsed(text: str) -> StackConfig | None:
 
 
 def _verdict(file: Path) -> str:
-    """Return a rehearsal's result. Raises ValueError if its file cannot be read."""
+    """Return the result in the file of a rehearsal. Raises ValueError if the file cannot be read."""
     try:
         return verdict(json.loads(file.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError, KeyError) as error:
@@ -199,7 +205,7 @@ def _verdict(file: Path) -> str:
 
 
 def _console() -> Console:
-    """Return a console for stdout. Tables in a file or a log have FILE_WIDTH."""
+    """Return a console for stdout."""
     return Console(width=None if sys.stdout.isatty() else FILE_WIDTH)
 
 
@@ -230,7 +236,10 @@ def jobs_by_pool(pods: Iterable[PodState], nodes: Iterable[Mapping[str, Any]]) -
 
 
 def running_jobs(stack: str) -> dict[str, list[str]]:
-    """Return pool -> running jobs; empty, with a warning, if the cluster does not answer. Not yet tested on a cloud."""
+    """Return pool -> running jobs. If the cluster cannot be queried, print a warning and return an empty mapping.
+
+    Not yet tested on a cloud.
+    """
     found = outputs(stack) if stack_exists(stack) else {}
     if "kubeconfig_path" not in found:
         return {}

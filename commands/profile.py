@@ -20,46 +20,48 @@ from commands.environment import PROJECT
 from commands.interrupts import STILL_RUNNING, CommandError, follow_parent, set_closing
 from commands.monitor.cluster import StackOutputs, job_named, outputs_with
 from commands.output_file import output_file
+from commands.stack_settings import read_settings
 from infra.make_command import DEFAULT_STACK, make_command, option_text
 from infra.project import CHECKOUT
 from stack.config import load_file
 from workloads.command import process_layout
 
 TEMPLATE = Path(__file__).with_name("profile_page.html")
-CONTENT = "/* trace */"
-"""Placeholder of the trace in the page."""
-TRACE = re.compile(r"steps-(?P<first>\d+)-(?P<last>\d+)\.json\.gz")
+TRACE_PLACEHOLDER = "/* trace */"
+"""Text in TEMPLATE that the trace replaces."""
+TRACE_NAME = re.compile(r"steps-(?P<first>\d+)-(?P<last>\d+)\.json\.gz")
 """Name of a trace in the folder of a rank (trainer/step_profile.py)."""
 XLA_PREFIX = "proc_"
 """Prefix of the folders of XLA's profiler."""
-COMPLETE = "X"
-"""Phase of an event with a start and a duration:
+COMPLETE_PHASE = "X"
+"""Phase (`ph`) of an event with a start and a duration:
 https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU"""
 DEVICE_CATEGORIES = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 """Categories of events on a GPU."""
 IGNORED_CATEGORIES = frozenset({"Trace", "overhead"})
 """Categories that are not operations: the span of the whole trace, and the profiler's own overhead."""
-NO_TRACE = (
+NO_TRACE_ADVICE = (
     "to record one, add `profile_steps: 10-15` to the `flags` of a recipe and run the job again; docs/profile.md shows "
     "how a script records one"
 )
 MAX_EVENTS = 60_000
-"""Maximum number of events in the time line, which omits the shortest events of a longer trace."""
+"""Maximum number of events in the time line. It omits the shortest events of a longer trace."""
 
 
 class ProfileError(CommandError):
-    """Missing trace, or a bucket that TensorBoard cannot read."""
+    """Missing trace, or a bucket that this machine cannot reach."""
 
 
 @dataclass
 class Operation:
-    """Sums over the events of one name, in microseconds except `calls`."""
+    """Sums over the events of one name. Times are in microseconds."""
 
     calls: int = 0
     total: float = 0.0
     own: float = 0.0
     """Time without the operations that it calls."""
-    on_device: bool = False
+    is_on_device: bool = False
+    """True if it runs on a GPU."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,15 +76,15 @@ class Span:
     depth: int
     """Number of events in its row that enclose it."""
     row: str
-    """Process and thread, or device and stream."""
+    """Thread of the CPU, or GPU and its stream."""
 
 
 def profile(job: str, rank: int, output: Path | None, *, as_json: bool) -> int:
-    """Write the page about the newest trace of a rank, and print its path; or print the operations as JSON."""
+    """Write a page about the newest trace of a rank and print its path. With `as_json`, only print the operations."""
     stack = os.environ.get("STACK", DEFAULT_STACK)
     found = outputs_with(stack, *OUTPUTS)
     name = job_named(StackOutputs.of(stack, found), job, "profile")
-    config = load_file(PROJECT / f"Pulumi.{stack}.yaml")
+    config = read_settings(PROJECT / f"Pulumi.{stack}.yaml")
     bucket = Bucket.of(found, is_cluster_local=config.cloud.nodes_here > 0)
     record = found["run_records"][name]
     ranks = next((process_layout(each).world_size for each in config.jobs if each.name == name), None)
@@ -101,9 +103,12 @@ def profile(job: str, rank: int, output: Path | None, *, as_json: bool) -> int:
 def read_trace(
     bucket: Bucket, folder: str, job: str, rank: int, ranks: int | None = None
 ) -> tuple[str, list[dict[str, Any]]]:
-    """Return title and events of a rank's newest trace. Raises ProfileError. `ranks` is the job's number of ranks."""
+    """Return the title and the events of a rank's newest trace. Raises ProfileError if there is none.
+
+    `ranks` is the job's number of ranks, if known.
+    """
     folders = bucket.names(folder)
-    matches = filter(None, map(TRACE.fullmatch, bucket.names(f"{folder}/rank-{rank}")))
+    matches = filter(None, map(TRACE_NAME.fullmatch, bucket.names(f"{folder}/rank-{rank}")))
     traces = sorted(matches, key=lambda match: int(match["last"]))
     if not traces and any(each.startswith(XLA_PREFIX) for each in folders):
         curves = make_command("tensorboard", JOB=job)
@@ -113,10 +118,10 @@ def read_trace(
             f"{option_text('RANK', str(rank))}: job {job} has no such rank; its ranks are 0 to {ranks - 1}"
         )
     if not traces:
-        found = [each for each in folders if any(map(TRACE.fullmatch, bucket.names(f"{folder}/{each}")))]
-        have = ", ".join(each.removeprefix("rank-") for each in found)
-        ranks_text = f"ranks with a trace: {have}" if have else NO_TRACE
-        raise ProfileError(f"rank {rank} of job {job} has no trace in {bucket.location(folder)}; {ranks_text}")
+        found = [each for each in folders if any(map(TRACE_NAME.fullmatch, bucket.names(f"{folder}/{each}")))]
+        ranks_text = ", ".join(each.removeprefix("rank-") for each in found)
+        advice = f"ranks with a trace: {ranks_text}" if ranks_text else NO_TRACE_ADVICE
+        raise ProfileError(f"rank {rank} of job {job} has no trace in {bucket.location(folder)}; {advice}")
     with tempfile.TemporaryDirectory() as scratch:
         bucket.copy(f"{folder}/rank-{rank}", Path(scratch))
         content = Path(scratch, f"rank-{rank}", traces[-1][0]).read_bytes()
@@ -125,10 +130,13 @@ def read_trace(
 
 
 def spans(events: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Span, str, float]]:
-    """Yield each event with its category and its own time, which excludes inner events. Events of a row nest."""
+    """Yield each event with its category and its own time, which excludes the events inside it.
+
+    Of two events in one row that overlap, one must contain the other.
+    """
     rows: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for event in events:
-        if event.get("ph") == COMPLETE and event.get("cat", "") not in IGNORED_CATEGORIES:
+        if event.get("ph") == COMPLETE_PHASE and event.get("cat", "") not in IGNORED_CATEGORIES:
             rows[_row(event)].append(event)
     begin = min((float(each["ts"]) for row in rows.values() for each in row), default=0.0)
     for row, members in sorted(rows.items()):
@@ -166,7 +174,7 @@ def operations(found: Iterable[tuple[Span, str, float]]) -> dict[str, Operation]
         each.calls += 1
         each.total += span.duration
         each.own += own
-        each.on_device |= category in DEVICE_CATEGORIES
+        each.is_on_device |= category in DEVICE_CATEGORIES
     return dict(sorted(sums.items(), key=lambda item: -item[1].own))
 
 
@@ -175,7 +183,7 @@ def summary(events: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [
         {
             "name": name,
-            "device": "gpu" if each.on_device else "cpu",
+            "device": "gpu" if each.is_on_device else "cpu",
             "calls": each.calls,
             "self_ms": round(each.own / 1000, 3),
             "total_ms": round(each.total / 1000, 3),
@@ -193,7 +201,7 @@ def page(title: str, events: Iterable[Mapping[str, Any]]) -> str:
     content = {
         "title": title,
         "operations": [
-            [name, each.calls, round(each.own), round(each.total), each.on_device]
+            [name, each.calls, round(each.own), round(each.total), each.is_on_device]
             for name, each in operations(found).items()
         ],
         "names": names,
@@ -206,11 +214,11 @@ def page(title: str, events: Iterable[Mapping[str, Any]]) -> str:
     }
     # The name of an event could contain `</script>`, which would end the page's script.
     text = json.dumps(content, separators=(",", ":")).replace("</", "<\\/")
-    return TEMPLATE.read_text(encoding="utf-8").replace(CONTENT, text)
+    return TEMPLATE.read_text(encoding="utf-8").replace(TRACE_PLACEHOLDER, text)
 
 
-PROGRAM = CHECKOUT / ".venv-tensorboard" / "bin" / "tensorboard"
-PORT = "6006"
+TENSORBOARD = CHECKOUT / ".venv-tensorboard" / "bin" / "tensorboard"
+DEFAULT_PORT = "6006"
 """TensorBoard's default port; `PORT=` sets another."""
 
 
@@ -234,10 +242,10 @@ def log_folder(bucket: str, job: str) -> str:
 
 
 def command_line(bucket: str, job: str, port: str) -> list[str]:
-    """Return the command. The server is reachable only from this machine."""
+    """Return TensorBoard's command. The server is reachable only from this machine."""
     # The fast loader reads only disks and GCS, and gives no error for other locations.
     return [
-        str(PROGRAM),
+        str(TENSORBOARD),
         f"--logdir={log_folder(bucket, job)}",
         "--host=localhost",
         f"--port={port}",
@@ -254,7 +262,7 @@ def serve_tensorboard(set_up: Callable[[], int] = lambda: 0) -> int:
         job_named(StackOutputs.of(stack, found), job, "tensorboard")
     if problem := _bucket_problem(stack, found):
         raise ProfileError(problem)
-    return set_up() or run_server(command_line(str(found["bucket_url"]), job, os.environ.get("PORT", PORT)))
+    return set_up() or run_server(command_line(str(found["bucket_url"]), job, os.environ.get("PORT", DEFAULT_PORT)))
 
 
 def _bucket_problem(stack: str, found: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Output of `pulumi up`, `destroy` and `refresh`: counts by kind and diagnostics. A log file has all of the output."""
+"""Short output of `pulumi up`, `destroy` and `refresh`: counts by kind and diagnostics. A log file has all output."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ RESULT_WORDS = {
     "import-replacement": "replaced",
     "delete": "deleted",
 }
-"""Operation of an event -> word for its result. Of other operations, only `same` and `refresh` count, as unchanged."""
+"""Operation of an event -> word for its result. `same` and `refresh` count as unchanged; others do not count."""
 RUNNING_WORDS = {
     "create": "creating",
     "import": "importing",
@@ -60,9 +60,9 @@ PROGRESS_LINE_SECONDS = 30.0
 TICK_SECONDS = 0.5
 """Seconds between two changes of the live line."""
 MAX_LOGS = 20
-"""Number of log files to keep for each stack."""
+"""Maximum number of log files of a stack."""
 MAX_FILES = 5
-"""Number of changed files to name."""
+"""Maximum number of changed files that a message names."""
 TAIL_LINES = 20
 """Number of log lines to show if Pulumi fails without a diagnostic."""
 UNBROKEN_BLANK = "\N{NO-BREAK SPACE}"
@@ -73,13 +73,14 @@ _KNOWN_WARNING = re.compile(
 )
 """Warnings that only the log shows.
 
-One is about a plugin on PATH, where set-up puts plugins on some machines: https://github.com/pulumi/pulumi/pull/18476.
-The other is about unfinished operations. `commands.cloud_inventory.adopt_pending` checks them before each command.
+The first is about a plugin on PATH, where set-up puts plugins on some machines:
+https://github.com/pulumi/pulumi/pull/18476. The second is about unfinished operations, which
+`commands.cloud_inventory.adopt_pending` has already checked.
 """
 PASSPHRASE_ERROR = re.compile(r"incorrect passphrase|unable to read PULUMI_CONFIG_PASSPHRASE_FILE")
-"""Errors about the passphrase. Only the log shows them, because `commands.stack.pulumi` explains them instead."""
+"""Errors about the passphrase. Only the log shows them: `commands.stack.explain_passphrase` has a better message."""
 _COLOUR = re.compile(r"<\{%[^%]*%\}>|\x1b\[[0-9;]*m")
-"""Colours in messages: Pulumi's own marks and a terminal's codes."""
+"""Colours in messages: Pulumi's own codes and those of terminals."""
 
 
 def is_verbose() -> bool:
@@ -88,13 +89,13 @@ def is_verbose() -> bool:
 
 
 class EventLog:
-    """Reader of the file of `--event-log`, which Pulumi extends while it runs."""
+    """Reader of the file that Pulumi writes with `--event-log` while it runs."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._offset, self._rest = path, 0, b""
 
     def read(self) -> Iterator[Mapping[str, Any]]:
-        """Yield the events since the last call. The last line may not be complete yet."""
+        """Yield the events of the lines that were completed since the last call."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._offset)
@@ -116,7 +117,10 @@ class FoldedOutput:
     def __init__(
         self, command: str, stack: str, folder: Path, out: TextIO | None = None, *, changes_jobs: bool = False
     ) -> None:
-        """Show the output of `command`, whose events are in `folder`. `changes_jobs` if it changes only jobs."""
+        """Show the output of `command`, whose events are in `folder`.
+
+        `changes_jobs` is True if it changes only jobs.
+        """
         self._doing, self._done = VERBS[command]
         self._subject = f"the jobs of stack {stack}" if changes_jobs else f"stack {stack}"
         self._events = EventLog(folder / "events.json")
@@ -147,7 +151,7 @@ class FoldedOutput:
         self.file.close()
 
     def poll(self, is_stopping: bool) -> None:
-        """Show new diagnostics, and the running operations unless Pulumi is stopping: then `run_child` shows them."""
+        """Show new diagnostics and the running operations. While Pulumi stops, `run_child` shows the operations."""
         for event in self._events.read():
             self._read(event)
         now = time.monotonic()
@@ -166,9 +170,10 @@ class FoldedOutput:
         return self.log.read_text(encoding="utf-8", errors="replace")
 
     def end(self, status: int, *, is_partial: bool = False, is_explained: bool = False) -> None:
-        """Show the counts, and the end of the log if neither a diagnostic nor the caller explains a failure of Pulumi.
+        """Show the counts and the duration. After a failure that is not explained, also show the end of the log.
 
         `is_partial` is True if a signal stopped Pulumi before its end. Pulumi 3.274.1 may then still return 0.
+        `is_explained` is True if the caller explains a failure.
         """
         self.poll(True)
         self._line.clear()
@@ -213,7 +218,7 @@ class FoldedOutput:
             self._show(found.get("resourceUrn") or "", {**found, "severity": "info", "prefix": name})
 
     def _show(self, urn: str, found: Mapping[str, Any]) -> None:
-        """Show a diagnostic, unless it is ephemeral, repeats another or has a known text."""
+        """Show a diagnostic, unless it is ephemeral, repeats another or is a known warning."""
         severity, text = str(found.get("severity")), _plain(str(found.get("message") or "")).rstrip()
         if found.get("ephemeral") or severity not in SEVERITIES or not text.strip():
             return
@@ -226,7 +231,7 @@ class FoldedOutput:
         self._last_shown, self._last_severity = (urn, text), severity
         # The message of a dynamic provider's error is complete without the name of its class.
         text = text.removeprefix("RuntimeError: ")
-        # Leave out the stack's name: the program prints an error as many one-line messages, and each would repeat it.
+        # Leave out the stack's name. The program prints an error as many one-line messages, and each would repeat it.
         name = f"{_label(urn)}: " if urn and not _is_stack(urn) else ""
         prefix = _plain(str(found.get("prefix") or "")).strip()
         label = f"{prefix} " if prefix and prefix.rstrip(":") not in SEVERITIES else SEVERITIES[severity]
@@ -269,7 +274,7 @@ class _ErrorLines(io.TextIOBase):
 
 
 def reported_errors(output: str) -> str:
-    """Return the errors of a failed Pulumi command: the diagnostics of `--json`, else the last lines of the output."""
+    """Return the errors in the output of a failed Pulumi command: its JSON diagnostics, or else its last lines."""
     _, brace, rest = output.partition("{")
     try:
         diagnostics = json.loads(f"{brace}{rest}").get("diagnostics") or ()
@@ -296,7 +301,7 @@ def logs(stack: str) -> list[Path]:
 
 
 def _new_log(stack: str, command: str) -> Path:
-    """Return the path of a new log file. Delete the stack's oldest log files."""
+    """Return the path of a new log file. Delete the oldest, so that the stack has at most MAX_LOGS with the new one."""
     folder = STATE / "logs" / stack
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for old in logs(stack)[: -(MAX_LOGS - 1)]:
@@ -310,7 +315,7 @@ def _urn_and_operation(event: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _changed_files(metadata: Mapping[str, Any]) -> str:
-    """Return a sentence with the changed files of a job whose ConfigMap is replaced; empty for another resource."""
+    """Return a sentence about the changed files of a job, if the resource is the ConfigMap with these files."""
     old, new = ((metadata.get(side) or {}).get("inputs") or {} for side in ("old", "new"))
     job = ((new.get("metadata") or {}).get("labels") or {}).get(JOB_LABEL)
     before, after = old.get("data") or {}, new.get("data") or {}
@@ -322,7 +327,7 @@ def _changed_files(metadata: Mapping[str, Any]) -> str:
 
 
 def _counts_text(counts: Counter[str]) -> str:
-    """Return counts by kind, most frequent first: `3 ServiceAccount, 1 Job`. No line breaks after a count."""
+    """Return counts by kind, most frequent first, such as `3 ServiceAccount, 1 Job`. No line breaks after a count."""
     found = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
     return ", ".join(PLAIN_NAMES.get(kind) or f"{count}{UNBROKEN_BLANK}{kind}" for kind, count in found)
 

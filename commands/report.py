@@ -1,4 +1,4 @@
-"""Report of one job: a self-contained HTML page, or its numbers as JSON."""
+"""Report about one job: its content, from the cluster and the bucket, as JSON or as the page of report_page.py."""
 
 from __future__ import annotations
 
@@ -30,16 +30,17 @@ from commands.monitor.pod_state import PodState, count_restarts, latest_by_place
 from commands.monitor.screen import summary
 from commands.output_file import output_file
 from commands.run_times import RunTimes, times_of
+from commands.stack_settings import read_settings
 from infra.make_command import DEFAULT_STACK, make_command
-from stack.config import StackConfig, load_file
+from stack.config import StackConfig
 
 REPORT_FILE = "report.html"
 MAX_FAILED_HOSTS = 64
 """Maximum number of failed hosts whose last lines a report reads."""
 TROUBLE_KINDS = frozenset({"failure", "preemption", "restart"})
-"""Kinds of moments that a report lists with their reasons."""
+"""Kinds of moments (commands/dashboard/document.py) that a report lists with their reasons."""
 LIFE_EVENTS = frozenset({"start", "resume", "checkpoint", "restart", "done"})
-"""Names of events that mark the progress of a run. Other events, such as `train`, have points of curves."""
+"""Names of events that mark the progress of a run. Other events, such as `train`, are points of curves."""
 
 RANK_NAME = re.compile(r"rank-(\d+)(\.jsonl)?")
 """Name of a rank's file of metrics, or of its folder in an object store."""
@@ -59,7 +60,7 @@ class JobReport:
     settings: str
     """Settings of the job as YAML."""
     prices: Mapping[str, float] = field(default_factory=dict)
-    """US dollars an hour of each part of the platform."""
+    """Part of the platform -> US dollars an hour, at the maximum number of nodes."""
     events: list[Event] = field(default_factory=list)
     """Events of rank 0, oldest first."""
     ranks: Mapping[int, Event] = field(default_factory=dict)
@@ -78,12 +79,12 @@ class JobReport:
     fresh_start: str = ""
     """Time of the last `rerun --fresh` that moved earlier curves to another folder; empty if there was none."""
     written: str = ""
+    """Time of the report."""
     until: float | None = None
-    """Time when the job ended, or now for a job that has not ended, in seconds since 1970. If None, use the time of the
-    last event."""
+    """Seconds since 1970 at the end of the job, or now if it has not ended. None stands for the last event's time."""
 
     def curve(self, name: str, key: str) -> list[tuple[float, float]]:
-        """Return step and value of `key` of each event called `name`. Drop points that a restarted run repeats."""
+        """Return the step and the value `key` of each event `name`. Drop points that a restarted run repeats."""
         found: list[tuple[float, float]] = []
         for event in self.events:
             step, value = event.get("global_step"), event.get(key)
@@ -152,7 +153,7 @@ class JobReport:
 
 
 def read_events(folder: Path) -> list[Event]:
-    """Return the events of rank 0 in a folder of metrics: one file, or one part for each upload."""
+    """Return the events of rank 0 in a folder of metrics, oldest first. It has one file, or a file for each upload."""
     files = sorted(file for file in folder.rglob("*.jsonl") if file.relative_to(folder).parts[0].startswith("rank-0"))
     events = [event for file in files for event in parse_lines(file.read_bytes())]
     return sorted(events, key=lambda event: float(event["time"]))
@@ -172,13 +173,13 @@ def last_events(folder: Path) -> dict[int, Event]:
 
 
 def events_of_log(lines: Iterable[tuple[str, str]]) -> list[Event]:
-    """Return rank 0's events in a log with times, for a script that prints events and writes no metrics."""
+    """Return rank 0's events in the lines of a log and their times. A script may print events and write no metrics."""
     found = [event_of_line(stamp, text) for stamp, text in lines]
     return [event for event in found if event is not None and event.get("rank", 0) == 0]
 
 
 def event_of_line(stamp: str, text: str) -> Event | None:
-    """Return the event in a line of a log, in the form of the metrics; None for other text."""
+    """Return the event in a line of a log, as the metrics would have it; None for other text."""
     event = parse_event(text)
     if event is None:
         return None
@@ -192,7 +193,7 @@ def event_of_line(stamp: str, text: str) -> Event | None:
 
 
 def _number(text: str) -> float | None:
-    """Return the number in `12`, `12.5` or `12/63`, an integer if it is written as one."""
+    """Return the first number in a text such as `12`, `12.5` or `12/63`; None for other text."""
     first = text.partition("/")[0]
     for read in (int, float):
         with suppress(ValueError):
@@ -205,7 +206,7 @@ def collect(stack: str, name: str) -> tuple[JobReport, Bucket]:
     found = outputs_with(stack, *OUTPUTS)
     outputs = StackOutputs.of(stack, found)
     job = job_named(outputs, name, "report")
-    config = load_file(PROJECT / f"Pulumi.{stack}.yaml")
+    config = read_settings(PROJECT / f"Pulumi.{stack}.yaml")
     bucket = Bucket.of(found, is_cluster_local=config.cloud.nodes_here > 0)
     record = dict(found["run_records"][job])
     cluster = outputs.cluster()
@@ -244,7 +245,7 @@ def _settings(config: StackConfig, job: str) -> str:
 
 
 def _metrics(bucket: Bucket, folder: str) -> tuple[list[Event], dict[int, Event]]:
-    """Return rank 0's events and each rank's last event from a job's folder; empty if it cannot be read here."""
+    """Return rank 0's events and each rank's last `train` event; empty if this machine cannot reach the bucket."""
     if bucket.problem or "metrics" not in bucket.names(folder):
         return [], {}
     if bucket.is_cluster_local:
@@ -264,14 +265,14 @@ def newest_checkpoint(bucket: Bucket, folder: str) -> str:
 
 
 def known_restarts(pods: Sequence[PodState], events: Iterable[Event]) -> int:
-    """Return the number of restarts: of the pods, or of the ranks in them if the launcher has reported more."""
+    """Return the number of restarts. The launcher may report more restarts of processes than there are of pods."""
     numbers = [event.get("number") for event in events if event["event"] == "restart"]
     return max([count_restarts(pods), *(number for number in numbers if isinstance(number, int))])
 
 
 def known_troubles(pods: Sequence[PodState], events: Iterable[Event]) -> list[tuple[float, str]]:
-    """Return time and reason of the restarts and failures in the states of pods and in the launcher's lines."""
-    # Import late: `document` imports the page of a report, which imports this module.
+    """Return the time and the reason of each restart and failure in the states of pods and in the launcher's lines."""
+    # Import late: that module imports the page of a report, which imports this module.
     from commands.dashboard.document import moments
 
     restarts = [event for event in events if event["event"] == "restart"]
@@ -295,7 +296,7 @@ def failed_end(cluster: Cluster, state: JobState, pods: Sequence[PodState]) -> l
 
 
 def log_events(log_of: Callable[[PodState], Iterable[tuple[str, str]]], pods: Sequence[PodState]) -> list[Event]:
-    """Return the events that the first host has printed, including those in replaced pods that still exist."""
+    """Return the events that the first host has printed. Include those of its earlier pods that still exist."""
     first = sorted((pod for pod in pods if pod.index == 0 and pod.has_log), key=lambda pod: pod.created)
     found: list[Event] = []
     for pod in first:
@@ -305,10 +306,10 @@ def log_events(log_of: Callable[[PodState], Iterable[tuple[str, str]]], pods: Se
 
 
 def report(job: str, output: Path | None, *, as_json: bool) -> int:
-    """Write the report of a job, by default next to its run record.
+    """Write the page about a job to `output`, by default next to its run record. Return the exit status.
 
-    With `as_json`, print its numbers, and write the page only to `output`. If a stopped job has neither a log nor
-    metrics, keep the earlier page.
+    With `as_json`, print its numbers, and write the page only if `output` is set. Raises CommandError if the default
+    page would replace an earlier one, and a stopped job has neither a log nor metrics.
     """
     stack = os.environ.get("STACK", DEFAULT_STACK)
     found, bucket = collect(stack, job)
@@ -340,7 +341,7 @@ def report(job: str, output: Path | None, *, as_json: bool) -> int:
 
 
 def default_file(bucket: Bucket, folder: str, job: str) -> Path:
-    """Return the file next to the run record if the bucket is on this machine, else one in the working directory."""
+    """Return the default file of a report: next to the run record on this machine, else in the working directory."""
     if not bucket.problem and bucket.is_cluster_local:
         return Path(bucket.location(folder)) / REPORT_FILE
     return Path(f"{job}-{REPORT_FILE}")

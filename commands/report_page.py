@@ -8,7 +8,7 @@ from html import escape
 from string import Template
 from typing import Any
 
-from commands.html import Bar, Series, clock, curves, document, number, rank_grid, table, time_line
+from commands.html import Bar, Series, curves, document, format_clock, format_number, rank_grid, table, time_line
 from commands.report import JobReport
 from commands.run_times import MEANINGS, STRAGGLER_SPEED, goodput, saved_step, speeds, without_short
 from settings.text import counted
@@ -43,7 +43,7 @@ STOPPED_TEXT = (
     "The job is stopped. Its log was deleted with its pods, and no metrics can be read. A script that also appends its "
     "steps to a file in the bucket keeps them; see the page <i>My script</i> of the documentation."
 )
-"""Text in place of the curves of a stopped job without events."""
+"""Text in place of the curves of a stopped job without events. NO_CURVES_TEXT is for other jobs."""
 START_KEYS = ("device", "precision", "threads", "model", "recipe", "node", "host", "python", "torch", "ranks")
 BARS = 400
 """Maximum number of bars of the time line. Shorter bars would not be visible."""
@@ -129,7 +129,7 @@ def page(report: JobReport) -> str:
 
 
 def fresh_text(moment: str) -> str:
-    """Return a sentence about the last `rerun --fresh`."""
+    """Return a sentence about the last `rerun --fresh`, which was at `moment`."""
     return f"The job started from the beginning at {moment} (rerun --fresh); earlier runs do not count here."
 
 
@@ -159,11 +159,12 @@ def _tiles(report: JobReport) -> Iterable[str]:
         if isinstance(done.get(key), int | float):
             yield _tile(f"{done[key]:.4g}{unit}", name)
     if losses := report.curve("train", "loss"):
-        yield _tile(number(losses[-1][1]), f"training loss at step {losses[-1][0]:,.0f}")
+        yield _tile(format_number(losses[-1][1]), f"training loss at step {losses[-1][0]:,.0f}")
     if rates := report.curve("train", "global_rate"):
-        yield _tile(number(sorted(rate for _, rate in rates)[len(rates) // 2]), "samples or tokens a second (median)")
+        median = sorted(rate for _, rate in rates)[len(rates) // 2]
+        yield _tile(format_number(median), "samples or tokens a second (median)")
     if hours := report.record.get("hours"):
-        yield _tile(clock(hours * 3600), f"from {'last ' if report.state.is_resumed else ''}start to end")
+        yield _tile(format_clock(hours * 3600), f"from {'last ' if report.state.is_resumed else ''}start to end")
     if report.events_named("start") or report.restarts:
         restarts = report.attempts - 1
         one, several = "restart or resume", "restarts or resumes"
@@ -192,7 +193,7 @@ def _charts(report: JobReport) -> Iterable[str]:
 
 
 def _time_line(report: JobReport) -> str:
-    """Return the time line: an attempt from each start to the next one, and a dot for each checkpoint."""
+    """Return the time line with a bar for each attempt, bars for the causes of time, and a dot for each checkpoint."""
     starts = report.events_named("start")
     attempts = []
     for place, start in enumerate(starts):
@@ -205,7 +206,7 @@ def _time_line(report: JobReport) -> str:
         begin = "no step yet" if first is None else f"first line at step {first}"
         if resumed and (step := saved_step(resumed)) is not None:
             begin = f"from step {step}"
-        text = f"attempt {place + 1}, {begin}, {_moment(start['time'])}, {clock(ended - float(start['time']))}"
+        text = f"attempt {place + 1}, {begin}, {_moment(start['time'])}, {format_clock(ended - float(start['time']))}"
         colour = "var(--a)" if is_last else "var(--d)"
         attempts.append(Bar(begun=float(start["time"]), ended=ended, colour=colour, text=text))
     dots = [
@@ -218,7 +219,7 @@ def _time_line(report: JobReport) -> str:
             begun=each.begun,
             ended=each.ended,
             colour=f"var(--{each.cause})",
-            text=f"{each.cause}, {_moment(each.begun)}, {clock(each.seconds)}",
+            text=f"{each.cause}, {_moment(each.begun)}, {format_clock(each.seconds)}",
         )
         for each in spans
         if each.cause in MEANINGS
@@ -245,7 +246,7 @@ def _goodput(report: JobReport) -> str:
     total = sum(each for cause, each in found.items() if cause in MEANINGS)
     rows = "".join(
         f'<tr><td class="key"><svg viewBox="0 0 1 1"><rect width="1" height="1" fill="var(--{cause})"/></svg></td>'
-        f'<th>{cause}</th><td class="num">{clock(found[cause])}</td>'
+        f'<th>{cause}</th><td class="num">{format_clock(found[cause])}</td>'
         f'<td class="num">{100 * found[cause] / total:.1f} %</td>'
         f"<td>{MEANINGS[cause]}</td></tr>"
         for cause in MEANINGS

@@ -20,12 +20,12 @@ MEANINGS = {
     "lost": "steps that a restart repeated, and the time until the processes ran again",
 }
 TYPICAL_INTERVALS = 101
-"""Maximum number of recent intervals to keep, all without a checkpoint or evaluation. Their median is the typical time
-of a step."""
+"""Maximum number of recent intervals to keep, without those with a checkpoint or an evaluation. Their median is the
+typical time of a step."""
 MAX_MARKS = 4096
-"""Maximum number of marks. Above it, RunTimes drops every second mark. Marks show how much a restart lost."""
+"""Maximum number of marks, which show how much a restart lost. Above it, RunTimes drops every second mark."""
 MAX_SPANS = 4096
-"""Maximum number of spans. Above it, RunTimes merges the shortest spans into the spans before them."""
+"""Maximum number of spans. Above it, RunTimes merges short spans into the spans before them."""
 STRAGGLER_SPEED = 1 / 1.5
 """Speed, relative to the median of all ranks, below which a rank is shown as a straggler."""
 
@@ -48,7 +48,7 @@ class Span:
 
 @dataclass(slots=True)
 class _Mark:
-    """Time of a reported step, and the useful training time until then."""
+    """Reported step, its time, and the useful seconds of training until then."""
 
     step: float
     time: float
@@ -70,17 +70,26 @@ class RunTimes:
         self.uncertain_gaps = 0
         """Number of gaps between attempts that may be a stop or a restart: Kubernetes reports only the newest start."""
         self.totals = dict.fromkeys(CAUSES, 0.0)
+        """Cause -> seconds of the closed spans."""
         self._spans: list[Span] = []
         self._marks: list[_Mark] = []
         self._step, self._count, self._stride = -1.0, 0, 1
-        self._normal: deque[float] = deque(maxlen=TYPICAL_INTERVALS)
+        """Last reported step, number of reported steps, and number of reported steps from one mark to the next."""
+        self._intervals: deque[float] = deque(maxlen=TYPICAL_INTERVALS)
+        """Seconds of a step in each kept interval."""
         self._last: float | None = None
+        """Time of rank 0's last event."""
         self._train: tuple[float, float] | None = None
+        """Time and step of the attempt's last `train` event."""
         self._base = (0.0, 0.0)
+        """Start of the run, and the useful seconds of training before it."""
         self._gap: Span | None = None
+        """Span between the last two attempts, until the next `train` event."""
         self._is_done = self._has_restarted = False
         self._saving = self._testing = 0.0
+        """Seconds of checkpoints and evaluations since the last `train` event."""
         self.starts: list[float] = []
+        """Start of each attempt."""
 
     def add(self, event: Event) -> None:
         """Add an event."""
@@ -180,13 +189,13 @@ class RunTimes:
             before, last_step = self._train
             steps = max(step - last_step, 0.0)
             if self._saving or self._testing:
-                typical = median(self._normal) * steps if self._normal else 0.0
+                typical = median(self._intervals) * steps if self._intervals else 0.0
                 for span in self._split(before, time, typical):
                     self._push(span.begun, span.ended, span.cause)
             else:
                 self._push(before, time, "training")
                 if steps:
-                    self._normal.append((time - before) / steps)
+                    self._intervals.append((time - before) / steps)
         self._gap = None
         self._train, self._saving, self._testing = (time, step), 0.0, 0.0
         self._step = step
@@ -254,7 +263,7 @@ class RunTimes:
 
 
 def without_short(spans: Iterable[Span], count: int) -> list[Span]:
-    """Return the spans, with each span shorter than 1/`count` of the total time merged into the span before it."""
+    """Return the spans. Merge each span shorter than 1/`count` of the total time into the span before it."""
     found: list[Span] = []
     given = list(spans)
     min_seconds = (given[-1].ended - given[0].begun) / count if given else 0.0
@@ -276,13 +285,13 @@ def times_of(events: Iterable[Event], job_started: float | None = None, created:
 
 
 def goodput(seconds: Mapping[str, float]) -> float | None:
-    """Return training as a percentage of the time of all causes except `stopped`; None if that time is 0."""
+    """Return the percentage of training in the time of all causes except `stopped`; None if that time is 0."""
     total = sum(each for cause, each in seconds.items() if cause != "stopped")
     return 100 * seconds.get("training", 0.0) / total if total > 0 else None
 
 
 def saved_step(event: Event) -> float | None:
-    """Return the step of a `checkpoint` or `resume` event, over all epochs; None if it has none."""
+    """Return the step in a `checkpoint` or `resume` event; None if it has none. Prefer the step over all epochs."""
     found = (event.get(key) for key in ("global_step", "step"))
     return next((each for each in found if _is_number(each)), None)
 
@@ -301,7 +310,7 @@ def seconds_per_unit(event: Event) -> float | None:
 
 
 def speeds(latest: Mapping[int, Event]) -> dict[int, float]:
-    """Return rank -> speed, as a ratio to the median of all ranks: 0.5 for a rank that takes twice as long."""
+    """Return rank -> speed, relative to the median of all ranks: 0.5 for a rank that takes twice as long."""
     own = {rank: seconds for rank, event in latest.items() if (seconds := seconds_per_unit(event))}
     if not own:
         return {}

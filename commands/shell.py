@@ -1,8 +1,8 @@
 """`make shell`: the user's shell with the stack's python, pulumi, kubectl and namespace.
 
 The user's own startup files run first, and may change PATH, KUBECONFIG and aliases. The startup files of this module
-then set the stack's values. bash and zsh restore the order of PATH before each prompt, because the user's
-prompt hooks may change the order.
+then set the stack's values. bash and zsh also restore the order of PATH before each prompt, because the user's prompt
+hooks may change it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import yaml
 
@@ -53,11 +53,11 @@ def start_files(
 ) -> tuple[list[str], dict[str, str]]:
     """Write the startup files of a shell into `folder`. Return its command line and more environment variables.
 
-    `before` is the user's environment, `environment` the stack's. A shell that is not bash, zsh or a POSIX shell gets
-    only the environment.
+    `before` is the user's environment, `environment` the stack's. Other shells than bash, zsh, sh, dash, ksh, mksh and
+    ash get no startup file.
     """
-    # The folders that the stack's PATH has before and after the user's PATH.
     path, own_path = environment["PATH"], before.get("PATH", "")
+    # The stack's PATH is `first`, the user's PATH, `last`.
     first, _, last = path.partition(f"{os.pathsep}{own_path}") if own_path else (path, "", "")
     more = {"TRAINYARD_PATH_FIRST": first, "TRAINYARD_PATH_LAST": last.removeprefix(os.pathsep)}
     changed = {name: value for name, value in environment.items() if before.get(name) != value and name != "PATH"}
@@ -90,7 +90,10 @@ def _zsh_file(name: str, own: str, folder: Path) -> str:
 
 
 def context_file(files: list[str], context: str | None, namespace: str) -> str | None:
-    """Return a kubeconfig with one context of `files`, by default the first current context; None if it is missing."""
+    """Return a kubeconfig with one context of `files` and with the namespace; None if the context is missing.
+
+    The default context is the first current context.
+    """
     contents = [content for file in files if (content := _kubeconfig(Path(file)))]
     name = context or next((each["current-context"] for each in contents if each.get("current-context")), None)
     found = (each for content in contents for each in content.get("contexts") or [] if each["name"] == name)
@@ -114,7 +117,7 @@ def _kubeconfig(file: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def main() -> None:
+def main() -> NoReturn:
     """Replace this process with the shell."""
     stack = os.environ.get("STACK", "local")
     try:
@@ -142,7 +145,7 @@ def main() -> None:
 
 
 def with_namespace(kubeconfig: str, context: str | None, namespace: str, file: Path) -> str:
-    """Write the context to `file`. Return $KUBECONFIG with `file` first; unchanged if the context is missing.
+    """Write the context to `file`. Return `kubeconfig` with `file` first, or unchanged if the context is missing.
 
     kubectl uses the current context of the first file:
     https://kubernetes.io/docs/concepts/configuration/organize-cluster-access-kubeconfig/#merging-kubeconfig-files

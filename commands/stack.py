@@ -1,4 +1,4 @@
-"""Pulumi CLI calls for a stack of this project, and recovery of a stack from a dead run."""
+"""Calls of the Pulumi CLI for a stack of this project, and recovery of a stack after a killed command."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ from infra.make_command import make_command
 from setup.pulumi_cli import has_cli
 
 BACKEND_VARIABLE = "PULUMI_BACKEND_URL"
-"""Variable that names a shared backend. Its stacks may need `pulumi` before set-up has run on this machine."""
+"""Variable that names a shared backend. A command on its stacks may need `pulumi` before set-up has run here."""
 SALT_KEY = b"encryptionsalt:"
 CHANGING_COMMANDS = ("up", "destroy", "refresh")
 """Pulumi commands that change resources."""
 JOB_TYPE = "trainyard:workloads:TrainingJob"
-"""Type of a job's component, which is in the URNs of the job's resources too."""
+"""Type of a job's component. The URNs of the job's resources contain it too."""
 JOBS_TARGET = f"**{JOB_TYPE}**"
 """Value of Pulumi's `--target` for all training jobs. `--target-dependents` adds their child resources."""
 UNKNOWN_STACK = "no stack named"
@@ -71,17 +71,19 @@ FULL_DISK_BYTES = 1 << 16
 _FULL_DISK = re.compile(
     r"((?P<path>/[^\s:]+): )?(?P<reason>no space left on device|disk quota exceeded)", re.IGNORECASE
 )
-"""Reason in Pulumi's output for a failed write, with the file if Pulumi names it."""
+"""Reason for a failed write in Pulumi's output, with the file if Pulumi names it."""
 
 WITHOUT_SNAPSHOTS = {"PULUMI_EXPERIMENTAL": "true", "PULUMI_SKIP_CHECKPOINTS": "true"}
-"""Environment of previews. Otherwise CLI 3.274.1 serializes the whole state after each resource and discards the text.
+"""Environment of previews. Without it, CLI 3.274.1 serializes the state after each resource and discards the text.
 
 CPU time of a preview with 513 jobs: 82 s with snapshots, 16 s without (one run each).
 """
 
 
 def pulumi(*words: str, quiet: bool = False) -> str:
-    """Run `pulumi`. With `quiet` return its output, else show it. Without VERBOSE, show only a summary of changes.
+    """Run `pulumi`. With `quiet`, return its output and show nothing.
+
+    Without `quiet`, show its output; of a command that changes resources only a summary, unless VERBOSE is set.
 
     Raises PulumiFailed; StackBusy if a lock blocks it; Interrupted if a signal stopped it; FileNotFoundError if
     `pulumi` is missing and no shared backend is set.
@@ -137,7 +139,7 @@ def _run(
     variables: Mapping[str, str] = MappingProxyType({}),
     **output: Any,
 ) -> Child:
-    """Run `pulumi` with more options and variables. `output` has the arguments of `run_child` for the output."""
+    """Run `pulumi` with more options and environment variables. `output` has further arguments of `run_child`."""
     return run_child(
         ["pulumi", *words, *options],
         name="Pulumi",
@@ -157,7 +159,7 @@ def _run(
 
 @contextmanager
 def provider_files(stack: str) -> Iterator[str]:
-    """Yield a folder for the files that the Kubernetes provider writes in one run, and remove it."""
+    """Yield a folder for the files that the Kubernetes provider writes in one run. Remove it at the end."""
     folder = PROVIDER_FILES / stack
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
@@ -187,7 +189,7 @@ def _state_files(stack: str) -> StateFiles | None:
 
 
 def _pending(stack: str) -> list[str]:
-    """Return the operations that Pulumi is running; empty if this machine cannot read the state."""
+    """Return the unfinished operations in the state; empty if this machine cannot read the state."""
     files = _state_files(stack)
     return files.pending_operations() if files else []
 
@@ -199,7 +201,7 @@ def _is_destroyed(stack: str) -> bool:
 
 
 def _raise_interrupted(words: Sequence[str], stack: str, done: Child) -> None:
-    """Raise Interrupted with the stack's state and the next command, or KeyboardInterrupt if `words` change nothing."""
+    """Raise Interrupted with the stack's state and the next commands; KeyboardInterrupt if `words` change nothing."""
     if words[0] not in CHANGING_COMMANDS:
         raise KeyboardInterrupt
     up, down = make_command("up", STACK=stack), make_command("down", STACK=stack)
@@ -227,8 +229,9 @@ def _raise_interrupted(words: Sequence[str], stack: str, done: Child) -> None:
 def settings_without_salt(folder: Path | None = None) -> Iterator[None]:
     """Keep `encryptionsalt` out of settings files that had none. A salt belongs to the state of only one checkout.
 
-    The files are in `folder`, by default the project. Pulumi writes numbers as text when it adds the salt. Restore a
-    file whose settings are unchanged. Delete a new file that has only the salt.
+    The files are in `folder`, by default the project. After this block, restore a file if its settings are unchanged,
+    and delete a new file that has only the salt. Pulumi may also write numbers as text, which does not count as a
+    change.
     """
     place = folder or PROJECT
     files = sorted(path for path in place.glob("Pulumi.*.yaml") if path.is_file())
@@ -245,7 +248,7 @@ def settings_without_salt(folder: Path | None = None) -> Iterator[None]:
 
 
 def _settings(content: bytes) -> dict[str, Any]:
-    """Return a file's settings without the salt, with single values as Pulumi writes them."""
+    """Return a file's settings without the salt, and with numbers in one form, to compare them."""
     found = yaml.safe_load(content) or {}
     config = {key: _text(value) for key, value in (found.get("config") or {}).items()}
     return {key: value for key, value in found.items() if key.encode() + b":" != SALT_KEY} | {"config": config}
@@ -260,7 +263,7 @@ def _text(value: Any) -> Any:
 
 
 def stack_exists(stack: str) -> bool:
-    """Return True if the backend has the stack. Read no other stack, unlike `pulumi stack ls`."""
+    """Return True if the backend has the stack. Raises PulumiFailed if that is unknown."""
     if files := _state_files(stack):
         return files.exists
     try:
@@ -315,7 +318,10 @@ def _unknown_salt(stack: str) -> str:
 
 
 def outputs(stack: str) -> dict[str, Any]:
-    """Return the stack's outputs, secrets masked. Repair a broken state first. Raises PulumiFailed, StateBroken."""
+    """Return the stack's outputs, with masked secrets. Repair a broken state first.
+
+    Raises PulumiFailed, such as StateBroken if the state has no intact copy.
+    """
     files = _state_files(stack)
     if files and files.is_broken:
         with only_command(stack, "the repair of its state"):
@@ -330,7 +336,7 @@ def read_deployment(stack: str) -> dict[str, Any]:
 
 
 def save_kubeconfig(stack: str, path: Path) -> None:
-    """Write the kubeconfig of a stack's cluster, which has no credentials, to a file readable only by its owner."""
+    """Write the kubeconfig of a stack's cluster to a file that only its owner can read. It contains no credentials."""
     text = pulumi("stack", "output", "kubeconfig", "--show-secrets", "--stack", stack, quiet=True)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.touch(mode=0o600)
@@ -338,7 +344,10 @@ def save_kubeconfig(stack: str, path: Path) -> None:
 
 
 def kubeconfig_of(stack: str, found: Mapping[str, Any]) -> str:
-    """Return the kubeconfig file in a stack's outputs. Write a cloud cluster's file if this checkout has none."""
+    """Return the path of the kubeconfig in a stack's outputs; empty for none.
+
+    Write the file of a cloud cluster if this checkout does not have it.
+    """
     path = str(found.get("kubeconfig_path") or "")
     if not path or Path(path).is_absolute():
         return path
@@ -349,7 +358,10 @@ def kubeconfig_of(stack: str, found: Mapping[str, Any]) -> str:
 
 
 def recover(stack: str) -> None:
-    """Clear a dead run's leftovers. Needs this checkout's lock. Raises StackBusy, or StateBroken without a copy."""
+    """End the processes of a killed command, remove its locks, and repair the state.
+
+    The caller must hold this checkout's lock. Raises StackBusy, or StateBroken if the state has no intact copy.
+    """
     mark = run_mark(PROJECT, stack)
     if count := end_orphans(mark):
         print(f"stack {stack}: ended {count} process(es) that a dead `pulumi` had left", flush=True)
@@ -366,7 +378,7 @@ def _repair(files: StateFiles) -> None:
 
 
 def reset_state(stack: str) -> Path:
-    """Set a broken state aside, so that the stack counts as new. Return its new path."""
+    """Rename a broken state, so that the stack counts as new. Return its new path."""
     files = _state_files(stack)
     assert files is not None, "only folder backends have a state that is known to be broken"
     return files.set_aside()

@@ -1,12 +1,13 @@
 """State files and locks of one stack in a folder backend, this checkout's lock, and processes of dead `pulumi` runs.
 
 Layout of the state: github.com/pulumi/pulumi v3.245.0, pkg/backend/diy/store.go and state.go. Before each write Pulumi
-copies the state to `.bak`. After each command it copies the state to `.pulumi/backups/`. Pulumi writes a draft and
-renames it. A full disk, a lost network folder, a power failure or an editor can damage a file; `kill -9` rarely does.
+copies the state to `.bak`. After each command it copies the state to `.pulumi/backups/`. A full disk, a lost network
+folder, a power failure or an editor can damage a file; `kill -9` rarely does, because Pulumi writes a draft and renames
+it.
 
-A lock of a file or object-store backend is a JSON file below `.pulumi/locks/organization/PROJECT/STACK/`
-(pkg/backend/diy/lock.go). In Pulumi, only its owner or `pulumi cancel` removes it. This checkout's own lock lets only
-one command at a time change a stack.
+A lock of Pulumi is a JSON file below `.pulumi/locks/organization/PROJECT/STACK/` (pkg/backend/diy/lock.go). In Pulumi,
+only its owner or `pulumi cancel` removes it. This checkout's own lock, `.trainyard/locks/STACK`, lets only one command
+at a time change a stack.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from infra.local.settings import PLAIN_NAMES
 from infra.make_command import make_command
 
 ATTRIBUTES_SUFFIX = ".attrs"
-"""Suffix of the content-type file that a folder backend keeps next to each of its files. It may be missing:
+"""Suffix of the file that a folder backend writes next to each of its files, with its content type. It may be missing:
 https://pkg.go.dev/gocloud.dev/blob/fileblob"""
 BACKUP_SUFFIX = ".bak"
 """Suffix of the state before the last write."""
@@ -65,7 +66,7 @@ RESOURCE_TYPES = {
 }
 """Key of a resource in a state -> type of its value."""
 RUN_VARIABLE = "TRAINYARD_RUN"
-"""Environment variable of every process of a `pulumi` run: `<checkout folder>:<stack>`."""
+"""Environment variable of every process of a `pulumi` run. Its value is `<project folder>:<stack>`, the run's mark."""
 ENGINE = "pulumi"
 """Name of the process of Pulumi's engine."""
 GRACE_SECONDS = 3.0
@@ -73,21 +74,21 @@ GRACE_SECONDS = 3.0
 WAIT_SECONDS = 60.0
 """Seconds to wait for a `pulumi` whose parent command was killed. The kernel has interrupted it."""
 READ_SECONDS = 1.0
-"""Seconds to wait until the holder of this checkout's lock has written its command into the lock."""
+"""Seconds that the holder of this checkout's lock may take to write its command into the lock."""
 _LOCKED_MESSAGE = "the stack is currently locked by"
 _OWNER = re.compile(r"(?P<place>\S+): created by (?P<user>\S+)@(?P<host>\S+) \(pid (?P<pid>\d+)\) at (?P<since>\S+)")
 
 
 def backend_folder(backend: str, checkout: Path) -> Path | None:
-    """Return the folder of a `file://` backend; None for other backends."""
+    """Return the folder of a `file://` backend; None for other backends. Its path may be relative to `checkout`."""
     if not backend.startswith("file://"):
         return None
     return checkout / Path(backend.removeprefix("file://").partition("?")[0]).expanduser()
 
 
-def project_name(checkout: Path) -> str:
-    """Return the name of the Pulumi project."""
-    return str(yaml.safe_load((checkout / "Pulumi.yaml").read_text(encoding="utf-8"))["name"])
+def project_name(folder: Path) -> str:
+    """Return the name of the Pulumi project in the folder with `Pulumi.yaml`."""
+    return str(yaml.safe_load((folder / "Pulumi.yaml").read_text(encoding="utf-8"))["name"])
 
 
 @dataclass(frozen=True)
@@ -125,9 +126,9 @@ class StateFiles:
     def repair(self) -> list[str]:
         """Repair the state. Return one sentence for each action.
 
-        Replace a damaged state by `.bak`, else by the newest intact backup of an earlier command. `.bak`, the state
-        before the last write, lists the resources in creation as pending, so no resource is lost. Raises StateBroken
-        if no intact copy exists.
+        Replace a damaged state with `.bak`, or else with the newest intact backup of an earlier command. `.bak` is the
+        state before the last write. It lists the resources in creation as pending, so no resource is lost. Raises
+        StateBroken if no intact copy exists.
         """
         done, backup = [], Path(f"{self.path}{BACKUP_SUFFIX}")
         for file in (self.path, backup):
@@ -138,7 +139,7 @@ class StateFiles:
         state = self.path
         if not self.is_broken:
             return done
-        # Pulumi makes these copies at the end of each command. Their names contain the time in nanoseconds.
+        # The names of the backups contain the time in nanoseconds.
         folder = self.folder / ".pulumi" / "backups" / self.project / self.stack
         copies = [backup, *sorted(folder.glob(f"*{JSON_SUFFIX}"), reverse=True)]
         copy = next((each for each in copies if _is_state(each)), None)
@@ -253,9 +254,9 @@ def _has_types(found: Mapping[str, Any], types: Mapping[str, type]) -> bool:
     return all(found.get(key) is None or isinstance(found[key], each) for key, each in types.items())
 
 
-def run_mark(checkout: Path, stack: str) -> str:
-    """Return the value of RUN_VARIABLE for a stack of a checkout."""
-    return f"{checkout}:{stack}"
+def run_mark(project: Path, stack: str) -> str:
+    """Return the value of RUN_VARIABLE for a stack of a project."""
+    return f"{project}:{stack}"
 
 
 def end_orphans(mark: str) -> int:
@@ -270,7 +271,7 @@ def end_orphans(mark: str) -> int:
 
 
 def orphans_of(mark: str) -> list[int]:
-    """Return the processes with the mark, except living `pulumi` processes, their descendants and the local cluster."""
+    """Return the processes with the mark, except `pulumi` itself, its descendants and the local cluster."""
     marked = dict[int, tuple[str, int]]()
     for pid in (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()):
         if leftovers.environment_value(pid, RUN_VARIABLE) != mark:
@@ -320,12 +321,12 @@ class LockOwner:
 
     @property
     def is_alive(self) -> bool:
-        """True if the owner may still run. False if another program has its process id now."""
+        """True if the owner may still run. An owner on another machine always may."""
         process = _process(self.pid)
         return not self.is_here or (process is not None and process[0] == ENGINE)
 
     def was_started_by(self, mark: str) -> bool:
-        """Return True if a command of this checkout started the owner for the stack of the mark."""
+        """Return True if the owner is on this machine and has the mark."""
         return self.is_here and leftovers.environment_value(self.pid, RUN_VARIABLE) == mark
 
     def wait(self) -> None:
@@ -334,7 +335,10 @@ class LockOwner:
 
 
 def free_locks(folder: Path, project: str, stack: str, mark: str, *, is_shared: bool) -> list[str]:
-    """Remove the locks of dead owners. Needs this checkout's lock. Return a sentence for each. Raises StackBusy."""
+    """Remove the locks of dead owners. Return a sentence for each. Raises StackBusy if an owner may be alive.
+
+    The caller must hold this checkout's lock.
+    """
     done = []
     for lock in sorted((folder / ".pulumi" / "locks" / "organization" / project / stack).glob("*.json")):
         owner = _lock_owner(lock)
@@ -385,7 +389,7 @@ def owners_in(error: str) -> list[LockOwner]:
 
 
 def explain_locks(stack: str, owners: Sequence[LockOwner], mark: str) -> str:
-    """Return the holders of Pulumi's locks and advice. Advise removing a lock only if its owner is certainly dead."""
+    """Return a line for each owner of a lock of Pulumi, with what to do."""
     lines = []
     for each in owners:
         who = f"stack {stack}: locked since {each.since} by `pulumi` (pid {each.pid}) of {each.user} on {each.host}"
@@ -402,12 +406,16 @@ def explain_locks(stack: str, owners: Sequence[LockOwner], mark: str) -> str:
 
 
 def _cancel_command(stack: str) -> str:
+    """Return the commands that remove a lock, as text."""
     return f"{make_command('shell', STACK=stack)} and in it `pulumi cancel --yes --stack {stack}`"
 
 
 @contextmanager
 def only_command(stack: str, command: str) -> Iterator[None]:
-    """Hold this checkout's lock of a stack in this block. Raises StackBusy. The kernel frees a dead process's lock."""
+    """Hold this checkout's lock of a stack in this block. Raises StackBusy if another process holds it.
+
+    `command` is this command, for the message of the other process. The kernel frees the lock of a dead process.
+    """
     path = STATE / "locks" / stack
     path.parent.mkdir(parents=True, exist_ok=True)
     # Mode "a" does not empty the file of a holder.
@@ -437,7 +445,7 @@ def _acquire(lock: TextIO, stack: str) -> None:
 
 
 def lock_holder(stack: str) -> str:
-    """Return the command that holds this checkout's lock of a stack, and its start; empty for none."""
+    """Return a sentence about the command that holds this checkout's lock of a stack; empty for none."""
     path = STATE / "locks" / stack
     try:
         with path.open(encoding="utf-8") as lock:

@@ -22,9 +22,10 @@ from commands.stack import ensure_stack, settings_without_salt
 from infra.make_command import DEFAULT_STACK, make_command
 from settings.problems import ConfigError, error_text
 from settings.text import wrap
-from stack.config import load_file, parse
+from stack.config import StackConfig, load_file, parse
 
 STACK_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?")
+"""Name of a new stack, which a cloud's resources may contain."""
 RECIPE = "digits"
 """Recipe of a project without a script."""
 DEFAULT_ACCELERATOR = "nvidia-tesla-t4"
@@ -37,11 +38,11 @@ class FirstPlatform:
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings other than the account, the name and the pools."""
     account_key: str = ""
-    """Key that has no useful default; empty for this machine."""
+    """Key of the account, which the user must give; empty for platform `local`."""
     account_title: str = ""
     """Title of that key in a question."""
     pools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Accelerator -> settings of a pool with one GPU a node. Empty for this machine."""
+    """Accelerator -> settings of a pool with one GPU a node. Empty for platform `local`."""
 
 
 PLATFORMS: Mapping[str, FirstPlatform] = {
@@ -66,7 +67,7 @@ HOST_RESOURCES = {"cpu": 6, "memory": "20Gi"}
 
 
 class InvalidSetting(CommandError):
-    """Invalid answers to `init`, a missing key, an empty secret, or a value that would make valid settings invalid."""
+    """Invalid answer to `init`, or arguments of `config` that the command rejects."""
 
     status = ExitStatus.USAGE
 
@@ -93,7 +94,7 @@ class Answers:
 
 
 Ask = Callable[[str, str], str]
-"""Function of a question and its default. Returns the answer."""
+"""Function of a question and its default answer. Returns the answer."""
 
 
 def ask_at_terminal(question: str, default: str) -> str:
@@ -105,7 +106,7 @@ def ask_at_terminal(question: str, default: str) -> str:
 
 
 def find_script(folder: Path) -> str:
-    """Return the folder's probable training script: train.py, main.py or the only program; else a recipe."""
+    """Return the folder's probable training script: train.py, main.py or the only Python file; else a recipe."""
     names = sorted(path.name for path in folder.glob("*.py") if not path.name.startswith(("_", "test_")))
     known = [name for name in ("train.py", "main.py") if name in names]
     chosen = known or (names if len(names) == 1 else [])
@@ -117,7 +118,10 @@ REQUIREMENTS = "requirements.txt"
 
 
 def collect(given: Mapping[str, str | int | None], folder: Path, ask: Ask) -> Answers:
-    """Return the answers. Ask for those that are not in `given`, until they are valid. Raises InvalidSetting."""
+    """Return the answers. Ask for those that are not in `given`. At a terminal, ask again after an invalid answer.
+
+    Raises InvalidSetting.
+    """
 
     def answer(name: str, question: str, default: str, problem_of: Callable[[str], str]) -> str:
         value = given.get(name)
@@ -186,7 +190,7 @@ def hosts_problem(text: str, platform: str, program: str) -> str:
 
 
 def job_problems(answers: Answers) -> dict[str, str]:
-    """Return key of the job -> its problem, for keys that have one."""
+    """Return the problems of the job's settings: key of the job -> problem."""
     found = settings(answers, "")["config"]
     try:
         parse({key.partition(":")[2]: value for key, value in found.items()})
@@ -240,6 +244,14 @@ def init(folder: Path, stack: str, given: Mapping[str, str | int | None]) -> int
     for line in next_lines(stack, found["config"]["trainyard:platform"]["kind"]):
         print(line)
     return 0
+
+
+def read_settings(file: Path) -> StackConfig:
+    """Return the settings in a stack's file. Raises CommandError if the file is missing or invalid."""
+    try:
+        return load_file(file)
+    except ValueError as error:
+        raise CommandError(error_text(file.name, error)) from error
 
 
 def check(file: Path) -> str:
@@ -320,8 +332,8 @@ def pulumi_config(words: Sequence[str]) -> int:
     """Run `pulumi config` for the stack, at this terminal. Return its exit status.
 
     Raises InvalidSetting if `words` have no key, if a secret is empty, if `rm` finds no such key, or if `set` would
-    make valid settings invalid. A user may change several keys in turn: after `rm`, or if the settings were invalid
-    before, only print the problems.
+    make valid settings invalid. After `rm`, and if the settings were invalid before, only print the problems, because
+    the user may change several keys in turn.
     """
     stack = os.environ.get("STACK", DEFAULT_STACK)
     negative = next((index for index, word in enumerate(words) if NEGATIVE_NUMBER.match(word)), len(words))

@@ -51,7 +51,8 @@ from workloads.kinds import KINDS
 TAIL_LINES = 50
 """Number of last lines of each host's log in which to look for its last step."""
 MANY_HOSTS = 64
-"""Number of pods above which `make status` reads only the log of each job's first host."""
+"""Number of pods above which `make status` reads only the log of each job's first host. Also the maximum number of
+objects of a job whose warnings it reads."""
 WIDTH = 10_000
 """Width of the console without a terminal. It exceeds any table, so that the console cuts no cell."""
 HEIGHT = 100
@@ -87,7 +88,7 @@ class Snapshot:
 
     nodes: Sequence[tuple[str, bool]]
     """Description of each node, and True if it is ready."""
-    unseen: str
+    nodes_problem: str
     """Reason why the nodes are unknown; empty if they are known."""
     advice: str
     """Remedy for lost nodes, full disks and missing images; empty if there are none."""
@@ -106,9 +107,9 @@ class Snapshot:
 def take_snapshot(cluster: Cluster, names: Sequence[str]) -> Snapshot:
     """Query the cluster for nodes and jobs."""
     try:
-        found_nodes, unseen = cluster.nodes(), ""
+        found_nodes, nodes_problem = cluster.nodes(), ""
     except Forbidden as error:
-        found_nodes, unseen = [], f": you have no permission to list them: {error}"
+        found_nodes, nodes_problem = [], f": you have no permission to list them: {error}"
     folder = str(cache_folder()) if LocalCluster.of_kubeconfig(cluster.kubeconfig_path) else ""
     jobs, pods = cluster.jobs(names), cluster.pods(names)
     images = image_pull_advice(pods) if folder else ""
@@ -116,7 +117,7 @@ def take_snapshot(cluster: Cluster, names: Sequence[str]) -> Snapshot:
     for job in jobs.values():
         own = [pod for pod in pods if pod.owner == job.uid]
         current = latest_by_place(own)
-        lost = {} if unseen else lost_pods(current, found_nodes)
+        lost = {} if nodes_problem else lost_pods(current, found_nodes)
         # A log request to a node that does not answer would only wait.
         read = [pod for pod in current if (pod.index == 0 or len(pods) <= MANY_HOSTS) and pod.uid not in lost]
         notes = read_notes(cluster, job, current) | lost
@@ -124,7 +125,7 @@ def take_snapshot(cluster: Cluster, names: Sequence[str]) -> Snapshot:
         rows += job_rows(job, own, progress, notes)
     return Snapshot(
         nodes=[node_line(node) for node in found_nodes],
-        unseen=unseen,
+        nodes_problem=nodes_problem,
         advice="; ".join(
             filter(None, (lost_node_advice(found_nodes), disk_pressure_advice(found_nodes, folder), images))
         ),
@@ -134,7 +135,10 @@ def take_snapshot(cluster: Cluster, names: Sequence[str]) -> Snapshot:
 
 
 def read_notes(cluster: Cluster, job: JobState, pods: list[PodState]) -> dict[str, str]:
-    """Return the last warning for objects that wait without a known reason, and the exit codes of replaced pods."""
+    """Return notes about a job's pods and the job itself, by uid.
+
+    They are the last warnings of objects that wait without a known reason, and the exit codes of replaced pods.
+    """
     waiting = [pod.uid for pod in pods if pod.state in ("pending", "creating") and not pod.reason]
     if not pods and job.uid:
         waiting.append(job.uid)
@@ -152,7 +156,7 @@ def _progress(cluster: Cluster, pod: PodState, notes: dict[str, str]) -> Progres
         try:
             lines = cluster.log(pod, TAIL_LINES)
         except Unreachable as error:
-            # The cluster has answered before, so this pod's node is the one that does not answer.
+            # The API server has answered before, so only this pod's node does not answer.
             lines, notes[pod.uid] = [], f"its log cannot be read: {error}"
         for line in lines:
             progress.read(line)
@@ -162,7 +166,7 @@ def _progress(cluster: Cluster, pod: PodState, notes: dict[str, str]) -> Progres
 def job_rows(
     job: JobState, pods: Sequence[PodState], progress: dict[str, Progress], notes: dict[str, str]
 ) -> list[Row]:
-    """Return a row for each host of a job, or one row without a host. The keys of `progress` and `notes` are uids."""
+    """Return a row for each host of a job, or one row if it has none. The keys of `progress` and `notes` are uids."""
     current = latest_by_place(pods)
     reason = job.reason or notes.get(job.uid, "")
     if job.state == "suspended":
@@ -203,7 +207,7 @@ def _progress_cells(progress: Progress) -> Row:
 
 
 def render(rows: Sequence[Row], names: Sequence[str] = COLUMNS, *, folds: Collection[str] = ("reason",)) -> Table:
-    """Return columns of the rows as a table, some with folded lines. Leave out columns in which every row is empty."""
+    """Return a table of the columns `names`, except empty columns. Only the columns in `folds` may wrap."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     shown = [place for place, name in enumerate(COLUMNS) if name in names and any(row[place] for row in rows)]
     for place in shown:
@@ -214,7 +218,7 @@ def render(rows: Sequence[Row], names: Sequence[str] = COLUMNS, *, folds: Collec
 
 
 def render_narrow(rows: Sequence[Row]) -> Iterator[RenderableType]:
-    """Yield a line and a table for each job, for a terminal that is narrower than one table. Reasons follow."""
+    """Yield a line, a table and the hosts' reasons for each job, for a terminal that is narrower than one table."""
     for name, group in groupby(rows, key=lambda row: row[0]):
         of_job = list(group)
         line = Text(f"{name}  {of_job[0][1]}  ", style="bold")
@@ -246,7 +250,7 @@ def print_snapshot(snapshot: Snapshot, out: TextIO) -> None:
     terminal = shutil.get_terminal_size().columns if out.isatty() else WIDTH
     console = Console(file=out, width=terminal, height=HEIGHT, highlight=False, markup=False, emoji=False)
     ready = sum(is_ready for _, is_ready in snapshot.nodes)
-    counted = snapshot.unseen or f": {ready} of {len(snapshot.nodes)} ready"
+    counted = snapshot.nodes_problem or f": {ready} of {len(snapshot.nodes)} ready"
     lines = [Text(f"nodes{counted}", style="green" if ready == len(snapshot.nodes) else "red")]
     lines += [Text(wrap(f"  {words}", out), style="" if is_ready else "red") for words, is_ready in snapshot.nodes]
     if snapshot.advice:
@@ -265,7 +269,7 @@ def print_snapshot(snapshot: Snapshot, out: TextIO) -> None:
 
 
 def main(*, as_json: bool = False) -> int:
-    """Show the state of the stack. A stack that is not up is not an error."""
+    """Print the state of the stack. Return 0, also if the stack is not up."""
     set_closing(STILL_RUNNING)
     found = read_snapshot()
     if as_json:

@@ -1,6 +1,6 @@
-"""`make test` runs pytest: on one core for named files, else on several. `make coverage` measures each lane.
+"""`make test` runs pytest: in one process for named files, else in several. `make coverage` measures each lane.
 
-Without `--coverage`, pytest gets all arguments. tests/lanes.py defines the options that select tests.
+tests/lanes.py defines the lanes and the options that select tests. Without `--coverage`, pytest gets all arguments.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from setup.disk import DiskNeed, remaining_need
 from setup.progress import run_steps
 
 WORKERS_LIMIT = 8
-"""Largest number of workers. Each needs up to 3 GiB of memory for a control plane or for ranks of torch."""
+"""Maximum number of pytest's processes. Each needs up to 3 GiB of memory for a control plane or for ranks of torch."""
 FAILED_STATUS, INTERRUPTED_STATUS = 1, 2
 """Exit status of pytest: https://docs.pytest.org/en/stable/reference/exit-codes.html"""
 LONG_TESTS = DiskNeed(folder=cache_folder, peak_bytes=50_000_000_000)
-"""Images and clusters of the long tests, an estimate. The images for the trainer, PyTorch/XLA, Ray and the frameworks
-take 16 GB, and 30 GB during the build for XLA (2026-11-28)."""
+"""Estimated disk space for the images and clusters of the long tests. The images for the trainer, PyTorch/XLA, Ray and
+the frameworks take 16 GB, and 30 GB during the build for XLA (2026-11-28)."""
 LANES = ("fast", "process", "pulumi", "cluster", "end_to_end")
 
 
@@ -47,16 +47,16 @@ def main() -> int:
 
 
 def disk_warning(needed: int, free: int) -> str:
-    """Return a line that says that the long tests need more disk space than is free; empty if they do not."""
+    """Return a warning if the long tests need more disk space than is free, else an empty text."""
     if free >= needed:
         return ""
     return f"WARNING: the long tests need {needed / 1e9:.0f} GB of disk, {free / 1e9:.0f} GB are free: some will fail\n"
 
 
 def run_pytest(options: list[str], environment: Mapping[str, str], *, module: tuple[str, ...] = ("pytest",)) -> int:
-    """Run pytest, then stop the clusters that interrupted tests have left running. Return pytest's exit status.
+    """Run pytest, then stop the clusters that its tests have left running. Return pytest's exit status.
 
-    xdist gives a worker 10 seconds after Ctrl-C, which is too short to remove a cluster.
+    After Ctrl-C, xdist gives a worker 10 seconds, which is too short to remove a cluster.
     """
     has_files = any(not each.startswith("-") for each in options)
     # Tests of the fast lane read these files, and may not download them.

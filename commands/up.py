@@ -40,7 +40,7 @@ _REQUIREMENTS_ERROR = re.compile(r"(^|\s)requirements: ")
 
 
 def main(*, is_confirmed: bool = False) -> int:
-    """Bring the stack up, and return the status of its jobs. Ask before changing a cloud, unless `is_confirmed`."""
+    """Bring the stack up and follow its jobs. Return the exit status. `is_confirmed` answers questions with yes."""
     stack = os.environ.get("STACK", "local")
     begun, before = time.monotonic(), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     file = PROJECT / f"Pulumi.{stack}.yaml"
@@ -56,7 +56,9 @@ def main(*, is_confirmed: bool = False) -> int:
     with only_command(stack, make_command("up", STACK=stack)):
         if (status := set_up(config)) != 0:
             return status
-        found = bring_up(stack, config, lambda: confirmation.ask(stack, config, left, is_confirmed=is_confirmed))
+        found = bring_up(
+            stack, config, lambda: confirmation.confirm_update(stack, config, left, is_confirmed=is_confirmed)
+        )
     os.environ.update(stack_environment())
     # Import late: importing the Kubernetes client takes a while, and the job runs meanwhile.
     from commands import job_results
@@ -85,7 +87,10 @@ def set_up(config: stack_config.StackConfig) -> int:
 
 
 def prepare(stack: str, config: stack_config.StackConfig) -> None:
-    """Recover the stack from a dead run. Raises PulumiFailed for the changes that `rejected_changes` returns."""
+    """Recover the stack after a killed command, and create it if it is new.
+
+    Raises PulumiFailed if `rejected_changes` returns any.
+    """
     recover(stack)
     ensure_stack(stack)
     adopt_pending(stack)
@@ -95,12 +100,14 @@ def prepare(stack: str, config: stack_config.StackConfig) -> None:
         raise PulumiFailed("\n".join(rejected))
 
 
-def bring_up(stack: str, config: stack_config.StackConfig, ask: Callable[[], None] = lambda: None) -> dict[str, Any]:
-    """Update the stack to match its settings. Return its outputs. `ask` raises NotConfirmed to stop it on a cloud."""
+def bring_up(
+    stack: str, config: stack_config.StackConfig, confirm: Callable[[], None] = lambda: None
+) -> dict[str, Any]:
+    """Update the stack to match its settings. Return its outputs. On a cloud, call `confirm` before the update."""
     prepare(stack, config)
     if config.cloud.provisioned:
-        ask()
-    with naming_requirements(config, make_command("up", STACK=stack)):
+        confirm()
+    with explain_requirements_error(config, make_command("up", STACK=stack)):
         pulumi("up", "--yes", "--skip-preview", "--suppress-outputs", "--stack", stack)
     logs, down = make_command("logs", STACK=stack), make_command("down", STACK=stack)
     set_closing(f"the stack is up and its jobs continue; {logs} follows them, {down} removes the stack")
@@ -118,8 +125,11 @@ def bring_up(stack: str, config: stack_config.StackConfig, ask: Callable[[], Non
 
 
 @contextmanager
-def naming_requirements(config: stack_config.StackConfig, again: str) -> Iterator[None]:
-    """Raise an error with the requirements files if one makes the update fail. `again` is the command to repeat."""
+def explain_requirements_error(config: stack_config.StackConfig, again: str) -> Iterator[None]:
+    """If an update fails to install a job's packages, raise an error that names the requirements files.
+
+    `again` is the command to repeat.
+    """
     try:
         yield
     except PulumiFailed as error:
@@ -133,7 +143,7 @@ def naming_requirements(config: stack_config.StackConfig, again: str) -> Iterato
 
 
 def rejected_changes(stack: str, config: stack_config.StackConfig) -> list[str]:
-    """Return a line for each setting that the cloud rejects, and for each existing object that `up` would take over."""
+    """Return a line for each change that the cloud rejects, and for each existing object that `up` would take over."""
     exported = read_deployment(stack)
     found = [str(each) for each in config.cloud.problems_in_state(exported)]
     if config.cloud.is_shared:
@@ -145,7 +155,10 @@ def rejected_changes(stack: str, config: stack_config.StackConfig) -> list[str]:
 
 
 def remove_lost_cluster(stack: str) -> bool:
-    """Destroy the state's resources if their local cluster's data is gone. The engine cannot replace such a cluster."""
+    """Destroy the stack's resources if the data of its local cluster is gone. Return True if they were destroyed.
+
+    Pulumi cannot replace such a cluster by an update.
+    """
     cluster = stack_cluster(str(PROJECT), stack)
     if lifecycle.identity(cluster) is not None:
         return False

@@ -1,7 +1,7 @@
 """`python -m commands.workflows`: affected stacks, expired stacks and minimum permissions, for workflows on GitHub.
 
-`affected BASE` runs before set-up, with the standard library alone. docs/workflows.md says who gets the permissions,
-which have not yet been tested on a cloud account.
+`affected BASE` runs before set-up, with the standard library alone. docs/workflows.md describes the permissions. They
+have not yet been tested on a cloud account.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def is_program(path: str) -> bool:
 
 
 def is_named(path: str, text: str) -> bool:
-    """Return True if a stack's file names the path as a script, a file of requirements or an example.
+    """Return True if the text of a stack's file names the path as a script, a file of requirements or an example.
 
-    The file is searched as text, without a YAML parser.
+    This searches the text, because the standard library has no YAML parser.
     """
     pure = PurePosixPath(path)
     page = pure.parent == JOB_PAGES and re.search(rf"(?<![\w-]){re.escape(pure.stem)}(?![\w-])", text)
@@ -46,7 +46,7 @@ def is_named(path: str, text: str) -> bool:
 
 
 def affected(changed: Iterable[str], stacks: Mapping[str, str]) -> list[str]:
-    """Return the stacks that depend on a changed path. `stacks` maps the name of each stack to the text of its file."""
+    """Return the stacks that depend on a changed path. `stacks` maps the name of a stack to the text of its file."""
     paths = list(changed)
     if any(map(is_program, paths)):
         return sorted(stacks)
@@ -91,7 +91,7 @@ def affected_stacks(base: str, *, with_removed: bool) -> list[str]:
 
 
 def expired_stacks() -> list[str]:
-    """Return the stacks past their `ttl_hours`. Report a stack whose settings cannot be read, and check the others."""
+    """Return the stacks past their `ttl_hours`. Print an error for each stack that cannot be checked."""
     from commands.stack import PulumiFailed, pulumi
     from stack.config import load_file
 
@@ -119,8 +119,8 @@ def expired_stacks() -> list[str]:
 def permissions(stack: str) -> Any:
     """Return the minimum permissions to preview, create, destroy and list a cloud stack.
 
-    They are an IAM policy for EKS, and roles with their conditions for GKE. Raises ValueError for a stack without a
-    cloud or with settings that cannot be read.
+    EKS has an IAM policy, GKE has roles with their conditions. Raises ValueError for a stack without a cloud, or with
+    settings that cannot be read.
     """
     from commands.review.recorded import run
     from stack.config import load_file
@@ -128,7 +128,8 @@ def permissions(stack: str) -> Any:
     config = load_file(PROJECT / f"Pulumi.{stack}.yaml")
     cloud = config.cloud.provisioned
     if cloud is None:
-        raise ValueError(f"stack {stack}: a {config.platform.kind} platform needs no permissions in a cloud")
+        kind = config.platform.kind
+        raise ValueError(f"stack {stack}: platform {kind} needs no permissions in a cloud; name a stack of gke or eks")
     return cloud.permissions(run(cloud.declare).records)
 
 

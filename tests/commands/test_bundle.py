@@ -127,7 +127,7 @@ def test_bundle_has_every_part_without_secrets(monkeypatch: pytest.MonkeyPatch, 
         pods=lambda _jobs: [POD],
         log=lambda _pod, _lines: ["train step=1", f"API_TOKEN={WEB_TOKEN}"],
     )
-    snapshot = Snapshot(nodes=[("local-0 ready", True)], unseen="", advice="", jobs=[], rows=[])
+    snapshot = Snapshot(nodes=[("local-0 ready", True)], nodes_problem="", advice="", jobs=[], rows=[])
     monkeypatch.setattr("commands.status.take_snapshot", lambda *_words: snapshot)
     set_stack(monkeypatch, tmp_path, cluster)
     found = archive_files(tmp_path)
@@ -172,7 +172,7 @@ def test_bundle_of_a_stack_without_a_settings_file_writes_the_archive(
     set_stack(monkeypatch, tmp_path, SimpleNamespace(events=lambda: [], pods=lambda _jobs: []))
     monkeypatch.setenv("STACK", "nosuch")
     monkeypatch.setattr(doctor, "stack_exists", lambda _stack: True)
-    snapshot = Snapshot(nodes=[], unseen="", advice="", jobs=[], rows=[])
+    snapshot = Snapshot(nodes=[], nodes_problem="", advice="", jobs=[], rows=[])
     monkeypatch.setattr("commands.status.take_snapshot", lambda *_words: snapshot)
     found = archive_files(tmp_path)
     assert "state.json" in found

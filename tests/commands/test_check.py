@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from commands import check
-from commands.check import verdict
+from commands.check import audit_results
 from commands.environment import PROJECT
 
 
@@ -28,7 +28,7 @@ def test_check_runs_the_tools_that_make_help_lists(monkeypatch: pytest.MonkeyPat
     assert [name for name in listed.split(", ") if tools.get(name, name) not in words] == []
 
 
-def test_verdict_counts_skipped_packages_separately_from_checked_ones() -> None:
+def test_audit_results_count_skipped_packages_separately_from_audited_ones() -> None:
     vulnerability = {"id": "PYSEC-1", "fix_versions": ["2.0"]}
     answer = {
         "dependencies": [
@@ -37,4 +37,4 @@ def test_verdict_counts_skipped_packages_separately_from_checked_ones() -> None:
             {"name": "c", "skip_reason": "not found"},
         ]
     }
-    assert verdict(answer) == (["a 1.0 has PYSEC-1; fixed in 2.0"], 1, 2)
+    assert audit_results(answer) == (["a 1.0 has PYSEC-1; fixed in 2.0"], 1, 2)

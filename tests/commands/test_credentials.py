@@ -15,8 +15,8 @@ from commands.confirmation import missing_credentials
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the home folder of a machine outside of all clouds, without `gcloud` and `aws`."""
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    monkeypatch.setattr(confirmation, "PRODUCT", tmp_path / "product")
-    monkeypatch.setattr(confirmation, "VENDOR", tmp_path / "vendor")
+    monkeypatch.setattr(confirmation, "PRODUCT_FILE", tmp_path / "product")
+    monkeypatch.setattr(confirmation, "VENDOR_FILE", tmp_path / "vendor")
     (tmp_path / "bin").mkdir()
     return tmp_path
 

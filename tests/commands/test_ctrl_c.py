@@ -74,7 +74,7 @@ def test_ctrl_c_in_tensorboard_prints_one_line_and_exits_130(tmp_path: Path) -> 
     program.chmod(0o755)
     script = (
         "import pathlib, sys; from commands import interrupts, profile; "
-        f"profile.PROGRAM = pathlib.Path({str(program)!r}); "
+        f"profile.TENSORBOARD = pathlib.Path({str(program)!r}); "
         "sys.exit(interrupts.run_command('make tensorboard', profile.serve_tensorboard))"
     )
     with subprocess.Popen(

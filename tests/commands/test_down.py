@@ -75,7 +75,7 @@ def test_down_ends_jobs_first_and_prints_kept_bucket(
     output = capsys.readouterr().out
     is_invalid = platform is not None and platform != GKE
     assert ("Pulumi.mine.yaml: cannot be used" in output) == is_invalid
-    line = "kept because of `bucket.keep`; the bucket costs money until you delete it: gs://checkpoints\n"
+    line = "the bucket gs://checkpoints is kept because of `bucket.keep`; it costs money until you delete it\n"
     assert (line in output) == keep
 
 
@@ -99,9 +99,9 @@ def test_should_delete_jobs_first_only_if_the_state_has_jobs_outside_of_a_local_
         ({"kind": "local"}, "nothing is left; took"),
         (
             GKE,
-            "in the stack's state and on this machine; `make verify-empty STACK=mine` asks the cloud",
+            "in the stack's state or on this machine; `make verify-empty STACK=mine` checks the cloud",
         ),
-        (None, "nothing is left in the stack's state and on this machine; took"),
+        (None, "nothing is left in the stack's state or on this machine; took"),
     ],
 )
 @pytest.mark.usefixtures("commands")

@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -18,9 +18,9 @@ from commands import jobs
 from commands.bucket import BucketError
 from commands.confirmation import NotConfirmed, confirm
 from commands.follow import Follower
-from commands.interrupts import ExitStatus
+from commands.interrupts import CommandError, ExitStatus
 from commands.job_results import finished_lines, report_finished, report_stopped
-from commands.jobs import JobError, _show_end, rerun_question, stopped_lines
+from commands.jobs import JobError, Stack, _show_end, rerun_question, stopped_lines
 from commands.monitor.cluster import Cluster, NotFound
 from commands.monitor.job_state import JobState
 from commands.monitor.logs import parse_event
@@ -184,6 +184,23 @@ def test_stop_or_resume_of_a_job_in_another_state_is_an_error(
 ) -> None:
     stack.current = replace(JOB, state=state)
     with pytest.raises(JobError, match=message):
+        command("digits")
+
+
+@pytest.mark.parametrize(("command", "state"), [(jobs.stop, "running"), (jobs.resume, "suspended")])
+def test_stop_or_resume_with_invalid_settings_lists_the_problems_and_changes_nothing(
+    stack: SimpleNamespace,
+    command: Callable[[str], int],
+    state: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "Pulumi.local.yaml").write_text("config: {trainyard:platform: {kind: nowhere}}", encoding="utf-8")
+    monkeypatch.setattr(jobs, "PROJECT", tmp_path)
+    # The stack has no cluster, so a change of the job would raise AttributeError.
+    stack.current = replace(JOB, state=state)
+    stack.config = lambda: Stack.config(cast("Stack", stack))
+    with pytest.raises(CommandError, match=r"Pulumi\.local\.yaml: 2 problems(.|\n)*trainyard:jobs: is missing"):
         command("digits")
 
 

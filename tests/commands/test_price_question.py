@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from commands import confirmation
-from commands.confirmation import NotAffordable, NotConfirmed, ask, check_account, missing_quota, plan_lines
+from commands.confirmation import NotAffordable, NotConfirmed, check_account, confirm_update, missing_quota, plan_lines
 from stack.config import parse
 from tests.commands.pull_requests import STACK
 
@@ -49,7 +49,7 @@ def test_ask_shows_plan_price_and_quota_before_the_question(
     set_plan(monkeypatch, ("create", POOL), ("create", POOL), ("create", JOB_TYPE))
     answers.append("y")
     left = {(each.name, each.location): 1000 for each in QUOTA}
-    ask("dev", CONFIG, left, is_confirmed=False)
+    confirm_update("dev", CONFIG, left, is_confirmed=False)
     text = capsys.readouterr().out
     total = CONFIG.cloud.cost_estimate().total.amount
     assert "create 2: 2 NodePool" in text
@@ -65,13 +65,13 @@ def test_ask_without_a_yes_stops_before_the_update(
     set_plan(monkeypatch, ("create", POOL))
     answers += [answer] if answer else []
     with pytest.raises(NotConfirmed, match="nothing was changed"):
-        ask("dev", CONFIG, {}, is_confirmed=False)
+        confirm_update("dev", CONFIG, {}, is_confirmed=False)
 
 
 def test_ask_with_yes_asks_nothing(monkeypatch: pytest.MonkeyPatch, answers: list[str]) -> None:
     set_plan(monkeypatch, ("create", POOL))
     answers.append("n")
-    ask("dev", CONFIG, {}, is_confirmed=True)
+    confirm_update("dev", CONFIG, {}, is_confirmed=True)
     assert answers == ["n"]
 
 
@@ -84,7 +84,7 @@ def test_ask_without_changes_of_cloud_resources_asks_nothing(
 ) -> None:
     set_plan(monkeypatch, *steps)
     answers.append("n")
-    ask("dev", CONFIG, {}, is_confirmed=False)
+    confirm_update("dev", CONFIG, {}, is_confirmed=False)
     assert answers == ["n"]
     assert "price" not in capsys.readouterr().out
 
@@ -93,7 +93,7 @@ def test_ask_without_enough_quota_is_an_error_despite_yes(monkeypatch: pytest.Mo
     set_plan(monkeypatch, ("create", POOL))
     key = (QUOTA[0].name, QUOTA[0].location)
     with pytest.raises(NotAffordable, match=f"needs {QUOTA[0].amount} of .*, but only 0 are left"):
-        ask("dev", CONFIG, {key: 0}, is_confirmed=True)
+        confirm_update("dev", CONFIG, {key: 0}, is_confirmed=True)
 
 
 def test_missing_quota_with_exactly_enough_is_empty() -> None:
@@ -118,21 +118,21 @@ def test_ask_for_a_larger_pool_needs_quota_for_the_difference(
     cpus = next(each for each in more.cloud.quota() if each.name.startswith("CPUS"))
     quota_left = {(cpus.name, cpus.location): left}
     if is_enough:
-        ask("dev", more, quota_left, is_confirmed=True)
+        confirm_update("dev", more, quota_left, is_confirmed=True)
     else:
         with pytest.raises(NotAffordable, match="needs 16 more of us-central1 CPUS, but only 15 are left"):
-            ask("dev", more, quota_left, is_confirmed=True)
+            confirm_update("dev", more, quota_left, is_confirmed=True)
 
 
 def test_ask_after_a_failed_update_checks_no_quota(monkeypatch: pytest.MonkeyPatch) -> None:
     set_history(monkeypatch, STACK, "failed")
-    ask("dev", CONFIG, dict.fromkeys(((each.name, each.location) for each in QUOTA), 0), is_confirmed=True)
+    confirm_update("dev", CONFIG, dict.fromkeys(((each.name, each.location) for each in QUOTA), 0), is_confirmed=True)
 
 
 def test_ask_about_a_replaced_bucket_is_an_error_despite_yes(monkeypatch: pytest.MonkeyPatch) -> None:
     set_plan(monkeypatch, ("same", POOL), ("replace", "gcp:storage/bucket:Bucket"))
     with pytest.raises(NotAffordable, match="would replace bucket name-1 with its checkpoints"):
-        ask("dev", CONFIG, {}, is_confirmed=True)
+        confirm_update("dev", CONFIG, {}, is_confirmed=True)
 
 
 def test_plan_lines_name_the_end_of_the_costs() -> None:

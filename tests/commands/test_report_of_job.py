@@ -15,7 +15,18 @@ import pytest
 
 from commands import report
 from commands.bucket import Bucket
-from commands.html import COLUMNS, MANY_CELLS, Series, clock, curves, rank_grid, thinned, ticks, time_label, time_ticks
+from commands.html import (
+    COLUMNS,
+    MANY_CELLS,
+    Series,
+    curves,
+    format_clock,
+    rank_grid,
+    thinned,
+    ticks,
+    time_label,
+    time_ticks,
+)
 from commands.interrupts import CommandError
 from commands.monitor.cluster import Cluster, StackOutputs, Unreachable
 from commands.monitor.job_state import JobState
@@ -268,6 +279,16 @@ class FakeCluster:
         return [(stamp(1002), f"start node={found.uid}")]
 
 
+def test_report_with_a_missing_settings_file_is_an_error_of_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outputs = {"kubeconfig_path": str(tmp_path), "namespace": "n", "jobs": ["digits"], "bucket_url": "file:///bucket"}
+    monkeypatch.setattr(report, "PROJECT", tmp_path)
+    monkeypatch.setattr(report, "outputs_with", lambda *_names: outputs)
+    with pytest.raises(CommandError, match=r"Pulumi\.dev\.yaml: no such file"):
+        report.collect("dev", "digits")
+
+
 def test_report_after_rerun_fresh_has_only_the_fresh_run_and_its_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -361,8 +382,8 @@ def test_curves_of_values_over_many_decades_are_logarithmic() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(40, "40 s"), (125, "2:05"), (3725, "1:02:05")])
-def test_clock_has_the_largest_unit_that_is_needed(seconds: float, text: str) -> None:
-    assert clock(seconds) == text
+def test_format_clock_has_the_largest_unit_that_is_needed(seconds: float, text: str) -> None:
+    assert format_clock(seconds) == text
 
 
 class Tags(HTMLParser):

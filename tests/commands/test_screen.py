@@ -336,7 +336,7 @@ def test_status_on_a_terminal_fits_its_width(width: int, monkeypatch: pytest.Mon
         job, [host], {host.uid: progress}, {host.uid: "waits for a node that has not answered since 10:00:00 UTC"}
     )
     out = Terminal()
-    print_snapshot(Snapshot(nodes=[("local-0 ready", True)], unseen="", advice="", jobs=[job], rows=rows), out)
+    print_snapshot(Snapshot(nodes=[("local-0 ready", True)], nodes_problem="", advice="", jobs=[job], rows=rows), out)
     lines = out.getvalue().splitlines()
     assert lines == [line.rstrip() for line in lines]
     assert max(map(len, lines)) <= width
@@ -351,7 +351,7 @@ def test_status_pads_no_row_to_the_longest_reason(is_terminal: bool, monkeypatch
     reason = "waits for a node that has not answered since 10:00:00 UTC"
     rows = [("a", "indexed-job", "running", *[""] * 9, each) for each in ("", reason, "short")]
     out = Terminal() if is_terminal else io.StringIO()
-    print_snapshot(Snapshot(nodes=[], unseen="", advice="", jobs=[], rows=rows), out)
+    print_snapshot(Snapshot(nodes=[], nodes_problem="", advice="", jobs=[], rows=rows), out)
     lines = out.lines if isinstance(out, Terminal) else out.getvalue().splitlines()
     assert lines == [line.rstrip() for line in lines]
     assert f"a    indexed-job  running  {reason}" in lines
@@ -362,7 +362,7 @@ def test_status_indents_all_lines_of_a_reason_below_its_job(monkeypatch: pytest.
     reason = "exit code 1: uncaught error, or another rank failed first; the log of this rank says which"
     rows = [("a", "indexed-job", "failed", "a-0", "0", *[""] * 7, reason)]
     out = Terminal()
-    print_snapshot(Snapshot(nodes=[], unseen="", advice="", jobs=[], rows=rows), out)
+    print_snapshot(Snapshot(nodes=[], nodes_problem="", advice="", jobs=[], rows=rows), out)
     below = [line for line in out.lines if line.startswith("  ")]
     assert " ".join(line[2:] for line in below) == f"0: {reason}"
 
@@ -371,7 +371,7 @@ def test_status_wraps_advice_between_words(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("COLUMNS", "80")
     advice = "free space on the disk of /home/someone/.cache/trainyard, then wait " * 3
     out = Terminal()
-    print_snapshot(Snapshot(nodes=[], unseen="", advice=advice.strip(), jobs=[], rows=[]), out)
+    print_snapshot(Snapshot(nodes=[], nodes_problem="", advice=advice.strip(), jobs=[], rows=[]), out)
     assert max(map(len, out.lines)) <= 80
     assert " ".join(" ".join(out.lines[1:-1]).split()) == advice.strip()
 

@@ -6,7 +6,7 @@ import pytest
 
 from commands.environment import PulumiFailed
 from commands.job_results import unfollowed
-from commands.up import naming_requirements, print_outputs
+from commands.up import explain_requirements_error, print_outputs
 from stack.config import parse
 from tests.unit.stack_settings import JOB, PLATFORM
 
@@ -40,14 +40,14 @@ def failed_update(diagnostics: str) -> PulumiFailed:
 def test_failed_installation_of_packages_names_the_requirements_file(diagnostics: str, message: str) -> None:
     config = parse({"platform": PLATFORM, "jobs": [JOB]})
     config = config.model_copy(update={"jobs": [config.jobs[0].model_copy(update={"requirements": "needs.txt"})]})
-    with pytest.raises(PulumiFailed) as raised, naming_requirements(config, "`make up`"):
+    with pytest.raises(PulumiFailed) as raised, explain_requirements_error(config, "`make up`"):
         raise failed_update(diagnostics)
     assert str(raised.value) == message
 
 
 def test_failed_installation_without_a_requirements_file_keeps_the_error() -> None:
     config = parse({"platform": PLATFORM, "jobs": [JOB]})
-    with pytest.raises(PulumiFailed, match="failed with 1"), naming_requirements(config, "`make up`"):
+    with pytest.raises(PulumiFailed, match="failed with 1"), explain_requirements_error(config, "`make up`"):
         raise failed_update("requirements: x\n")
 
 

@@ -295,5 +295,7 @@ def test_main_without_credentials_prints_one_line(
     monkeypatch.setattr(cloud_inventory, "run_json", fail)
     assert main("dev") == 2
     error = capsys.readouterr().err
-    assert error.endswith("failed: ERROR: no active account Please run: $ login\n")
+    assert error.endswith(
+        "failed: ERROR: no active account Please run: $ login; check your login and your permissions\n"
+    )
     assert error.count("\n") == 1
