@@ -157,7 +157,7 @@ def test_down_with_edited_or_deleted_passphrase_names_the_file_and_does_not_writ
     assert project.down(PULUMI_CONFIG_PASSPHRASE=before).returncode == 0
 
 
-def test_down_with_foreign_salt_names_the_settings(project: Project) -> None:
+def test_down_with_the_salt_of_another_checkout_names_the_settings_file(project: Project) -> None:
     salt = "v1:wSbwJZDAAIU=:v1:B6IjODyc4eQUgTZv:PyJ4UDF0sutIA6orBHgXRoq9IlMcvw=="
     project.settings.write_text(f"{VALID}encryptionsalt: {salt}\n", encoding="utf-8")
     done = project.down()
@@ -193,7 +193,7 @@ def test_down_on_a_full_disk_names_a_file_and_says_to_free_space(project: Projec
         ('{"version": 3, "checkpoint": {"latest": {"metadata": {"integrity_error": 7}}}}', "cannot be read: json: "),
     ],
 )
-def test_commands_with_damaged_state_without_copy_name_the_file(project: Project, text: str, problem: str) -> None:
+def test_status_and_down_with_a_damaged_state_and_no_copy_name_the_file(project: Project, text: str, problem: str) -> None:
     for each in (project.state, Path(f"{project.state}.bak")):
         each.write_text(text, encoding="utf-8")
     for copy in (project.folder / ".trainyard" / "pulumi" / ".pulumi" / "backups").glob("*/*/*.json"):

@@ -86,7 +86,7 @@ def test_preview_of_the_same_program_shows_no_change(project: Path, edit: Edit) 
     assert not [word for word in ("Update", "Create", "REPLACE", "DELETE", "compared:") if word in found]
 
 
-def test_preview_of_a_bucket_opened_by_the_program_shows_an_update(project: Path, edit: Edit) -> None:
+def test_preview_of_a_program_that_makes_the_bucket_public_shows_an_update(project: Path, edit: Edit) -> None:
     edit("infra/gcp/storage.py", lambda text: text.replace('"enforced"', '"inherited"'))
     found = preview(project)
     assert "Update 1: 1 Bucket" in found

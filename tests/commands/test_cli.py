@@ -227,7 +227,7 @@ def test_hints_are_commands_of_trainyard_and_targets_of_make(environment: pytest
         COMMANDS[target].make_context(target, words[2:])
 
 
-def test_targets_of_a_stack_are_aliases_of_commands() -> None:
+def test_makefile_has_a_target_for_each_command_except_completion() -> None:
     lines = (PROJECT / "Makefile").read_text(encoding="utf-8").splitlines()
     aliases = {line.removeprefix("\t$(call run,").split()[0].rstrip(")") for line in lines if "$(call run," in line}
     assert aliases == set(COMMANDS) - {"completion"}
@@ -265,13 +265,13 @@ def test_completion_prints_the_script_of_the_shell(name: str, capsys: pytest.Cap
     assert "_TRAINYARD_COMPLETE" in capsys.readouterr().out
 
 
-def test_stack_completes_to_the_files_of_stacks() -> None:
+def test_stack_option_completes_to_the_stacks_with_a_settings_file() -> None:
     (option,) = [each for each in COMMANDS["up"].params if each.name == "stack"]
     found = option.shell_complete(click.Context(COMMANDS["up"]), "gke")
     assert [item.value for item in found] == ["gke-h200", "gke-tpu", "gke-v100"]
 
 
-def test_program_runs_the_checkout_around_the_working_directory(tmp_path: Path) -> None:
+def test_trainyard_runs_the_checkout_around_the_working_directory(tmp_path: Path) -> None:
     checkout = tmp_path / "checkout"
     for name in ("commands", "setup", ".venv/bin", "inner"):
         (checkout / name).mkdir(parents=True)

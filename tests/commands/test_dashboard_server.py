@@ -138,7 +138,7 @@ def test_stream_has_each_newer_document_and_the_end(server: Server) -> None:
     assert server.hub.listeners == 0
 
 
-def test_streams_are_limited() -> None:
+def test_hub_accepts_a_limited_number_of_streams() -> None:
     hub = Hub()
     assert [hub.join() for _ in range(MAX_LISTENERS + 1)] == [True] * MAX_LISTENERS + [False]
     hub.leave()
@@ -149,7 +149,7 @@ def test_message_has_no_line_break_in_its_data() -> None:
     assert message("stack", {"text": "a\nb"}) == 'event: stack\ndata: {"text":"a\\nb"}\n\n'
 
 
-def test_policy_allows_only_the_scripts_and_styles_of_the_page() -> None:
+def test_content_policy_allows_only_the_scripts_and_styles_of_the_page() -> None:
     policy = content_policy("<style>a</style><script>b</script>")
     assert policy.startswith("default-src 'none'; script-src 'sha256-PiPoFgA5WUoziU9lZOGxNIu9egCI1CxKy3PurtWcAJ0='; ")
     assert "; style-src 'sha256-ypeBEsobvcr6wjGzmiPcTaeG7/gUfE5yuYB3ha/uSLs='; " in policy

@@ -105,7 +105,7 @@ def test_should_delete_jobs_first_only_if_the_state_has_jobs_outside_of_a_local_
     ],
 )
 @pytest.mark.usefixtures("commands")
-def test_down_says_nothing_is_left_only_where_it_looked(
+def test_down_says_where_nothing_is_left(
     platform: dict[str, Any] | None,
     text: str,
     tmp_path: Path,

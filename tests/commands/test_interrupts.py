@@ -160,7 +160,7 @@ def test_second_signal_terminates_a_child_that_is_not_ready(running: Running) ->
 
 
 @pytest.mark.parametrize("running", ["finishing"], indirect=True)
-def test_finish_first_keeps_the_first_signal_from_the_child(running: Running) -> None:
+def test_finish_first_does_not_pass_the_first_signal_to_the_child(running: Running) -> None:
     (running.folder / "listen").touch()
     running.wait_for_file("listening")
     running.process.send_signal(signal.SIGINT)
@@ -287,7 +287,7 @@ It is not a shell script, because the shell dash unblocks SIGINT at its start.
 """
 
 
-def test_program_starts_python_with_interrupts_blocked(tmp_path: Path) -> None:
+def test_trainyard_starts_python_with_interrupts_blocked(tmp_path: Path) -> None:
     environment = tmp_path / "environment"
     environment.mkdir()
     for name, text in (
@@ -302,14 +302,14 @@ def test_program_starts_python_with_interrupts_blocked(tmp_path: Path) -> None:
     assert done.stdout == "True ['logs', 'a b']\n"
 
 
-def test_program_that_is_not_installed_says_how_to_install_it() -> None:
+def test_trainyard_that_is_not_installed_says_how_to_install_it() -> None:
     done = subprocess.run([ROOT / "trainyard" / "bin" / "trainyard", "up"], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr.startswith("trainyard: this file runs only after installation; run `make install`")
     assert done.stderr.count("\n") == 1
 
 
-def test_program_unblocks_interrupts_before_it_updates_the_environment(tmp_path: Path) -> None:
+def test_trainyard_unblocks_interrupts_before_it_updates_the_environment(tmp_path: Path) -> None:
     for name in ("commands", "setup"):
         (tmp_path / name).mkdir()
     for name in ("commands/cli.py", "requirements.txt"):

@@ -122,7 +122,7 @@ def test_owners_in_a_pulumi_error_returns_every_owner() -> None:
     assert owners_in("error: no stack named 'dev' found") == []
 
 
-def test_explain_of_a_dead_owner_on_a_shared_backend_names_the_command() -> None:
+def test_explain_locks_of_a_dead_owner_on_a_shared_backend_names_the_command() -> None:
     _, dead = owners_in(LOCKED_ERROR)
     assert "it is dead; remove its lock with `make shell STACK=dev`" in explain_locks("dev", [dead], STACK_MARK)
 

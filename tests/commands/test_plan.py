@@ -49,7 +49,7 @@ def test_steps_of_unknown_operation_raises() -> None:
 
 
 @pytest.mark.parametrize("operation", ["delete", "replace"])
-def test_forbidden_pool_with_running_job_is_reported(operation: str) -> None:
+def test_forbidden_reports_a_deleted_or_replaced_pool_with_a_running_job_unless_allowed(operation: str) -> None:
     steps = steps_of(preview((operation, POOL, "gpus-nodes", state("gpus"))))
     (found,) = forbidden(steps, {"gpus": ["digits"]}, ())
     assert "pool gpus, which runs digits" in found
@@ -67,7 +67,7 @@ def test_forbidden_pool_with_running_job_is_reported(operation: str) -> None:
         (POOL, {"nodeConfig": {"machineType": "n1-standard-4"}}, {"nodeConfig": {"machineType": "n1-standard-8"}}),
     ],
 )
-def test_forbidden_recycled_nodes_with_running_job_are_reported(
+def test_forbidden_reports_recycled_nodes_with_a_running_job_unless_allowed(
     kind: str, before: dict[str, Any], after: dict[str, Any]
 ) -> None:
     name = {"nodeGroupName" if kind == GROUP else "name": "gpus"}
@@ -86,7 +86,7 @@ def update(kind: str, before: dict[str, Any], after: dict[str, Any]) -> str:
     return json.dumps({"steps": [step]})
 
 
-def test_forbidden_deleted_bucket_is_reported_unless_retained() -> None:
+def test_forbidden_reports_a_deleted_bucket_unless_retained_or_allowed() -> None:
     steps = steps_of(preview(("delete", BUCKET, "bucket", state("checkpoints"))))
     assert "bucket checkpoints" in forbidden(steps, {}, ())[0]
     assert forbidden(steps, {}, ["checkpoints"]) == []
@@ -94,7 +94,7 @@ def test_forbidden_deleted_bucket_is_reported_unless_retained() -> None:
     assert forbidden(kept, {}, ()) == []
 
 
-def test_forbidden_pool_update_that_keeps_nodes_is_not_reported() -> None:
+def test_forbidden_ignores_an_update_that_keeps_the_nodes() -> None:
     steps = steps_of(preview(("update", POOL, "gpus-nodes", state("gpus"))))
     assert forbidden(steps, {"gpus": ["digits"]}, ()) == []
 

@@ -77,7 +77,7 @@ def test_pod_state_exit_code_of_trainer_is_explained() -> None:
 @pytest.mark.parametrize(
     ("code", "signal"), [(137, "SIGKILL"), (247, "SIGKILL"), (-9, "SIGKILL"), (139, "SIGSEGV"), (245, "SIGSEGV")]
 )
-def test_explain_exit_every_encoding_of_a_signal_names_it(code: int, signal: str) -> None:
+def test_explain_exit_of_every_encoding_of_a_signal_names_the_signal(code: int, signal: str) -> None:
     assert explain_exit(code, state_of()).startswith(f"ended by {signal}")
 
 
@@ -159,7 +159,7 @@ def test_backoff_running_pod_is_empty() -> None:
     assert pod_state(running).backoff(1) == ""
 
 
-def test_explain_exit_user_script_code_is_not_explained_as_the_trainers() -> None:
+def test_explain_exit_of_a_user_script_does_not_use_the_trainers_codes() -> None:
     state = pod_state(pod_running_command("failed", "python", "-m", "trainer.launch", "/script/train.py"))
     assert state.why == "exit code 78: the script's own code; Kubernetes does not restart a job after it"
     assert explain_exit(3, state_of(runs_script=True)) == "the script's own code"

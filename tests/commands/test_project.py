@@ -88,7 +88,7 @@ def test_hints_name_the_project_only_outside_of_it(project: Path, monkeypatch: p
     assert make_command("down", STACK="dev") == f"`trainyard down --stack dev --project {project}`"
 
 
-def test_program_of_a_project_runs_the_program_of_the_checkout(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_program_folder_of_a_project_starts_the_program_of_the_checkout(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(environment, "PROJECT", project)
     monkeypatch.setattr(environment, "STATE", project / ".trainyard")
     folder = environment.program_folder()

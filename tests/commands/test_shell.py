@@ -118,13 +118,13 @@ def test_shell_pulumi_selects_the_stack(tmp_path: Path) -> None:
     assert shell_output(backend, "pulumi stack --show-name")[-1] == "tests"
 
 
-def test_shell_kubeconfig_is_the_stacks(tmp_path: Path) -> None:
+def test_shell_uses_the_kubeconfig_of_the_stack(tmp_path: Path) -> None:
     backend = backend_of_deployed_stack(tmp_path, Path("/clusters/mine.kubeconfig"))
     assert shell_output(backend, "echo $KUBECONFIG")[-1] == "/clusters/mine.kubeconfig"
 
 
 @pytest.mark.parametrize("name", ["bash", "dash", "zsh"])
-def test_shell_start_files_do_not_override_path_and_kubeconfig(tmp_path: Path, name: str) -> None:
+def test_shell_startup_files_do_not_override_path_and_kubeconfig(tmp_path: Path, name: str) -> None:
     if name not in SHELLS:
         pytest.skip(f"{name} is not installed")
     kubeconfig = tmp_path / "there.kubeconfig"

@@ -41,7 +41,7 @@ def state_of(project: Path, name: str) -> Path:
     return project / "state" / ".pulumi" / "stacks" / "several" / f"{name}.json"
 
 
-def test_ensure_stack_salt_of_another_checkout_raises_with_file_and_key(project: Path) -> None:
+def test_ensure_stack_with_the_salt_of_another_checkout_raises_with_file_and_key(project: Path) -> None:
     (project / "Pulumi.mine.yaml").write_text(SALT_LINE + "\n", encoding="utf-8")
     with pytest.raises(
         stack.PulumiFailed, match=r"Pulumi\.mine\.yaml: its `encryptionsalt` belongs to another checkout"
@@ -82,7 +82,7 @@ def test_kubeconfig_of_other_paths_returns_them_unchanged(path: str) -> None:
     assert stack.kubeconfig_of("local", {"kubeconfig_path": path}) == path
 
 
-def test_stack_exists_shared_backend_without_cli_sets_up_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stack_exists_on_a_shared_backend_without_the_cli_sets_up_first(monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[Sequence[str]] = []
 
     def run_child(words: Sequence[str], **_: object) -> Child:
@@ -103,7 +103,7 @@ def test_stack_exists_shared_backend_without_cli_sets_up_first(monkeypatch: pyte
     assert [words[1:] for words in ran] == [["-m", "setup", "--no-cluster"], ["stack", "export", "--stack", "dev"]]
 
 
-def test_stack_exists_failed_set_up_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stack_exists_after_a_failed_set_up_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stack, "has_cli", lambda: False)
     monkeypatch.setattr(stack, "run_set_up", lambda *_, **__: 1)
     monkeypatch.setenv("PULUMI_BACKEND_URL", "s3://shared")
@@ -143,7 +143,7 @@ def test_remove_provider_files_after_a_kill_leaves_other_stacks(
 
 
 @pytest.mark.parametrize("text", ["", '{"version": 3, "checkpoint": {"sta'])
-def test_ensure_stack_ignores_broken_state_of_other_stack(project: Path, text: str) -> None:
+def test_ensure_stack_ignores_the_damaged_state_of_another_stack(project: Path, text: str) -> None:
     stack.ensure_stack("one")
     state_of(project, "one").write_text(text, encoding="utf-8")
     stack.ensure_stack("two")
@@ -152,7 +152,7 @@ def test_ensure_stack_ignores_broken_state_of_other_stack(project: Path, text: s
     stack.recover("two")
 
 
-def test_outputs_broken_state_uses_its_backup(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_outputs_of_a_damaged_state_come_from_its_backup(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     stack.ensure_stack("one")
     state = state_of(project, "one")
     state.write_text("", encoding="utf-8")
@@ -160,7 +160,7 @@ def test_outputs_broken_state_uses_its_backup(project: Path, capsys: pytest.Capt
     assert "stack one: one.json was damaged; using the state before the last write" in capsys.readouterr().out
 
 
-def test_recover_broken_state_without_copy_raises(project: Path) -> None:
+def test_recover_of_a_damaged_state_without_a_copy_raises(project: Path) -> None:
     stack.ensure_stack("one")
     state_of(project, "one").write_text("", encoding="utf-8")
     Path(f"{state_of(project, 'one')}.bak").unlink()
@@ -168,7 +168,7 @@ def test_recover_broken_state_without_copy_raises(project: Path) -> None:
         stack.recover("one")
 
 
-def test_pulumi_locked_by_another_machine_names_owner(project: Path) -> None:
+def test_pulumi_on_a_stack_locked_by_another_machine_names_the_owner_of_the_lock(project: Path) -> None:
     stack.ensure_stack("one")
     locks = project / "state" / ".pulumi" / "locks" / "organization" / "several" / "one"
     locks.mkdir(parents=True, exist_ok=True)
@@ -227,7 +227,7 @@ def test_explain_full_disk_without_output_measures_the_free_space(monkeypatch: p
     assert stack.explain_full_disk("").startswith(f"{PROJECT}: No space left on device; free some disk space")
 
 
-def test_pulumi_failed_json_preview_shows_the_error_of_the_program(project: Path) -> None:
+def test_pulumi_with_a_failed_json_preview_shows_the_error_of_the_program(project: Path) -> None:
     (project / "__main__.py").write_text("raise ValueError('this machine has no login')\n", encoding="utf-8")
     stack.ensure_stack("mine")
     with pytest.raises(stack.PulumiFailed) as raised:

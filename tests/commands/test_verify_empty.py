@@ -286,7 +286,7 @@ def test_eks_ownership_by_name_and_label_matches_only_the_stacks_resources(
     assert ownership_of(eks("a")).has(CloudResource(kind=kind, name=name, labels=labels), ()) == is_owned
 
 
-def test_main_without_credentials_prints_one_line(
+def test_verify_empty_without_credentials_prints_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(*command: str) -> None:
