@@ -1,4 +1,4 @@
-"""Stacks that changed files affect, and stacks that they remove."""
+"""Stacks that depend on changed files, and stacks whose settings file was deleted."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ LOG_TEXT = "a line\n"
 
 
 def log(stack: str, pod: str) -> str:
-    """Return the log of one pod."""
+    """Return the log of a pod. Raises Unreachable for the stack `unreachable`, and KeyError for an unknown pod."""
     if stack == "unreachable":
         raise Unreachable("the API server does not answer")
     return {("dev", "digits-0"): LOG_TEXT, ("dev", "digits-1"): ""}[stack, pod]
@@ -43,7 +43,7 @@ def log(stack: str, pod: str) -> str:
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    """Yield a running server with one stack."""
+    """Yield a running server with the stack `dev`."""
     made = Server(0, Hub(), log)
     made.hub.add("dev", "dev")
     serve(made)
@@ -61,7 +61,7 @@ def get(server: Server, path: str, **headers: str) -> tuple[int, str]:
 
 @contextmanager
 def stream(url: str) -> Iterator[Iterator[tuple[str, dict[str, Any]]]]:
-    """Yield the names and contents of the events that a browser would get."""
+    """Yield an iterator over the events that a browser gets: name and content."""
     parts = urlsplit(url)
     connection = http.client.HTTPConnection(parts.netloc, timeout=60)
     connection.request("GET", f"{parts.path}events")
@@ -205,7 +205,7 @@ sys.exit(run_command("make dashboard", lambda: command.main(port=0, only=False, 
 
 @contextmanager
 def dashboard(marker: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Yield a `make dashboard` process and the address of its page. The stack is gone once `marker` exists."""
+    """Yield a process of `make dashboard` and the address of its page. Its stack is gone once `marker` exists."""
     words = [sys.executable, "-c", PROGRAM, str(marker)]
     with subprocess.Popen(words, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
@@ -233,6 +233,17 @@ def test_dashboard_with_an_open_page_ends_when_its_last_stack_is_gone(tmp_path: 
     assert (process.returncode, text) == (0, "stack dev is gone\nthe last stack is gone, so the dashboard has ended\n")
 
 
+def draw_until_the_stream_ends(server: Server, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Draw the page and end its stream, because the browser's virtual time stands still until the stream ends."""
+
+    def end() -> None:
+        server.hub.wait_for_listener(60)
+        server.hub.end("the test has ended")
+
+    threading.Thread(target=end).start()
+    return draw(server.url, folder)
+
+
 @needs_chromium
 def test_browser_shows_a_failed_job_whose_rank_0_has_no_pod(server: Server, tmp_path: Path) -> None:
     failed = JobState(name="script", kind="indexed-job", state="failed", hosts=2, uid="uid-script", started=stamp(0))
@@ -244,13 +255,7 @@ def test_browser_shows_a_failed_job_whose_rank_0_has_no_pod(server: Server, tmp_
         metrics={"digits": replace(digits, latest=latest), "script": late_metrics()},
     )
     server.hub.put("dev", document(seen))
-
-    def end() -> None:
-        server.hub.wait_for_listener(60)
-        server.hub.end("the test has ended")
-
-    threading.Thread(target=end).start()
-    page = draw(server.url, tmp_path).stdout
+    page = draw_until_the_stream_ends(server, tmp_path).stdout
     assert "<td>no pod: Kubernetes deletes the pods that still run when a job fails</td>" in page
     assert 'aria-label="script: 1 host without a pod, 1 host failed"' in page
     assert "The steps of the job are unknown: the log of rank 0 is gone with its pod" in page
@@ -270,14 +275,7 @@ def late_metrics() -> JobMetrics:
 def test_browser_draws_ranks_curves_timeline_and_nodes(server: Server, tmp_path: Path) -> None:
     metrics = replace(observed().metrics["digits"], fresh_start="2026-11-26 10:00:00 UTC")
     server.hub.put("dev", document(observed(metrics={"digits": metrics})))
-
-    def end() -> None:
-        server.hub.wait_for_listener(60)
-        server.hub.end("the test has ended")
-
-    # The browser's virtual time stands still until the stream ends.
-    threading.Thread(target=end).start()
-    drawn = draw(server.url, tmp_path)
+    drawn = draw_until_the_stream_ends(server, tmp_path)
     page = drawn.stdout
     assert page.count("<polyline") == 6
     assert 'aria-label="digits: 4 hosts running"' in page

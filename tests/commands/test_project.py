@@ -14,9 +14,7 @@ import click
 import pytest
 import yaml
 
-from commands import cli as command_line
-from commands import command_line as options
-from commands import doctor, environment
+from commands import cli, command_line, doctor, environment
 from commands.interrupts import ExitStatus
 from commands.stack import settings_without_salt
 from commands.stack_settings import PLATFORMS, InvalidSetting, collect, find_script, init, job_name, settings
@@ -35,6 +33,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "project"
     (folder / "deep").mkdir(parents=True)
     (folder / "Pulumi.dev.yaml").write_text("config: {}\n", encoding="utf-8")
+    # Without `setenv`, the patch would not restore a variable that was not set before.
     for name in ("STACK", PROJECT_VARIABLE):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
@@ -44,21 +43,21 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_project_is_the_nearest_folder_with_a_stack(project: Path) -> None:
-    assert options.find_project(None) == project
-    options.use_stack(None, None)
+    assert command_line.find_project(None) == project
+    command_line.use_stack(None, None)
     assert (os.environ["STACK"], project_folder()) == ("dev", project)
 
 
 def test_project_of_a_make_target_is_the_checkout(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(COMMAND_VARIABLE)
-    assert options.find_project(None) == CHECKOUT
-    assert options.find_project(project) == project
+    assert command_line.find_project(None) == CHECKOUT
+    assert command_line.find_project(project) == project
 
 
 def test_folder_without_a_stack_is_an_error_with_both_remedies(project: Path) -> None:
     (project / "Pulumi.dev.yaml").unlink()
     with pytest.raises(click.UsageError, match=r"`trainyard init` writes one, and `--project FOLDER` names another"):
-        options.use_stack(None, None)
+        command_line.use_stack(None, None)
 
 
 def test_project_is_the_nearest_folder_with_the_state_of_a_stack_without_settings(project: Path) -> None:
@@ -67,21 +66,21 @@ def test_project_is_the_nearest_folder_with_the_state_of_a_stack_without_setting
     states.mkdir(parents=True)
     for name in ("mine.json", "mine.json.bak", "mine.json.attrs"):
         (states / name).touch()
-    options.use_stack(None, None)
+    command_line.use_stack(None, None)
     assert (os.environ["STACK"], project_folder()) == ("mine", project)
-    options.use_stack(None, "other")
+    command_line.use_stack(None, "other")
     assert (os.environ["STACK"], project_folder()) == ("other", project)
 
 
 def test_stack_of_several_is_local_unless_named(project: Path) -> None:
     (project / "Pulumi.other.yaml").touch()
-    options.use_stack(project, None)
+    command_line.use_stack(project, None)
     assert os.environ["STACK"] == "local"
-    options.use_stack(project, "other")
+    command_line.use_stack(project, "other")
     assert os.environ["STACK"] == "other"
 
 
-def test_hints_name_the_project_only_outside_of_it(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_make_command_names_the_project_only_outside_of_it(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PROJECT_VARIABLE, str(project))
     assert make_command("down", STACK="dev") == "`trainyard down --stack dev`"
     monkeypatch.chdir(project.parent)
@@ -320,7 +319,7 @@ def test_job_name_is_derived_from_the_program(program: str, name: str) -> None:
 def test_init_command_needs_no_stack(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (project / "Pulumi.dev.yaml").unlink()
     words = ["init", "--project", str(project), "--platform", "local", "--program", "digits", "--hosts", "1"]
-    assert command_line.main(words) == 0
+    assert cli.main(words) == 0
     assert (project / "Pulumi.local.yaml").is_file()
     assert "wrote" in capsys.readouterr().out
 
