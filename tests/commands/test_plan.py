@@ -1,4 +1,4 @@
-"""Steps of a preview: counts by kind, and protection of pools with running jobs and of buckets."""
+"""Steps of a preview: counts by kind, and the plans that `forbidden` rejects because of running jobs or a bucket."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BUCKET = "gcp:storage/bucket:Bucket"
 
 
 def preview(*steps: tuple[str, str, str, dict[str, Any]]) -> str:
-    """Return the output of `pulumi preview --json` for steps of operation, type, name and state."""
+    """Return the output of `pulumi preview --json` for steps. A step is its operation, type, name and state."""
     found = []
     for operation, kind, name, state in steps:
         key = "oldState" if operation in ("delete", "delete-replaced") else "newState"
@@ -28,10 +28,11 @@ def preview(*steps: tuple[str, str, str, dict[str, Any]]) -> str:
 
 
 def state(name: str, **more: Any) -> dict[str, Any]:
+    """Return the state of a resource with this name."""
     return {"inputs": {"name": name}, **more}
 
 
-def test_by_kind_replacement_counts_once() -> None:
+def test_by_kind_counts_a_replacement_once_and_lists_it_first() -> None:
     text = preview(
         ("delete-replaced", POOL, "gpus-nodes", state("gpus")),
         ("replace", POOL, "gpus-nodes", state("gpus")),
@@ -43,7 +44,7 @@ def test_by_kind_replacement_counts_once() -> None:
     assert next(iter(by_kind(steps_of(text)))) == "replace"
 
 
-def test_steps_of_unknown_operation_raises() -> None:
+def test_steps_of_an_unknown_operation_raises() -> None:
     with pytest.raises(ValueError, match="operation explode of"):
         steps_of(preview(("explode", POOL, "gpus-nodes", state("gpus"))))
 
@@ -80,7 +81,7 @@ def test_forbidden_reports_recycled_nodes_with_a_running_job_unless_allowed(
 
 
 def update(kind: str, before: dict[str, Any], after: dict[str, Any]) -> str:
-    """Return the output of `pulumi preview --json` for an update in place."""
+    """Return the output of `pulumi preview --json` for an update of a resource's inputs in place."""
     urn = f"urn:pulumi:s::p::a:b:Parent${kind}::gpus-nodes"
     step = {"op": "update", "urn": urn, "oldState": {"inputs": before}, "newState": {"inputs": after}}
     return json.dumps({"steps": [step]})
@@ -99,7 +100,7 @@ def test_forbidden_ignores_an_update_that_keeps_the_nodes() -> None:
     assert forbidden(steps, {"gpus": ["digits"]}, ()) == []
 
 
-def test_interrupt_waits_for_the_end_of_the_recorded_program() -> None:
+def test_interrupted_recording_waits_for_the_end_of_the_program() -> None:
     ended: list[bool] = []
 
     async def program() -> None:

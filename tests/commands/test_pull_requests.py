@@ -1,4 +1,4 @@
-"""Reports on typical pull requests: they show what a reviewer must see, and most fit a screen."""
+"""Reports about typical pull requests: what a reviewer must see, in few lines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from commands import preview
 from tests.commands.pull_requests import JOB, STACK, changed_stack, markdown_report, report
 
 SCREEN_LINES = 40
-"""Number of lines of a screen."""
+"""Number of lines that most reports must fit in."""
 
 
 def test_report_grown_pool_shows_update_quota_and_cost() -> None:
@@ -90,7 +90,7 @@ def test_report_removed_job_shows_deletion_and_passes() -> None:
 def report_of_rejected_settings(
     values: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch, *lines: str
 ) -> str:
-    """Return the report of `make preview` for invalid settings. `lines` are further settings, as `KEY=VALUE`."""
+    """Return the report of `make preview` about invalid settings. `lines` are further settings, as `KEY=VALUE`."""
     settings = {f"trainyard:{key}": value for key, value in values.items()}
     file = "config: " + json.dumps(settings | dict(line.split("=") for line in lines))
     (folder / "Pulumi.dev.yaml").write_text(file, encoding="utf-8")

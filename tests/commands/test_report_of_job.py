@@ -1,4 +1,4 @@
-"""Report of a job: events of metrics and logs, restarts, curves, and a page that a browser draws without a network."""
+"""Report of a job: events of metrics and logs, restarts, curves, and a page that loads nothing from the network."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ RECORD = {
     "usd": 1.0,
 }
 RESUMED_RECORD = {**RECORD, "started": "2026-11-26T10:03:00Z"}
-"""Record of a job that was resumed: Kubernetes has only the time of its last start."""
+"""Run record of a resumed job, with the time of its last start: Kubernetes keeps no earlier one."""
 EVENTS = [
     event("start", 0, device="cpu", precision="float32", model="digits-cnn/adamw"),
     *(
@@ -54,7 +54,7 @@ EVENTS = [
 
 
 def job_report(**changes: Any) -> JobReport:
-    """Return a report of a job that resumed once from its checkpoint."""
+    """Return the report of a job that resumed once from a checkpoint, with these changes."""
     values: dict[str, Any] = {
         "stack": "dev",
         "job": "digits",
@@ -162,7 +162,7 @@ RESUMED = replace(STATE, is_resumed=True)
 
 
 def restarts_shown(text: str) -> str:
-    """Return the number of restarts and its label on a page."""
+    """Return the number of restarts on a page, with its label."""
     found = re.search(r"<b>(\d+)</b><span>(restarts? [a-z ]+)</span>", text)
     return f"{found[1]} {found[2]}" if found else ""
 
@@ -188,7 +188,7 @@ def test_report_of_metrics_counts_all_restarts_and_resumes_of_a_stopped_job() ->
 
 
 def log_of(found: PodState) -> list[tuple[str, str]]:
-    """Return the log of a pod with a restart, and with a line that only resembles a restart."""
+    """Return the log of a pod: a start, a restart, and a line that only resembles a restart."""
     lines = ["start rank=0/2", "restart number=1 failed_rank=1 exit_code=-9", "restart number=x"]
     return [(f"2026-11-26T10:00:0{second}Z", f"{line} pod={found.uid}") for second, line in enumerate(lines)]
 
@@ -256,7 +256,7 @@ config:
 
 
 class FakeCluster:
-    """Cluster with a job that `rerun --fresh` has created."""
+    """Cluster with a job that `rerun --fresh` created, and with a pod of the job before."""
 
     def jobs(self, names: list[str]) -> dict[str, JobState]:
         return {name: replace(STATE, state="running", uid="uid-digits", started=stamp(1000)) for name in names}
@@ -366,7 +366,7 @@ def test_clock_has_the_largest_unit_that_is_needed(seconds: float, text: str) ->
 
 
 class Tags(HTMLParser):
-    """Unclosed tags of a page, and its attributes that load something."""
+    """Parser of a page. It collects the unclosed tags, and the attributes that load something."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -418,14 +418,23 @@ def test_page_shows_goodput_by_cause_and_the_ranks_by_speed() -> None:
     ]
 
 
+def goodput_shown(text: str) -> str:
+    """Return the goodput on a page, in percent."""
+    (percent,) = re.findall(r"Goodput: ([0-9.]+) %", text)
+    return str(percent)
+
+
 @pytest.mark.parametrize(("finished", "until"), [(stamp(400), 400), ("", 900)])
-def test_report_counts_the_time_until_the_job_ended_as_the_dashboard_does(finished: str, until: int) -> None:
+def test_report_of_a_job_without_a_done_event_counts_the_time_until_its_end_or_now(finished: str, until: int) -> None:
     events = [each for each in EVENTS if each["event"] != "done"]
     state = replace(STATE, finished=finished)
     found = job_report(events=events, state=state, until=state.known_until(START_TIME + 900))
     assert sum(found.as_json()["seconds_by_cause"].values()) == until
-    shares = [re.findall(r"Goodput: ([0-9.]+) %", page(each))[0] for each in (found, replace(found, until=None))]
-    assert shares[0] == f"{100 * found.seconds['training'] / until:.1f}" != shares[1]
+    assert goodput_shown(page(found)) == f"{100 * found.seconds['training'] / until:.1f}"
+    assert goodput_shown(page(found)) != goodput_shown(page(replace(found, until=None)))
+
+
+def test_end_of_a_suspended_job_is_unknown() -> None:
     assert replace(STATE, state="suspended").known_until(START_TIME) is None
 
 
@@ -465,7 +474,7 @@ def test_page_escapes_names_and_reasons() -> None:
 
 
 class FailedCluster:
-    """Cluster with the logs of a failed job."""
+    """Cluster with the logs of a failed job. The log of host 1 cannot be read."""
 
     def log(self, found: PodState, _lines: int) -> list[str]:
         if found.index == 1:
@@ -474,7 +483,7 @@ class FailedCluster:
 
 
 def failed_pods() -> list[PodState]:
-    """Return two failed hosts, the first of which was replaced after rank 0 ran out of memory."""
+    """Return the pods of two failed hosts. The first pod of host 0 ran out of memory and was replaced."""
     values: dict[str, Any] = {"state": "failed", "memory_limit": "2Gi"}
     return [
         pod(0, uid="first", exit_code=137, reason="OOMKilled", finished=stamp(60), **values),
@@ -551,5 +560,7 @@ def test_browser_draws_the_curves_without_a_network(tmp_path: Path) -> None:
     assert "Content Security Policy" not in drawn.stderr
 
 
-def test_page_shows_uncommitted_changes_as_yes_or_no() -> None:
-    assert "<tr><th>uncommitted changes</th><td>yes</td></tr>" in page(job_report())
+@pytest.mark.parametrize(("is_dirty", "text"), [(True, "yes"), (False, "no")])
+def test_page_shows_uncommitted_changes_as_yes_or_no(is_dirty: bool, text: str) -> None:
+    row = f"<tr><th>uncommitted changes</th><td>{text}</td></tr>"
+    assert row in page(job_report(record={**RECORD, "dirty": is_dirty}))

@@ -34,11 +34,13 @@ from tests.commands.test_pod_state import API, pod
 from tests.terminal import Terminal
 
 FIRST, SECOND = (replace(pod_state(each), state="running") for each in API["pods"]["complete"])
+"""Running hosts 0 and 1 of the job `ok`."""
 FAILED = replace(pod_state(pod("failed")), job="digits", exit_code=1, processes=2, runs_script=False)
+"""Failed host 0 of the job `digits`, which runs the trainer with two ranks on each host."""
 
 
 def shown_lines(lines: list[str], ranks: int, only_rank: int | None = None, detail: Detail = Detail.LINES) -> list[str]:
-    """Return the shown lines of both hosts, one host after the other."""
+    """Return what the screen shows of these lines if both hosts print them, one host after the other."""
     out = io.StringIO()
     screen = Screen(out, only_rank=only_rank, detail=detail)
     for host in (FIRST, SECOND):

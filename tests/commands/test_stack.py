@@ -1,4 +1,4 @@
-"""Pulumi's CLI for a stack: creation, kubeconfig, set-up, provider files, damaged states, locks of other machines."""
+"""Pulumi's CLI for a stack: creation, kubeconfig, set-up, provider files, damaged states, locks, and `config`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SALT_LINE = "encryptionsalt: v1:wSbwJZDAAIU=:v1:B6IjODyc4eQUgTZv:PyJ4UDF0sutIA6o
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a project without resources, with its own folder backend."""
+    """Return the folder of a Pulumi project with its own backend, a folder, and without stacks."""
     (tmp_path / "Pulumi.yaml").write_text("name: several\nruntime: python\n", encoding="utf-8")
     (tmp_path / "state").mkdir()
     monkeypatch.setattr(stack, "PROJECT", tmp_path)
@@ -178,33 +178,49 @@ def test_pulumi_on_a_stack_locked_by_another_machine_names_the_owner_of_the_lock
         stack.pulumi("refresh", "--yes", "--stack", "one")
 
 
-def test_config_set_rejects_an_invalid_value_unless_the_settings_were_invalid(
-    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def settings(project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the valid settings file of stack `mine`, which `trainyard config` changes."""
     monkeypatch.setattr(stack_settings, "PROJECT", project)
     monkeypatch.setattr(stack_settings, "program_folder", lambda: project)
     monkeypatch.setattr(stack_settings, "settings_without_salt", nullcontext)
     monkeypatch.setattr(stack_settings, "stack_environment", lambda: dict(os.environ))
     monkeypatch.setenv("STACK", "mine")
-    settings = project / "Pulumi.mine.yaml"
+    file = project / "Pulumi.mine.yaml"
     jobs = "  trainyard:jobs:\n  - {name: digits, recipe: digits, hosts: 1}\n"
-    settings.write_text(f"config:\n  trainyard:platform: {{kind: local}}\n{jobs}", encoding="utf-8")
+    file.write_text(f"config:\n  trainyard:platform: {{kind: local}}\n{jobs}", encoding="utf-8")
+    return file
+
+
+def test_config_set_of_an_invalid_value_is_rejected_and_changes_nothing(settings: Path) -> None:
     before = settings.read_text(encoding="utf-8")
     for key, value in (("hots", "3"), ("hosts", "-3")):
         with pytest.raises(stack_settings.InvalidSetting, match=rf"(?s)jobs\[0\]\.{key}.*is unchanged") as raised:
             stack_settings.pulumi_config(["set", "--path", f"trainyard:jobs[0].{key}", value])
         assert raised.value.status == 2
         assert settings.read_text(encoding="utf-8") == before
-    assert stack_settings.pulumi_config(["rm", "--path", "trainyard:jobs[0].recipe"]) == 0
+
+
+@pytest.mark.usefixtures("settings")
+def test_config_rm_of_a_required_key_prints_the_problem(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["rm", "--path", "trainyard:jobs[0].recipe"]
+    assert stack_settings.pulumi_config(words) == 0
     assert capsys.readouterr().err.startswith("Pulumi.mine.yaml: 1 problem\n")
     with pytest.raises(stack_settings.InvalidSetting, match="has no such key: --path trainyard:jobs"):
-        stack_settings.pulumi_config(["rm", "--path", "trainyard:jobs[0].recipe"])
+        stack_settings.pulumi_config(words)
+
+
+def test_config_set_in_invalid_settings_accepts_an_invalid_value_and_its_correction(
+    settings: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert stack_settings.pulumi_config(["rm", "--path", "trainyard:jobs[0].recipe"]) == 0
     assert stack_settings.pulumi_config(["set", "--path", "trainyard:jobs[0].hosts", "-3"]) == 0
     assert "hosts: -3" in settings.read_text(encoding="utf-8")
     assert "jobs[0].hosts" in capsys.readouterr().err
     assert stack_settings.pulumi_config(["set", "--path", "trainyard:jobs[0].hosts", "2"]) == 0
-    assert stack_settings.pulumi_config(["set", "--path", "trainyard:jobs[0].recipe", "digits"]) == 0
     assert capsys.readouterr().err.startswith("Pulumi.mine.yaml: 1 problem\n")
+    assert stack_settings.pulumi_config(["set", "--path", "trainyard:jobs[0].recipe", "digits"]) == 0
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Standard streams of the commands: full and closed outputs, text that cannot be encoded, a deleted working folder."""
+"""Standard streams of the commands: full or closed outputs, text that cannot be encoded, a deleted working folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""State files of a stack: repair of files that a crash or an editor damaged, and pending operations."""
+"""State files of a stack: repair after a crash or an edit damaged them, and pending operations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PROJECT = "trainyard"
 
 
 def state_with(time: str, **latest: object) -> str:
-    """Return the text of a state that was written at a time."""
+    """Return the text of a state that Pulumi wrote at `time`."""
     return json.dumps({"version": 3, "checkpoint": {"latest": {"manifest": {"time": time}, **latest}}})
 
 
@@ -24,7 +24,7 @@ RESOURCE = {"urn": "urn:pulumi:dev::trainyard::some:Type::one", "type": "some:Ty
 
 @pytest.fixture
 def state(tmp_path: Path) -> Path:
-    """Return the state file of stack `dev`, next to its backup and its attributes."""
+    """Return the state file of stack `dev`. Its backup and its attributes are next to it."""
     folder = tmp_path / ".pulumi" / "stacks" / PROJECT
     folder.mkdir(parents=True)
     for name, text in (("dev.json", NEW), ("dev.json.bak", OLD), ("dev.json.attrs", '{"a": ""}')):
