@@ -96,7 +96,7 @@ class Recorder:
         if lane > self.lane:
             self.lane, self.cause = lane, cause
 
-    def take(self) -> tuple[Lane, str]:
+    def pop(self) -> tuple[Lane, str]:
         """Return the lane and its cause, and reset them."""
         found = self.lane, self.cause
         self.lane, self.cause, self.slept = Lane.FAST, "", 0.0
@@ -276,22 +276,22 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LaneScheduli
 @pytest.hookimpl(wrapper=True)
 def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Iterator[Any]:
     """Record what a fixture uses."""
-    outside = RECORDER.take()
+    outside = RECORDER.pop()
     try:
         return (yield)
     finally:
-        FIXTURES[id(fixturedef)] = RECORDER.take()
+        FIXTURES[id(fixturedef)] = RECORDER.pop()
         RECORDER.use(*outside)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[Any]:
     """Record what a test uses. Fail a fast test that uses more than the fast lane allows."""
-    RECORDER.take()
+    RECORDER.pop()
     try:
         result = yield
     finally:
-        used = [RECORDER.take()]
+        used = [RECORDER.pop()]
         definitions = item._fixtureinfo.name2fixturedefs.values()  # type: ignore[attr-defined]  # no public way
         used += [FIXTURES[id(each)] for each in itertools.chain(*definitions) if id(each) in FIXTURES]
         lane, cause = max(used, default=(Lane.FAST, ""))

@@ -114,7 +114,7 @@ def test_only_get_is_answered(server: Server) -> None:
         assert (answer.status, answer.getheader("Content-Type")) == (501, "text/plain; charset=utf-8")
 
 
-def test_log_is_plain_text_of_a_known_pod(server: Server) -> None:
+def test_log_of_a_known_pod_is_returned_and_of_others_is_an_error(server: Server) -> None:
     path = f"/{server.token}/log?stack=dev&pod="
     assert get(server, f"{path}digits-0") == (200, LOG_TEXT)
     assert get(server, f"{path}digits-1") == (200, "the pod has printed nothing so far\n")

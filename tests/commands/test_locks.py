@@ -201,4 +201,7 @@ def test_report_of_an_unreachable_cluster_says_how_to_start_it() -> None:
         f"the cluster cannot be queried: {CONNECTION_REFUSED}; `make up` starts it again if it is on this machine, "
         "`make down` removes the stack"
     )
+
+
+def test_report_of_a_missing_permission_is_its_message() -> None:
     assert Forbidden("the API server answers 403").report() == "the API server answers 403"
