@@ -11,6 +11,7 @@ from commands.environment import PROJECT
 from commands.workflows import PROGRAM_PATHS, affected, removed
 
 STACKS = {"eks": "jobs: [elastic]", "dev": "jobs: [{script: ./train.py}, elastic-lightning]"}
+"""Stack -> text of its settings file."""
 PRINT_LOADED_FILES = """
 import pathlib, runpy, sys
 runpy.run_path("__main__.py", run_name="program")

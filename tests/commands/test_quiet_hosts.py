@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -71,13 +71,13 @@ class Followed:
     def poll(self, seconds: float = 0.0) -> list[str]:
         """Advance the clock and query the cluster. Return the new lines of the screen."""
         self.now += seconds
-        return self._added(lambda: self.follower._poll(self.now))
+        return self._new_lines(lambda: self.follower._poll(self.now))
 
     def print(self, host: int, text: str) -> list[str]:
         """Pass a line of a host's log to the follower. Return the new lines of the screen."""
-        return self._added(lambda: self.follower._on_line(HOSTS[host], text))
+        return self._new_lines(lambda: self.follower._on_line(HOSTS[host], text))
 
-    def _added(self, step: Any) -> list[str]:
+    def _new_lines(self, step: Callable[[], object]) -> list[str]:
         before = len(self.out.getvalue())
         step()
         return self.out.getvalue()[before:].splitlines()

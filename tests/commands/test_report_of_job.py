@@ -161,7 +161,7 @@ def test_page_of_events_of_a_log_shows_integers_as_integers() -> None:
 RESUMED = replace(STATE, is_resumed=True)
 
 
-def restarts_shown(text: str) -> str:
+def restarts_on_page(text: str) -> str:
     """Return the number of restarts on a page, with its label."""
     found = re.search(r"<b>(\d+)</b><span>(restarts? [a-z ]+)</span>", text)
     return f"{found[1]} {found[2]}" if found else ""
@@ -171,20 +171,20 @@ def test_report_of_a_log_counts_restarts_since_the_last_start_of_a_stopped_job()
     lines = ["start ranks=2", "train step=1817/2000 loss=0.5"]
     events = events_of_log([(f"2026-11-26T10:00:1{second}Z", line) for second, line in enumerate(lines)])
     found = job_report(state=RESUMED, events=events)
-    assert restarts_shown(page(found)) == "0 restarts since its last start"
+    assert restarts_on_page(page(found)) == "0 restarts since its last start"
     assert "attempt 1, first line at step 1817, " in page(found)
     assert "from the beginning" not in page(found)
     assert "<span>from last start to end</span>" in page(found)
     assert "in 0.50 hours since its last start" in page(found)
     assert found.as_json()["attempts_since_last_start_only"]
-    assert restarts_shown(page(job_report(events=events))) == "0 restarts or resumes"
+    assert restarts_on_page(page(job_report(events=events))) == "0 restarts or resumes"
 
 
 def test_report_of_metrics_counts_all_restarts_and_resumes_of_a_stopped_job() -> None:
     found = job_report(state=RESUMED, record=RESUMED_RECORD)
-    assert (found.earlier_attempts, restarts_shown(page(found))) == (1, "1 restart or resume")
+    assert (found.earlier_attempts, restarts_on_page(page(found))) == (1, "1 restart or resume")
     again = job_report(state=RESUMED, record=RESUMED_RECORD, restarts=1)
-    assert (again.as_json()["attempts"], restarts_shown(page(again))) == (3, "2 restarts or resumes")
+    assert (again.as_json()["attempts"], restarts_on_page(page(again))) == (3, "2 restarts or resumes")
 
 
 def log_of(found: PodState) -> list[tuple[str, str]]:
@@ -207,7 +207,7 @@ def test_events_and_restarts_of_a_log_include_replaced_pods_and_ranks_restarted_
 
 def test_report_counts_a_restart_that_the_cluster_knows_before_rank_0_prints_again() -> None:
     found = job_report(events=EVENTS[:101], restarts=1)
-    assert (found.as_json()["attempts"], restarts_shown(page(found))) == (2, "1 restart or resume")
+    assert (found.as_json()["attempts"], restarts_on_page(page(found))) == (2, "1 restart or resume")
 
 
 def test_page_omits_keys_without_a_value() -> None:
@@ -301,7 +301,7 @@ def test_report_after_rerun_fresh_has_only_the_fresh_run_and_its_time(
     text = page(found)
     assert f"<p>The job started from the beginning at {found.fresh_start} (rerun --fresh)" in text
     assert "training loss at step 10<" in text
-    assert restarts_shown(text) == "1 restart or resume"
+    assert restarts_on_page(text) == "1 restart or resume"
     assert (found.newest_checkpoint, list(found.end)) == ("", [])
     assert found.times.starts == [START_TIME + 1003, START_TIME + 1100]
     assert found.times.seconds_by_cause()["lost"] > 40
@@ -418,7 +418,7 @@ def test_page_shows_goodput_by_cause_and_the_ranks_by_speed() -> None:
     ]
 
 
-def goodput_shown(text: str) -> str:
+def goodput_on_page(text: str) -> str:
     """Return the goodput on a page, in percent."""
     (percent,) = re.findall(r"Goodput: ([0-9.]+) %", text)
     return str(percent)
@@ -430,8 +430,8 @@ def test_report_of_a_job_without_a_done_event_counts_the_time_until_its_end_or_n
     state = replace(STATE, finished=finished)
     found = job_report(events=events, state=state, until=state.known_until(START_TIME + 900))
     assert sum(found.as_json()["seconds_by_cause"].values()) == until
-    assert goodput_shown(page(found)) == f"{100 * found.seconds['training'] / until:.1f}"
-    assert goodput_shown(page(found)) != goodput_shown(page(replace(found, until=None)))
+    assert goodput_on_page(page(found)) == f"{100 * found.seconds['training'] / until:.1f}"
+    assert goodput_on_page(page(found)) != goodput_on_page(page(replace(found, until=None)))
 
 
 def test_end_of_a_suspended_job_is_unknown() -> None:
