@@ -302,4 +302,4 @@ ROLES: Mapping[str, Sequence[str]] = {
         "serviceusage", operations="get", services="disable enable list"
     ),
 }
-"""Role -> its permissions, of those above. Source: gcp/roles of the same data set."""
+"""Role -> its permissions that the calls can require. Source: gcp/roles of the same data set."""

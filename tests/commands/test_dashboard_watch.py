@@ -194,7 +194,7 @@ def job_started(seconds: float, **changes: Any) -> JobState:
 
 
 def run_times(feed: JobFeed) -> dict[str, Any]:
-    """Return the times of a feed's run in a document of 600 seconds after START_TIME."""
+    """Return the times of a feed's run as a document has them 600 seconds after START_TIME."""
     now = job_of(document(observed(metrics={"digits": feed.metrics()}, time=START_TIME + 600)))
     return {key: now[key] for key in ("seconds", "since", "uncertain_gaps")}
 

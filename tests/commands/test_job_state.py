@@ -49,7 +49,7 @@ def job(kind: str, *conditions: tuple[str, str], **status: Any) -> dict[str, Any
 
 
 def ray_status(*conditions: tuple[str, str]) -> dict[str, Any]:
-    """Return the status of a RayJob, which has no conditions, in the state of the last true condition."""
+    """Return a RayJob's status for the last true condition. A RayJob itself has no conditions."""
     true = [name for name, value in conditions if value == "True"]
     if not true:
         return {"jobDeploymentStatus": "Initializing"}

@@ -25,7 +25,7 @@ SALT_LINE = "encryptionsalt: v1:wSbwJZDAAIU=:v1:B6IjODyc4eQUgTZv:PyJ4UDF0sutIA6o
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the folder of a Pulumi project with its own backend, a folder, and without stacks."""
+    """Return the folder of a Pulumi project without stacks. Its backend is the folder `state` in it."""
     (tmp_path / "Pulumi.yaml").write_text("name: several\nruntime: python\n", encoding="utf-8")
     (tmp_path / "state").mkdir()
     monkeypatch.setattr(stack, "PROJECT", tmp_path)

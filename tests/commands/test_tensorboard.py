@@ -41,7 +41,7 @@ def get_json(address: str) -> Any:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[str]:
-    """Yield the address of a TensorBoard of a bucket with the curve of one job."""
+    """Yield the address of a TensorBoard server for a bucket with the curve of one job."""
     subprocess.run(["setup/python", ".venv-tensorboard", "requirements-tensorboard.txt"], cwd=PROJECT, check=True)
     sink = TensorBoard(Folder(f"file://{tmp_path}/digits/tensorboard"))
     for step in range(1, 4):
