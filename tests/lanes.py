@@ -200,7 +200,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("lanes")
     group.addoption("--lane", help="run the tests of these lanes only, separated by commas")
     group.addoption(
-        "--core", action="store_true", help="run the fast lane, the tests in `core` of lanes.json, and those of README's promises"
+        "--core",
+        action="store_true",
+        help="run the fast lane, the tests in `core` of lanes.json, and those of README's promises",
     )
     group.addoption("--rest", action="store_true", help="run what --core leaves out, and all tests marked `sequence`")
     group.addoption("--record-lanes", action="store_true", help="write the lanes of these tests to tests/lanes.json")

@@ -201,7 +201,9 @@ def test_down_on_a_full_disk_names_a_file_and_says_to_free_space(project: Projec
         (UNREADABLE_STATE, "cannot be read: json: "),
     ],
 )
-def test_status_and_down_with_a_damaged_state_and_no_copy_name_the_file(project: Project, text: str, problem: str) -> None:
+def test_status_and_down_with_a_damaged_state_and_no_copy_name_the_file(
+    project: Project, text: str, problem: str
+) -> None:
     for each in (project.state, Path(f"{project.state}.bak")):
         each.write_text(text, encoding="utf-8")
     for copy in (project.folder / ".trainyard" / "pulumi" / ".pulumi" / "backups").glob("*/*/*.json"):

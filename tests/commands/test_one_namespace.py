@@ -46,7 +46,9 @@ def status_of(kubeconfig: str, name: str) -> str:
     return out.getvalue()
 
 
-def test_follow_and_status_without_node_permissions_show_the_job(member_kubeconfig: str, kubectl: Callable[..., str]) -> None:
+def test_follow_and_status_without_node_permissions_show_the_job(
+    member_kubeconfig: str, kubectl: Callable[..., str]
+) -> None:
     kubectl("apply", "-n", NAMESPACE, "-f", "-", document=job("mine", "echo 'train epoch=1 step=3/8 loss=0.25'"))
     out = io.StringIO()
     found = StackOutputs(kubeconfig_path=member_kubeconfig, namespace=NAMESPACE, jobs=("mine",))
@@ -57,7 +59,9 @@ def test_follow_and_status_without_node_permissions_show_the_job(member_kubeconf
     assert "nodes: you have no permission to list them: the API server answers 403" in text
 
 
-def test_status_without_node_permissions_does_not_report_the_pod_lost(member_kubeconfig: str, kubectl: Callable[..., str]) -> None:
+def test_status_without_node_permissions_does_not_report_the_pod_lost(
+    member_kubeconfig: str, kubectl: Callable[..., str]
+) -> None:
     script = "echo 'train epoch=1 step=3/8 loss=0.25 global_step=3'; exec /usr/bin/sleep 600"
     kubectl("apply", "-n", NAMESPACE, "-f", "-", document=job("runs", script))
     kubectl("wait", "-n", NAMESPACE, "job/runs", "--for=jsonpath={.status.ready}=1", "--timeout=60s")
@@ -65,7 +69,9 @@ def test_status_without_node_permissions_does_not_report_the_pod_lost(member_kub
     assert "is gone; the pod" not in status_of(member_kubeconfig, "runs")
 
 
-def test_status_without_permissions_names_what_it_cannot_read(member_kubeconfig: str, kubectl: Callable[..., str]) -> None:
+def test_status_without_permissions_names_what_it_cannot_read(
+    member_kubeconfig: str, kubectl: Callable[..., str]
+) -> None:
     queued = job("waits", suspend=True)
     queued["metadata"]["labels"] = {QUEUE_LABEL: "research"}
     kubectl("apply", "-n", NAMESPACE, "-f", "-", document=queued)

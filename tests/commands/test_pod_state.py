@@ -84,7 +84,9 @@ def test_explain_exit_of_every_encoding_of_a_signal_names_the_signal(code: int, 
 @pytest.mark.parametrize(
     ("earlier", "seconds", "until"), [(0, 10, "00:00:10"), (2, 40, "00:00:40"), (9, 600, "00:10:00")]
 )
-def test_backoff_of_a_failed_indexed_pod_has_end_delay_and_failure_number(earlier: int, seconds: int, until: str) -> None:
+def test_backoff_of_a_failed_indexed_pod_has_end_delay_and_failure_number(
+    earlier: int, seconds: int, until: str
+) -> None:
     failed = pod("failed")
     assert pod_state(failed).backoff(earlier) == "", "without a count of the host's failures, the delay is unknown"
     failed["metadata"].setdefault("annotations", {})["batch.kubernetes.io/job-index-failure-count"] = "0"

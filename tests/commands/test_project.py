@@ -87,7 +87,9 @@ def test_make_command_names_the_project_only_outside_of_it(project: Path, monkey
     assert make_command("down", STACK="dev") == f"`trainyard down --stack dev --project {project}`"
 
 
-def test_program_folder_of_a_project_starts_the_program_of_the_checkout(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_program_folder_of_a_project_starts_the_program_of_the_checkout(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(environment, "PROJECT", project)
     monkeypatch.setattr(environment, "STATE", project / ".trainyard")
     folder = environment.program_folder()

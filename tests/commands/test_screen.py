@@ -39,7 +39,9 @@ FAILED = replace(pod_state(pod("failed")), job="digits", exit_code=1, processes=
 """Failed host 0 of the job `digits`, which runs the trainer with two ranks on each host."""
 
 
-def screen_lines(lines: list[str], ranks: int, only_rank: int | None = None, detail: Detail = Detail.LINES) -> list[str]:
+def screen_lines(
+    lines: list[str], ranks: int, only_rank: int | None = None, detail: Detail = Detail.LINES
+) -> list[str]:
     """Return what the screen shows of these lines if both hosts print them, one host after the other."""
     out = io.StringIO()
     screen = Screen(out, only_rank=only_rank, detail=detail)

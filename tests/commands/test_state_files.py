@@ -77,7 +77,9 @@ def test_repair_of_a_damaged_state_uses_its_backup(state: Path, tmp_path: Path, 
     assert Path(f"{state}.broken").read_text(encoding="utf-8") == text
 
 
-def test_repair_of_a_damaged_state_and_backup_uses_the_newest_intact_backup_of_a_command(state: Path, tmp_path: Path) -> None:
+def test_repair_of_a_damaged_state_and_backup_uses_the_newest_intact_backup_of_a_command(
+    state: Path, tmp_path: Path
+) -> None:
     backups = tmp_path / ".pulumi" / "backups" / PROJECT / "dev"
     backups.mkdir(parents=True)
     for number, text in ((1, OLD), (2, state_with("second")), (3, NEW[:-9])):
