@@ -1,4 +1,4 @@
-"""Secret value that must not appear in any output, log or file, and the search for it."""
+"""Secret value that must not appear in any output, log or file, and a function that searches for it."""
 
 from __future__ import annotations
 

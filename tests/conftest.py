@@ -1,4 +1,4 @@
-"""Settings of all tests: default signals in every environment, no GPU, and long tests only on request."""
+"""Settings of all tests: default signal handlers, no GPU, and long tests only on request."""
 
 import atexit
 import gc
@@ -13,7 +13,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # `nohup` ignores SIGHUP, and so do its children.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 VISIBLE_GPUS = os.environ.get("CUDA_VISIBLE_DEVICES")
-"""GPUs that the tests may use, as set by the user."""
+"""The user's CUDA_VISIBLE_DEVICES, for the tests that need a GPU."""
 # The trainer would use a GPU, and most machines have fewer GPUs than a test has ranks.
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
@@ -24,9 +24,9 @@ pytest_plugins = ["tests.lanes"]
 gc.disable()
 
 SOAK = os.environ.get("TRAINYARD_TESTS") == "soak"
-"""True for the full counts of random sequences, interrupts, kills and damaged inputs, which take hours."""
+"""True if the tests of random sequences, interrupts, kills and damaged inputs run their full counts, for hours."""
 LONG = SOAK or os.environ.get("TRAINYARD_TESTS") == "long"
-"""True for the tests marked `long`."""
+"""True if the tests marked `long` run."""
 LONG_SKIP_REASON = "long; `make test-long` runs it"
 
 
@@ -46,7 +46,7 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Save the measured coverage, because a worker of xdist does not save it."""
+    """Keep the session for `_exit`. Save the measured coverage, because a worker of xdist does not save it."""
     global _session
     _session = session
     if "coverage" in sys.modules and (measured := sys.modules["coverage"].Coverage.current()):
@@ -54,7 +54,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def _exit() -> None:
-    """End the process without freeing all objects, which takes up to ten seconds."""
+    """End the process without freeing its objects. Freeing them takes up to ten seconds."""
     if _session:
         sys.stdout.flush()
         sys.stderr.flush()

@@ -1,7 +1,7 @@
-"""Lanes of tests by what a test uses, the choice of the tests that `make test` runs, and their order on workers.
+"""Plugin of pytest that puts tests into lanes by what they use, selects tests, and orders them on the workers.
 
 `tests/lanes.json` lists the lane of each test that is not fast. `python -m commands.test --record-lanes` writes it from
-what the tests did. A test of the fast lane that starts a process, opens a connection or sleeps fails.
+what the tests did. A test of the fast lane fails if it starts a process, opens a connection or sleeps for long.
 """
 
 from __future__ import annotations
@@ -29,26 +29,29 @@ MAX_SLEEP_SECONDS = 1.0
 UNCOUNTED_SLEEP_SECONDS = 0.05
 """Longest sleep that does not count, in seconds, such as that of a thread that waits for another."""
 MAX_FAST_SECONDS = 2.0
-"""Longest time of a fast test with all its parameters, in seconds. A longer test is in the lane `process`."""
+"""Longest time of a fast test function with all its parameters, in seconds. A slower one is in the lane `process`."""
 SHARED_CLUSTERS = ("commands", "local", "rehearsal")
-"""Folders whose tests share a cluster of the checkout."""
+"""Folders of tests. The tests of a folder share one cluster."""
 CORE = "core"
-"""Key of the tests that `make test` runs in addition to the fast lane and to README's: brief ones, and those that use
-nothing that a fast test may not use."""
+"""Key of the tests that `make test` runs in addition to the fast lane and the tests of README's promises.
+
+These tests are brief, or use only what a fast test may use but take longer.
+"""
 MAX_BRIEF_SECONDS = 1.0
-"""Longest time of a brief test with all its parameters, in seconds."""
+"""Longest time of a brief test function with all its parameters, in seconds."""
 CLUSTER_EVENT = "trainyard.tests.cluster"
-"""Audit event of a fixture that returns a cluster. If the cluster already runs, the fixture starts no process."""
+"""Audit event that a fixture raises when it returns a cluster. It starts no process if the cluster already runs."""
 CLUSTER_PROGRAMS = ("infra.local", "simulation.cluster", "commands.rehearse", "kube-apiserver")
+"""Beginnings of the names of the programs that only tests of the lane `cluster` run."""
 
 
 class Lane(IntEnum):
     """Lanes by what their tests use, the cheapest first."""
 
     FAST = 0
-    """No process, no network, no sleep."""
+    """No process, no connection, no long sleep."""
     PROCESS = 1
-    """Processes such as ranks of torch, connections, waits."""
+    """Processes such as ranks of torch, connections, long sleeps."""
     PULUMI = 2
     """The Pulumi CLI, its language host or a provider."""
     CLUSTER = 3
@@ -93,7 +96,7 @@ class Recorder:
         if lane > self.lane:
             self.lane, self.cause = lane, cause
 
-    def take(self) -> tuple[Lane, str]:
+    def pop(self) -> tuple[Lane, str]:
         """Return the lane and its cause, and reset them."""
         found = self.lane, self.cause
         self.lane, self.cause, self.slept = Lane.FAST, "", 0.0
@@ -167,28 +170,29 @@ def lane_of(name: str, table: dict[str, Lane]) -> Lane:
 
 
 def write_table(used: dict[str, Lane], seconds: dict[str, float]) -> None:
-    """Write the lanes of these tests, and keep the lanes of all other tests.
+    """Write the lanes of the tests that ran, and keep the lanes of the tests of other files.
 
     If all tests of a file have the same lane, the table has one entry for the file.
     """
-    before, files = read_table(), defaultdict[str, dict[str, Lane]](dict)
-    ran = {name.partition("::")[0] for name in used}
-    known = {name: lane for name, lane in before.items() if "::" in name or name not in ran} | used
+    files_run = {name.partition("::")[0] for name in used}
+    known = {name: lane for name, lane in read_table().items() if "::" in name or name not in files_run} | used
     for name in used:
         if used[name] is Lane.FAST and seconds[name] > MAX_FAST_SECONDS:
             known[name] = Lane.PROCESS
+    by_file = defaultdict[str, dict[str, Lane]](dict)
     for name, lane in known.items():
-        files[name.partition("::")[0]][name] = lane
-    lanes: dict[str, list[str]] = {each.label: [] for each in Lane if each}
-    for file, entry in sorted(files.items()):
-        uniform = file in ran and len(set(entry.values())) == 1  # the table has no fast tests of other files
-        for name, lane in [(file, min(entry.values()))] if uniform else sorted(entry.items()):
+        by_file[name.partition("::")[0]][name] = lane
+    table: dict[str, list[str]] = {each.label: [] for each in Lane if each}
+    for file, lanes in sorted(by_file.items()):
+        # For a file that did not run, the fast tests are unknown, so one entry for the file could be wrong.
+        is_one_entry = file in files_run and len(set(lanes.values())) == 1
+        for name, lane in [(file, min(lanes.values()))] if is_one_entry else sorted(lanes.items()):
             if lane:
-                lanes[lane.label].append(name)
+                table[lane.label].append(name)
     slow = {name: lane for name, lane in used.items() if known[name]}
     chosen = {name for name, lane in slow.items() if lane is Lane.FAST or seconds[name] < MAX_BRIEF_SECONDS}
-    lanes[CORE] = sorted(chosen | (read_core() - set(used)))
-    TABLE.write_text(json.dumps(lanes, indent=1) + "\n", encoding="utf-8")
+    table[CORE] = sorted(chosen | (read_core() - set(used)))
+    TABLE.write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -196,10 +200,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("lanes")
     group.addoption("--lane", help="run the tests of these lanes only, separated by commas")
     group.addoption(
-        "--core", action="store_true", help="run the fast lane, the entry `core` of the table, and tests of README"
+        "--core",
+        action="store_true",
+        help="run the fast lane, the tests in `core` of lanes.json, and those of README's promises",
     )
     group.addoption("--rest", action="store_true", help="run what --core leaves out, and all tests marked `sequence`")
-    group.addoption("--record-lanes", action="store_true", help="write tests/lanes.json from what the tests do")
+    group.addoption("--record-lanes", action="store_true", help="write the lanes of these tests to tests/lanes.json")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -210,11 +216,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item.stash[LANE] = lane_of(function_id(item.nodeid), table)
         slowest[item.path] = max(slowest.get(item.path, Lane.FAST), item.stash[LANE])
     chosen = _chosen(config)
-    left = [item for item in items if not chosen(item)]
-    if left:
-        config.hook.pytest_deselected(items=left)
+    left_out = [item for item in items if not chosen(item)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
     if hasattr(config, "workeroutput"):
-        config.workeroutput["left"] = len(left)
+        config.workeroutput["left_out"] = len(left_out)
     items[:] = sorted(
         (item for item in items if chosen(item)),
         key=lambda each: -slowest[each.path] if each.stash[LANE] else 0,
@@ -272,22 +278,22 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LaneScheduli
 @pytest.hookimpl(wrapper=True)
 def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Iterator[Any]:
     """Record what a fixture uses."""
-    outside = RECORDER.take()
+    outside = RECORDER.pop()
     try:
         return (yield)
     finally:
-        FIXTURES[id(fixturedef)] = RECORDER.take()
+        FIXTURES[id(fixturedef)] = RECORDER.pop()
         RECORDER.use(*outside)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[Any]:
     """Record what a test uses. Fail a fast test that uses more than the fast lane allows."""
-    RECORDER.take()
+    RECORDER.pop()
     try:
         result = yield
     finally:
-        used = [RECORDER.take()]
+        used = [RECORDER.pop()]
         definitions = item._fixtureinfo.name2fixturedefs.values()  # type: ignore[attr-defined]  # no public way
         used += [FIXTURES[id(each)] for each in itertools.chain(*definitions) if id(each) in FIXTURES]
         lane, cause = max(used, default=(Lane.FAST, ""))
@@ -311,16 +317,16 @@ class Summary:
         self.tests: dict[str, set[str]] = defaultdict(set)
         self.used: dict[str, Lane] = {}
         self.function_seconds: dict[str, float] = defaultdict(float)
-        self.left = 0
+        self.left_out = 0
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
         """Count the tests that the options leave out in a run without workers."""
-        self.left = len(items)
+        self.left_out = len(items)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
         """Read from a worker how many tests the options leave out. Each worker collects all tests."""
-        self.left = getattr(node, "workeroutput", {}).get("left", self.left)
+        self.left_out = getattr(node, "workeroutput", {}).get("left_out", self.left_out)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Add the time of a test's phase to its lane."""
@@ -343,13 +349,13 @@ class Summary:
         skipped = Counter(_reason(report) for report in terminalreporter.getreports("skipped"))
         for reason, count in sorted(skipped.items()):
             terminalreporter.write_line(f"NOT RUN: {count} tests: {reason}")
-        if self.left:
+        if self.left_out:
             terminalreporter.write_line(
-                f"NOT RUN: {self.left} tests outside this selection; `make test-all` and `make test-long` run them"
+                f"NOT RUN: {self.left_out} tests outside this selection; `make test-all` and `make test-long` run them"
             )
         if os.environ.get("TRAINYARD_TESTS") != "soak":
             terminalreporter.write_line(
-                "NOT RUN: full counts of random sequences and kills (TRAINYARD_TESTS=soak, hours)"
+                "NOT RUN: full counts of random sequences and kills; TRAINYARD_TESTS=soak runs them (hours)"
             )
 
 

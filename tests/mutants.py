@@ -24,11 +24,12 @@ from pathlib import Path
 from types import CodeType, MappingProxyType
 
 PROJECT = Path(__file__).resolve().parents[1]
-LIMIT = 20
-"""Largest number of mutants of a module, drawn with a fixed seed."""
+MAX_MUTANTS = 20
+"""Largest number of mutants of a module."""
 TIMEOUT_SECONDS = 180
 """Seconds after which a mutant counts as killed, such as one that loops forever."""
 GOAL_PERCENT = 85
+"""Smallest share of mutants that the tests must kill, in percent."""
 PRELOADED = ("pytest", "pulumi", "pulumi_gcp", "pulumi_kubernetes", "pydantic", "torch", "yaml")
 """Packages to import before the forks, because the tests of every mutant need them."""
 
@@ -66,7 +67,7 @@ MODULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 """Pure modules, and the tests that check each. If these tests miss a mutant, `ALL_TESTS` run too."""
 ALL_TESTS = ("tests/unit", "tests/golden")
 
-COMPARISONS = {
+COMPARISONS = {  # comparison -> comparison of the mutant
     ast.Lt: ast.LtE,
     ast.LtE: ast.Lt,
     ast.Gt: ast.GtE,
@@ -78,7 +79,7 @@ COMPARISONS = {
     ast.Is: ast.IsNot,
     ast.IsNot: ast.Is,
 }
-OPERATORS = {
+OPERATORS = {  # operator -> operator of the mutant
     ast.Add: ast.Sub,
     ast.Sub: ast.Add,
     ast.Mult: ast.FloorDiv,
@@ -156,11 +157,11 @@ def mutable_nodes(tree: ast.Module) -> Iterator[ast.AST]:
 
 
 def mutants(path: str) -> list[Mutant]:
-    """Return at most `LIMIT` mutants of a module, drawn with a fixed seed."""
+    """Return at most MAX_MUTANTS mutants of a module, drawn with a fixed seed."""
     original = ast.parse((PROJECT / path).read_text(encoding="utf-8"))
     count = sum(len(list(changes(node))) for node in mutable_nodes(original))
     found = []
-    for wanted in sorted(random.Random(path).sample(range(count), min(LIMIT, count))):
+    for wanted in sorted(random.Random(path).sample(range(count), min(MAX_MUTANTS, count))):
         tree, number = copy.deepcopy(original), 0
         for node in mutable_nodes(tree):
             for change in changes(node):
@@ -175,7 +176,10 @@ def mutants(path: str) -> list[Mutant]:
 
 
 def survives(path: str, tree: ast.Module | None) -> bool:
-    """Return True if all tests pass with the changed module. Run the module's own tests first."""
+    """Return True if all fast tests pass with the changed module. Run the module's own tests first.
+
+    Without a `tree`, run the tests with the module as it is.
+    """
     return _passes(path, tree, MODULES[path]) and _passes(path, tree, ALL_TESTS)
 
 
@@ -233,7 +237,7 @@ def main() -> int:
     killed = total = 0
     for path in chosen:
         if not survives(path, None):
-            print(f"{path}: its tests fail without a change")
+            print(f"{path}: its tests fail without a change; correct them first")
             return 1
         found = mutants(path)
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:

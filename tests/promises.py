@@ -1,4 +1,4 @@
-"""Promises of README.md, the Makefile and the docs, with the tests that fail if one breaks: docs/promises.md."""
+"""Promises of README.md, the Makefile and the docs, and the tests that fail if a promise breaks: docs/promises.md."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _promises() -> Iterator[Promise]:
 PROMISES = tuple(_promises())
 
 
-CORE = (
+SLOW_TESTS = (
     "tests/plugins/test_lifecycle.py::test_update_changes_the_object_in_place",
     "tests/rehearsal/test_fabric_replaced.py::test_new_range_replaces_pool_before_subnets",
     "tests/rehearsal/test_rehearsal.py::test_a_v4_32_slice_is_four_pods_of_four_chips",
@@ -57,8 +57,9 @@ CORE = (
 
 
 def core() -> frozenset[str]:
-    """Return the node ids of the tests of README.md's promises and of `CORE`."""
-    return frozenset(test for promise in PROMISES if promise.document == README for test in promise.tests).union(CORE)
+    """Return the node ids of the tests of README.md's promises and of `SLOW_TESTS`."""
+    promised = {test for promise in PROMISES if promise.document == README for test in promise.tests}
+    return frozenset(promised.union(SLOW_TESTS))
 
 
 def cell(text: str) -> str:

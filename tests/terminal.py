@@ -1,4 +1,4 @@
-"""Output that is a terminal, and its text without colours."""
+"""Text stream that is a terminal for the tested code, and its text without colours."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 
 
 class Terminal(io.StringIO):
-    """Output that is a terminal."""
+    """Text stream that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True

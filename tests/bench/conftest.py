@@ -1,4 +1,4 @@
-"""Fixtures of the tests of the bench."""
+"""Fixture of the tests of the bench."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from trainer.watchdog import Watchdog
 
 @pytest.fixture
 def watchdogs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Watchdog]]:
-    """Yield the watchdogs that trainings start. Stop the watchdogs afterwards, or they would report a hang."""
+    """Yield a list of the watchdogs that trainings start. Stop them afterwards, or they would report a hang."""
     started: list[Watchdog] = []
 
-    class Recorded(Watchdog):
+    class RecordedWatchdog(Watchdog):
         def __enter__(self) -> Watchdog:
             started.append(self)
             return super().__enter__()
 
-    monkeypatch.setattr(trainer_rank, "Watchdog", Recorded)
+    monkeypatch.setattr(trainer_rank, "Watchdog", RecordedWatchdog)
     yield started
     for each in started:
         each.__exit__()

@@ -1,8 +1,10 @@
-"""GPU measurements without a GPU: each loop trains a small epoch on the CPU; rates, floors and missing goals."""
+"""GPU measurements without a GPU: small epochs of each loop on the CPU; rates, floors and unmeasured goals."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -27,6 +29,20 @@ def test_gpu_config_batch_is_power_of_two_for_a_quarter_of_the_memory() -> None:
     assert gpu_config(16 * 2**30).steps_per_epoch == GPU_STEPS
 
 
+@contextmanager
+def recorded_dtypes() -> Iterator[set[torch.dtype]]:
+    """Yield a set to which linear layers add the data type of their outputs."""
+    dtypes: set[torch.dtype] = set()
+
+    def hook(module: torch.nn.Module, _inputs: object, output: torch.Tensor) -> None:
+        if isinstance(module, torch.nn.Linear) and not output.is_meta:
+            dtypes.add(output.dtype)
+
+    handle = torch.nn.modules.module.register_module_forward_hook(hook)
+    yield dtypes
+    handle.remove()
+
+
 def test_gpu_blocks_run_epochs_in_their_precision(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, watchdogs: list[Watchdog]
 ) -> None:
@@ -37,19 +53,14 @@ def test_gpu_blocks_run_epochs_in_their_precision(
     assert compiled == ["ResNet"], "exactly one block must compile its model"
     assert {side for _, *sides in GPU_GOALS for side in sides} == {*ours, *theirs} - {"compiled"}
     dtypes: dict[str, set[torch.dtype]] = {}
-    for side, epoch in {**ours, **theirs}.items():
-        seen = dtypes.setdefault(side, set())
-
-        def hook(module: torch.nn.Module, _inputs: object, output: torch.Tensor, seen: set[torch.dtype] = seen) -> None:
-            if isinstance(module, torch.nn.Linear) and not output.is_meta:
-                seen.add(output.dtype)
-
-        handle = torch.nn.modules.module.register_module_forward_hook(hook)
-        found = epoch()
-        handle.remove()
-        if side in ours:
-            assert found
-            assert found[0] > 0
+    for side, block in ours.items():
+        with recorded_dtypes() as dtypes[side]:
+            seconds = block()
+        assert seconds
+        assert seconds[0] > 0
+    for side, loop in theirs.items():
+        with recorded_dtypes() as dtypes[side]:
+            loop()
     full, half = {torch.float32}, {torch.bfloat16}
     # A CPU without instructions for 16 bits makes the trainer use 32 bits.
     fast = half if BFLOAT16_FLAGS & set(CPU_INFO.read_text(encoding="ascii", errors="replace").split()) else full
@@ -92,12 +103,17 @@ def test_gpu_rates_floor_applies_to_fastest_side() -> None:
     assert other.line() == "gpu-rate-best  100 images/s on Tesla T4  no floor applies"
 
 
-def test_main_without_gpu_lists_unmeasured_goals(
+def test_main_for_gpu_goals_without_gpu_says_so_and_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.argv", ["bench.trainer", f"--json={tmp_path}/found.json", "--only=gpu"])
     assert trainer.main() == 2
     assert "there is no GPU here" in capsys.readouterr().err
+
+
+def test_main_without_gpu_lists_unmeasured_goals(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(trainer, "measures", dict)
     monkeypatch.setattr("sys.argv", ["bench.trainer", f"--json={tmp_path}/found.json"])
     assert trainer.main() == 0

@@ -1,4 +1,4 @@
-"""Plain training loop that the bench compares with the language recipe: its batches, and a falling loss."""
+"""Plain training loop that the bench compares with the language recipe: its batches and its falling loss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measurements: ratio, spread, line and record; and equal objects of the two programs that the bench compares."""
+"""Measurements of the bench: ratio, spread, line and record; its two Pulumi programs create the same objects."""
 
 from __future__ import annotations
 

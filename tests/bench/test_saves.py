@@ -1,4 +1,4 @@
-"""Measurement of saves in the background and by torch.save, without the time of steps that only one of them trains."""
+"""Measured cost of a background save and of torch.save, without the time of extra training steps."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_compare_saves_subtracts_the_time_of_extra_steps() -> None:
     assert added.line() == "save-steps-added  background save +0.20 s in at most 12 steps, torch.save +0.50 s"
 
 
-def test_saves_blocks_train_and_write_nothing_a_checkpoint_or_a_torch_file(
+def test_saves_blocks_write_nothing_or_a_checkpoint_or_a_torch_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trainer_rank, "SAVED_MODEL", "mobilenet_v3_small")

@@ -1,4 +1,4 @@
-"""torchtitan's model in the bench: it equals the trainer's model, and both train; variants for a GPU."""
+"""torchtitan's model in the bench: it equals the trainer's model, both train, and a GPU has variants."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SMALL = LanguageConfig(layers=2, width=64, heads=4, kv_heads=2, hidden=96, conte
 
 
 def interleave_halves(weight: torch.Tensor, head_width: int) -> torch.Tensor:
-    """Return rows of queries or keys in the order of torchtitan, which rotates neighbours instead of halves."""
+    """Return the rows of queries or keys in torchtitan's order: it rotates pairs of neighbours instead of halves."""
     halves = weight.reshape(-1, 2, head_width // 2, weight.shape[1])
     return halves.transpose(1, 2).reshape(weight.shape)
 
@@ -65,7 +65,7 @@ def test_float8_converts_the_layers_of_blocks() -> None:
 
 @pytest.mark.usefixtures("watchdogs")
 @pytest.mark.parametrize("with_torchtitan", [True, False])
-def test_both_sides_train_on_all_tokens(
+def test_language_blocks_of_both_sides_train_on_all_steps(
     with_torchtitan: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     compiled: list[nn.Module] = []

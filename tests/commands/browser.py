@@ -1,4 +1,4 @@
-"""Headless Chromium, which draws the pages that commands write or serve."""
+"""Headless Chromium, which shows the pages that commands write or serve."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: no browser draws the page")
+needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed, so no browser shows the page")
 
 
 def draw(url: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Return the page's elements after its scripts have run (stdout), and the browser's messages (stderr)."""
+    """Return the page's HTML after its scripts have run as stdout, and the browser's messages as stderr."""
     assert CHROMIUM is not None
     words = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}/profile"]
     words += ["--enable-logging=stderr", "--virtual-time-budget=3000", "--dump-dom", url]

@@ -1,4 +1,4 @@
-"""Fixtures of the tests of the commands: a cluster with a separate name and port, kubectl, and signal handlers."""
+"""Fixtures of the tests of the commands: a cluster, kubectl, and restored signal handlers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ Apply = Callable[[dict[str, Any]], None]
 
 
 def job(name: str, script: str = "", **changes: Any) -> dict[str, Any]:
-    """Return an Indexed Job that runs a shell script, or waits if `script` is empty. It has one host unless changed."""
+    """Return an Indexed Job that runs a shell script, or the pause image if `script` is empty.
+
+    `changes` can set `image`, `cpu` and `hosts` (by default 1). Its other keys go into the Job's spec.
+    """
     container: dict[str, Any] = {
         "name": "trainer",
         "image": changes.pop("image", PAUSE_IMAGE),
@@ -59,7 +62,7 @@ def job(name: str, script: str = "", **changes: Any) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def _signal_handlers() -> Iterator[None]:
-    """Restore the signal handlers after a test. `run_command` leaves signals ignored, even in later child processes."""
+    """Restore the signal handlers after a test, because `run_command` leaves signals ignored."""
     before = {number: signal.getsignal(number) for number in SIGNALS}
     yield
     for number, handler in before.items():
@@ -68,7 +71,7 @@ def _signal_handlers() -> Iterator[None]:
 
 @pytest.fixture(scope="package")
 def local() -> Iterator[ClusterSettings]:
-    """Yield the running cluster."""
+    """Yield the running cluster. Afterwards, stop it and check that nothing is left."""
     lifecycle.stop(SETTINGS)
     lifecycle.start(SETTINGS, lambda _text: None)
     yield SETTINGS
@@ -78,7 +81,7 @@ def local() -> Iterator[ClusterSettings]:
 
 @pytest.fixture
 def cluster(local: ClusterSettings) -> Cluster:
-    """Return the commands' view of the cluster's default namespace."""
+    """Return the commands' client of the cluster, for the namespace `default`."""
     return Cluster(str(local.kubeconfig), "default")
 
 

@@ -1,4 +1,4 @@
-"""A small state of a stack for the tests of the dashboard: two jobs, a restart, a slow rank, a lost node."""
+"""State of a small stack for the tests of the dashboard: two jobs, a restart, a slow rank, a lost node."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def stamp(seconds: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(START_TIME + seconds))
 
 
-def event(name: str, since: float, /, **values: Any) -> dict[str, Any]:
-    """Return an event of the job `digits`, `since` seconds after START_TIME."""
-    return {"event": name, "time": START_TIME + since, **values}
+def event(name: str, seconds: float, /, **values: Any) -> dict[str, Any]:
+    """Return an event of the job `digits`, some seconds after START_TIME."""
+    return {"event": name, "time": START_TIME + seconds, **values}
 
 
 def train(step: int, seconds: float, *, rank: int = 0, waited: float = 20.0) -> dict[str, Any]:
-    """Return a `train` event of the job `digits`."""
+    """Return a `train` event of the job `digits`. The rank waited for others in `waited` percent of the time."""
     values = {"loss": 2.3 / (1 + step / 60), "accuracy": 100 - 90 / (1 + step / 40), "global_rate": 1630.0}
     values |= {"rate": 407.0, "all_reduce": waited, "data_wait": 1.5 + step % 7 / 5, "goodput": 80.0}
     return event("train", seconds, global_step=step, epoch=step // 125 + 1, step=step % 125, rank=rank, **values)
@@ -50,7 +50,7 @@ EVENTS.sort(key=lambda each: float(each["time"]))
 
 
 def node(index: int, pool: str = "gpus", *, ready: str = "True") -> Object:
-    """Return a node as the API has it."""
+    """Return a node of a pool, as the API returns it."""
     condition = {"type": "Ready", "status": ready, "lastTransitionTime": stamp(600)}
     labels = {POOL_LABEL: pool, "node.kubernetes.io/instance-type": "g2-standard-8"}
     return {"metadata": {"name": f"{pool}-{index}", "labels": labels}, "status": {"conditions": [condition]}}

@@ -1,4 +1,4 @@
-"""API calls of Google's provider by resource type of a GKE stack, their permissions, and roles that grant these."""
+"""Google's API calls by resource type of a GKE stack, the permissions for the calls, and roles that grant these."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class Calls:
 
     @property
     def methods(self) -> set[str]:
-        """Return the ids of all called methods, as in the API's discovery document."""
+        """Ids of all called methods, as in the API's discovery document."""
         service = self.api.partition(".")[0]
         return {f"{service}.{each}" for each in (*self.create, *self.read, *self.update, *self.delete)}
 
 
 def compute_calls(source: str, resource: str, operations: str = "regionOperations") -> Calls:
-    """Return the usual calls for a resource of Compute Engine. Each change starts an operation."""
+    """Return the calls for an ordinary resource of Compute Engine. Each change starts an operation."""
     insert, patch, delete = ((f"{resource}.{each}", f"{operations}.get") for each in ("insert", "patch", "delete"))
     read = (f"{resource}.get",)
     return Calls(source=source, api="compute.beta", create=insert, read=read, update=patch, delete=delete)
@@ -244,11 +244,11 @@ PERMISSIONS: Mapping[str, Sequence[str]] = {
     "storage.objects.delete": ("storage.objects.delete",),
     "storage.objects.list": ("storage.objects.list",),
 }
-"""Method -> permissions that it needs.
+"""Method -> required permissions.
 
 Source: Google's reference, as gcp/map.json of iann0036/iam-dataset 2073fa52a (2026-08) has it.
 
-An operation of Artifact Registry needs no permission. For reading or updating a bucket, the reference also lists
+Artifact Registry requires no permission to read an operation. To read or update a bucket, the reference also lists
 permissions for the bucket's IAM policy.
 """
 
@@ -302,4 +302,4 @@ ROLES: Mapping[str, Sequence[str]] = {
         "serviceusage", operations="get", services="disable enable list"
     ),
 }
-"""Role -> those of the permissions above that it contains. Source: gcp/roles of the same data set."""
+"""Role -> its permissions that the calls can require. Source: gcp/roles of the same data set."""

@@ -1,4 +1,4 @@
-"""Platforms of both clouds, ownership rules of their resources, their permissions and listings."""
+"""Platforms of both clouds for tests, with the ownership, permissions and listings of their resources."""
 
 from __future__ import annotations
 
@@ -49,5 +49,5 @@ def permissions_of(platform: GkeConfig | EksConfig) -> dict[str, Any]:
 
 
 def listing(kind: str, table: tuple[Listing, ...]) -> Listing:
-    """Return the listing of a kind."""
+    """Return the listing of a kind of resource."""
     return next(each for each in table if each.kind == kind)

@@ -1,4 +1,4 @@
-"""Stack with two T4 nodes, a job and a bucket; changes of its settings as in pull requests, and the review's report."""
+"""Stack with two T4 nodes, a job and a bucket, and the review's report about a change of it, as in a pull request."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ STACK: dict[str, Any] = {"platform": {"kind": "gke", "project": "some-project", 
 
 
 def changed_stack(pool: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
-    """Return the stack with changes of its pool and of top-level keys."""
+    """Return the stack with changes of its pool and its top-level keys."""
     values = copy.deepcopy(STACK) | changes
     values["platform"]["pools"] = [{**POOL, **(pool or {})}]
     return values
@@ -50,9 +50,10 @@ def report(
     running: dict[str, list[str]] | None = None,
     **more: Any,
 ) -> Report:
-    """Return the report of a change of the stack or of other settings, with the running jobs of each pool.
+    """Return the report about a change of settings from `before` to `after`.
 
-    `program` maps a resource's name to the inputs that a change of the program sets.
+    `program` maps a resource's name to the inputs that a changed program sets. `running` has the running jobs of each
+    pool.
     """
     config = parse(after)
     graph = [
@@ -71,6 +72,6 @@ def report(
     )
 
 
-def text(after: dict[str, Any], **more: Any) -> str:
-    """Return the report as a comment."""
+def markdown_report(after: dict[str, Any], **more: Any) -> str:
+    """Return the report in Markdown, as in a comment on the pull request."""
     return markdown(report(after, **more), TODAY)

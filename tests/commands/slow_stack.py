@@ -1,4 +1,4 @@
-"""Stack whose creations and deletions last until a test ends them, and Trainyard's commands on it."""
+"""Stack whose creations and deletions last until a test ends them, and Pulumi commands on it."""
 
 from __future__ import annotations
 
@@ -47,6 +47,7 @@ class Slow(dynamic.Resource):
 first = Slow("first")
 Slow("second", pulumi.ResourceOptions(depends_on=[first]))
 """
+"""Pulumi program of the stack. When an operation starts, it creates the file `creating` or `deleting`."""
 COMMAND = """
 import sys
 from pathlib import Path
@@ -69,18 +70,19 @@ def main():
 
 sys.exit(interrupts.run_command("make up", main))
 """
+"""Program that runs Pulumi's `up` or `destroy` on the stack as `make up` does."""
 
 
 @dataclass
 class SlowStack:
-    """Project of two resources. Each creation or deletion lasts until the file `end` exists."""
+    """Stack `dev` with two resources. Each creation or deletion lasts until the file `end` exists."""
 
     folder: Path
     backend: str
     _started: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def start(self, verb: str = "up") -> subprocess.Popen[str]:
-        """Start an `up` or a `destroy`."""
+        """Start COMMAND with the verb `up` or `destroy`."""
         # A test interrupts the group of this session, as a terminal does.
         process = subprocess.Popen(
             [sys.executable, "-c", COMMAND, str(self.folder), verb],
@@ -96,13 +98,13 @@ class SlowStack:
         return process
 
     def start_and_wait(self) -> subprocess.Popen[str]:
-        """Start an `up`. Return when its first resource is being created."""
+        """Start an `up`. Return once Pulumi is creating the first resource."""
         process = self.start()
         self.wait_until((self.folder / "creating").exists)
         return process
 
     def destroy_and_interrupt(self, name: str) -> str:
-        """Start a `destroy` and interrupt it during a deletion. Let that deletion end. Return the output."""
+        """Start a `destroy`, interrupt it while it deletes a resource, and let it finish. Return the output."""
         for each in ("end", "deleting"):
             (self.folder / each).unlink(missing_ok=True)
         process = self.start("destroy")
@@ -127,11 +129,11 @@ class SlowStack:
         """Wait until `condition` is true. Fail at the time limit."""
         deadline = time.monotonic() + LIMIT_SECONDS
         while not condition():
-            assert time.monotonic() < deadline
+            assert time.monotonic() < deadline, "the condition is still false at the time limit"
             time.sleep(0.02)
 
     def wait_for_output(self, process: subprocess.Popen[str], text: str) -> None:
-        """Read the output until it contains this text."""
+        """Read the output until it contains this text. Fail if the command ends before."""
         assert process.stdout is not None
         for line in process.stdout:
             if text in line:
@@ -175,7 +177,7 @@ class SlowStack:
         (self.folder / "state").mkdir()
 
     def close(self) -> None:
-        """End all processes."""
+        """End all processes of this stack."""
         (self.folder / "end").touch()
         for process in self._started:
             process.kill()

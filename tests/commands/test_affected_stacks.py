@@ -1,4 +1,4 @@
-"""Stacks that changed files affect, and stacks that they remove."""
+"""Stacks that depend on changed files, and stacks whose settings file was deleted."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from commands.environment import PROJECT
 from commands.workflows import PROGRAM_PATHS, affected, removed
 
 STACKS = {"eks": "jobs: [elastic]", "dev": "jobs: [{script: ./train.py}, elastic-lightning]"}
+"""Stack -> text of its settings file."""
 PRINT_LOADED_FILES = """
 import pathlib, runpy, sys
 runpy.run_path("__main__.py", run_name="program")
@@ -34,11 +35,11 @@ print(*(file.relative_to(root) for file in files if file.is_relative_to(root) an
         ("docs/recipes/mnist-spmd.md", []),
     ],
 )
-def test_affected_of_files_gives_the_stacks_that_they_can_change(paths: str, stacks: list[str]) -> None:
+def test_affected_returns_the_stacks_that_depend_on_a_changed_path(paths: str, stacks: list[str]) -> None:
     assert affected(paths.split(), STACKS) == stacks
 
 
-def test_affected_of_a_requirements_file_gives_its_stacks() -> None:
+def test_affected_returns_the_stacks_that_name_a_changed_requirements_file() -> None:
     stacks = {"a": "{requirements: mine/r.txt}", "b": "requirements: './mine/r.txt'", "c": "requirements: mine/r.txt.x"}
     assert affected(["mine/r.txt"], stacks) == ["a", "b"]
 
@@ -52,5 +53,5 @@ def test_program_paths_cover_every_file_that_python_loads() -> None:
     assert [path for path in loaded if not path.startswith(PROGRAM_PATHS)] == []
 
 
-def test_removed_of_a_deleted_stack_file_gives_its_stack() -> None:
+def test_removed_returns_the_stack_of_a_deleted_settings_file() -> None:
     assert removed(["docs/tour.md", "Pulumi.gone.yaml", "Pulumi.dev.yaml"], STACKS) == ["gone"]

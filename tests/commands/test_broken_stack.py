@@ -17,8 +17,9 @@ from commands.stack_files import SECRET_KEY
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_SECONDS = 120
 VALID = "config:\n  trainyard:platform: {kind: gke, project: some-project}\n  trainyard:jobs: []\n"
+"""Valid settings of the stack."""
 COMPONENT = {"urn": "urn:pulumi:mine::trainyard::some:Component::first", "custom": False, "type": "some:Component"}
-CREATE = """
+CREATE_PROGRAM = """
 import json
 import yaml
 from commands.stack import ensure_stack, pulumi
@@ -34,7 +35,7 @@ found["deployment"]["resources"] = [resource]
 open(draft, "w").write(json.dumps(found))
 pulumi("stack", "import", "--file", draft, "--stack", "mine", quiet=True)
 """
-"""Program that creates stack `mine` with one resource that has a secret output."""
+"""Program that creates stack `mine` with a component that has a secret output."""
 FULL_DISK = """
 set -e
 cp -a "$0" "$0.copy"
@@ -44,21 +45,23 @@ cat /dev/zero > "$0/filler" 2>/dev/null || true  # ends with an error when the d
 truncate -s -$FREE_BYTES "$0/filler"
 "$@"
 """
-"""Script that runs a command with the project on a disk with FREE_BYTES left."""
+"""Script that copies the project to a small disk with FREE_BYTES left, and runs a command."""
+UNREADABLE_STATE = '{"version": 3, "checkpoint": {"latest": {"metadata": {"integrity_error": 7}}}}'
+"""State that Pulumi cannot read, although `recover` finds no damage in it."""
 SECRET_SIGNATURE = "1b47061264138c4ac30d75fd1eb44270"
 """Value by which Pulumi marks an object as a secret."""
 
 
 @dataclass(frozen=True)
 class Project:
-    """Project outside of the checkout with stack `mine`, which has one component."""
+    """Project outside of the checkout with a stack `mine` of one component."""
 
     folder: Path
 
     def run(
         self, *words: str, prefix: tuple[str, ...] = (), variables: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run Python on the stack, after the words in `prefix`, and return the result."""
+        """Run Python with these arguments on the stack. The command line starts with `prefix`. Return the result."""
         unset = ("PULUMI_BACKEND_URL", "PULUMI_CONFIG_PASSPHRASE", "PULUMI_CONFIG_PASSPHRASE_FILE", "JOB")
         environment = {key: value for key, value in os.environ.items() if key not in unset}
         environment |= {"TRAINYARD_PROJECT": str(self.folder), "STACK": "mine", "TRAINYARD_COMMAND": "trainyard"}
@@ -72,39 +75,44 @@ class Project:
         return done
 
     def down(self, **variables: str) -> subprocess.CompletedProcess[str]:
-        """Run `down`."""
+        """Run `down` with these environment variables. Return the result."""
         return self.run("-m", "commands.down", variables=variables)
 
     @property
     def settings(self) -> Path:
-        """The stack's settings."""
+        """Settings file of the stack."""
         return self.folder / "Pulumi.mine.yaml"
 
     @property
     def state(self) -> Path:
-        """The stack's state."""
+        """State file of the stack."""
         return self.folder / ".trainyard" / "pulumi" / ".pulumi" / "stacks" / "trainyard" / "mine.json"
 
     @property
     def passphrase(self) -> Path:
-        """The file with the passphrase of the stack's secrets."""
+        """File with the passphrase of the stack's secrets."""
         return self.folder / ".trainyard" / "passphrase"
 
     @property
     def resources(self) -> list[object]:
-        """The resources in the state."""
+        """Resources in the state."""
         found: list[object] = json.loads(self.state.read_bytes())["checkpoint"]["latest"].get("resources") or []
         return found
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
-    """Return a project whose stack is up."""
+    """Return a project whose stack was created by CREATE_PROGRAM."""
     found = Project(tmp_path)
     found.settings.write_text(VALID, encoding="utf-8")
-    draft, config = str(tmp_path / "draft.json"), str(tmp_path / "secrets.yaml")
-    names = {"key": SECRET_KEY, "signature": SECRET_SIGNATURE}
-    done = found.run("-c", CREATE.format(resource=COMPONENT, draft=draft, config=config, **names))
+    program = CREATE_PROGRAM.format(
+        resource=COMPONENT,
+        draft=str(tmp_path / "draft.json"),
+        config=str(tmp_path / "secrets.yaml"),
+        key=SECRET_KEY,
+        signature=SECRET_SIGNATURE,
+    )
+    done = found.run("-c", program)
     assert done.returncode == 0, done.stderr
     assert len(found.resources) == 1
     return found
@@ -157,7 +165,7 @@ def test_down_with_edited_or_deleted_passphrase_names_the_file_and_does_not_writ
     assert project.down(PULUMI_CONFIG_PASSPHRASE=before).returncode == 0
 
 
-def test_down_with_foreign_salt_names_the_settings(project: Project) -> None:
+def test_down_with_the_salt_of_another_checkout_names_the_settings_file(project: Project) -> None:
     salt = "v1:wSbwJZDAAIU=:v1:B6IjODyc4eQUgTZv:PyJ4UDF0sutIA6orBHgXRoq9IlMcvw=="
     project.settings.write_text(f"{VALID}encryptionsalt: {salt}\n", encoding="utf-8")
     done = project.down()
@@ -190,10 +198,12 @@ def test_down_on_a_full_disk_names_a_file_and_says_to_free_space(project: Projec
     ("text", "problem"),
     [
         ("{}", "is damaged and has no intact copy"),
-        ('{"version": 3, "checkpoint": {"latest": {"metadata": {"integrity_error": 7}}}}', "cannot be read: json: "),
+        (UNREADABLE_STATE, "cannot be read: json: "),
     ],
 )
-def test_commands_with_damaged_state_without_copy_name_the_file(project: Project, text: str, problem: str) -> None:
+def test_status_and_down_with_a_damaged_state_and_no_copy_name_the_file(
+    project: Project, text: str, problem: str
+) -> None:
     for each in (project.state, Path(f"{project.state}.bak")):
         each.write_text(text, encoding="utf-8")
     for copy in (project.folder / ".trainyard" / "pulumi" / ".pulumi" / "backups").glob("*/*/*.json"):
@@ -209,8 +219,7 @@ def test_commands_with_damaged_state_without_copy_name_the_file(project: Project
 def test_down_of_a_local_cluster_with_unreadable_state_resets_it(project: Project) -> None:
     settings = VALID.replace("{kind: gke, project: some-project}", "{kind: local}")
     project.settings.write_text(settings, encoding="utf-8")
-    text = '{"version": 3, "checkpoint": {"latest": {"metadata": {"integrity_error": 7}}}}'
-    project.state.write_text(text, encoding="utf-8")
+    project.state.write_text(UNREADABLE_STATE, encoding="utf-8")
     done = project.down()
     assert done.returncode == 0, done.stderr
     assert "cannot be read" in done.stdout

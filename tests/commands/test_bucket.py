@@ -1,4 +1,4 @@
-"""Files of a bucket that is a folder of this machine, or that `gcloud` or `aws` reads."""
+"""Files of a bucket that is a folder of this machine, or that `gcloud` or `aws` reads in a cloud."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 from commands.bucket import Bucket, BucketError, copy_results, fetch, fresh_start
 
 RECORD = {"checkpoints": "checkpoints/digits", "bucket_prefix": "digits"}
+"""Run record of the job `digits`, with the keys that `copy_results` reads."""
 
 
 @pytest.fixture
@@ -111,12 +112,12 @@ def test_bucket_in_another_cluster_is_an_error_with_a_remedy(url: str) -> None:
 def test_bucket_of_a_cloud_is_listed_by_its_command(
     url: str, program: str, listed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    set_program(tmp_path, monkeypatch, program, f'echo "{listed}"')
+    add_program(tmp_path, monkeypatch, program, f'echo "{listed}"')
     assert Bucket(url=url, is_cluster_local=False).names("checkpoints/digits") == ["step-000000020"]
     assert (tmp_path / "calls").read_text(encoding="utf-8").endswith(f"ls {url}/checkpoints/digits/\n")
 
 
-def set_program(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, body: str) -> None:
+def add_program(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, body: str) -> None:
     """Put a program on PATH that writes its arguments to the file `calls`."""
     script = folder / name
     script.write_text(f'#!/bin/sh\necho "$@" >> {folder}/calls\n{body}\n', encoding="utf-8")
@@ -127,7 +128,7 @@ def set_program(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, body: 
 def test_delete_in_s3_has_a_prefix_that_matches_only_the_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    set_program(tmp_path, monkeypatch, "aws", "")
+    add_program(tmp_path, monkeypatch, "aws", "")
     Bucket(url="s3://team", is_cluster_local=False).delete("checkpoints/digits")
     assert (tmp_path / "calls").read_text(encoding="utf-8") == "s3 rm --recursive s3://team/checkpoints/digits/\n"
 
@@ -143,7 +144,7 @@ def test_put_curves_aside_in_a_cloud_moves_only_the_folders_with_curves(
     url: str, program: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listed = f'case "$2" in ls) echo {url}/digits/metrics/; echo {url}/digits/earlier/; esac'
-    set_program(tmp_path, monkeypatch, program, listed)
+    add_program(tmp_path, monkeypatch, program, listed)
     time_of_move = Bucket(url=url, is_cluster_local=False).put_curves_aside("digits").rpartition("/")[2]
     moves = [line for line in (tmp_path / "calls").read_text(encoding="utf-8").splitlines() if " mv " in line]
     assert moves == [expected.format(time=time_of_move)]
@@ -162,7 +163,7 @@ def test_fresh_start_returns_time_of_newest_folder_of_earlier_runs() -> None:
 def test_failure_without_a_message_means_an_empty_folder_only_for_a_listing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    set_program(tmp_path, monkeypatch, "aws", "exit 1")
+    add_program(tmp_path, monkeypatch, "aws", "exit 1")
     bucket = Bucket(url="s3://team", is_cluster_local=False)
     assert bucket.names("checkpoints/missing") == []
     with pytest.raises(BucketError, match=r"`aws s3 rm .*` failed: exit status 1"):
@@ -196,7 +197,7 @@ def test_fetch_of_a_job_without_files_and_without_a_cluster_does_not_advise_logs
 
 @contextmanager
 def file_size_limit(size: int) -> Iterator[None]:
-    """Let writes beyond a file size fail, as on a full disk."""
+    """Make writes beyond a file size fail, as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
@@ -257,11 +258,11 @@ def test_copy_from_a_cloud_that_fails_leaves_no_file(
     # gcloud creates the copied folder inside the last argument; aws writes the folder's files directly into it.
     folder = "$last/step-000000020" if program == "gcloud" else "$last"
     body = f'for last; do :; done; mkdir -p "{folder}"; touch "{folder}/checkpoint.json"'
-    set_program(tmp_path, monkeypatch, program, f"{body}; echo 'No space left on device' >&2; exit 1")
+    add_program(tmp_path, monkeypatch, program, f"{body}; echo 'No space left on device' >&2; exit 1")
     with pytest.raises(BucketError, match="No space left on device"):
         Bucket(url=url, is_cluster_local=False).copy(NEWEST, tmp_path / "out")
     assert list((tmp_path / "out").iterdir()) == []
-    set_program(tmp_path, monkeypatch, program, body)
+    add_program(tmp_path, monkeypatch, program, body)
     Bucket(url=url, is_cluster_local=False).copy(NEWEST, tmp_path / "out")
     assert (tmp_path / "out" / "step-000000020" / "checkpoint.json").is_file()
 

@@ -1,4 +1,4 @@
-"""Previews of changes of the program, a script or the list of stacks, in a temporary repository."""
+"""`make preview` of a changed program, script or list of stacks, in a temporary repository."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ STACK = """config:
     - {name: mine, script: ./train.py, hosts: 2}
 """
 Edit = Callable[[str, Callable[[str], str]], None]
+"""Function that edits the file at a path. Its second argument maps the old text to the new text."""
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a repository with a copy of the project and a stack that runs a user's script."""
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a git repository with a copy of the project and a stack that runs a user's script."""
     folder = tmp_path_factory.mktemp("project")
     words = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(words, cwd=PROJECT, check=True, capture_output=True, text=True).stdout.splitlines()
@@ -40,17 +41,23 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def edit(project: Path) -> Edit:
-    """Check out `main`. Return a function that edits a file of the project."""
-    git(project, "checkout", "--quiet", "--force", "main")
+def project(repository: Path) -> Path:
+    """Return the folder of the repository, with branch `main` checked out and no changes."""
+    git(repository, "checkout", "--quiet", "--force", "main")
+    return repository
 
-    def edited(name: str, change: Callable[[str], str]) -> None:
+
+@pytest.fixture
+def edit(project: Path) -> Edit:
+    """Return a function that edits a file of the project."""
+
+    def edit_file(name: str, change: Callable[[str], str]) -> None:
         path = project / name
         text = path.read_text(encoding="utf-8")
         assert change(text) != text, f"{name} is not changed"
         path.write_text(change(text), encoding="utf-8")
 
-    return edited
+    return edit_file
 
 
 def git(folder: Path, *words: str) -> None:
@@ -86,7 +93,7 @@ def test_preview_of_the_same_program_shows_no_change(project: Path, edit: Edit) 
     assert not [word for word in ("Update", "Create", "REPLACE", "DELETE", "compared:") if word in found]
 
 
-def test_preview_of_a_bucket_opened_by_the_program_shows_an_update(project: Path, edit: Edit) -> None:
+def test_preview_of_a_program_that_makes_the_bucket_public_shows_an_update(project: Path, edit: Edit) -> None:
     edit("infra/gcp/storage.py", lambda text: text.replace('"enforced"', '"inherited"'))
     found = preview(project)
     assert "Update 1: 1 Bucket" in found
@@ -118,7 +125,6 @@ def test_preview_with_a_broken_base_program_compares_only_the_settings(project: 
     assert "broken before" in found
 
 
-@pytest.mark.usefixtures("edit")
 def test_preview_of_a_removed_stack_warns_that_its_resources_remain(project: Path) -> None:
     (project / "Pulumi.mine.yaml").unlink()
     found = preview(project)

@@ -1,4 +1,4 @@
-"""Tools that `make check` runs, and its interpretation of pip-audit's output."""
+"""Tools that `make check` runs, and the problems that it finds in pip-audit's output."""
 
 import subprocess
 from collections.abc import Sequence
@@ -24,8 +24,8 @@ def test_check_runs_the_tools_that_make_help_lists(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(check, "tracked", lambda *_patterns: ["requirements.txt"])
     monkeypatch.setattr(subprocess, "run", run)
     assert check.audit()
-    tools = {"import contracts": "lint-imports", "mypy --strict": "mypy", "detect-secrets": "detect-secrets-hook"}
-    assert [name for name in listed.split(", ") if tools.get(name, name) not in words] == []
+    programs = {"import contracts": "lint-imports", "mypy --strict": "mypy", "detect-secrets": "detect-secrets-hook"}
+    assert [name for name in listed.split(", ") if programs.get(name, name) not in words] == []
 
 
 def test_audit_results_count_skipped_packages_separately_from_audited_ones() -> None:

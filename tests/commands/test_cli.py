@@ -1,4 +1,4 @@
-"""Command line `trainyard`: arguments, errors, make variables, commands in messages, completion, start."""
+"""Command line `trainyard`: arguments, errors, make variables, commands in messages, completion and start."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from typing import Any
 import click
 import pytest
 
-from commands import cli as command_line
-from commands import follow, jobs, profile, up
+from commands import cli, follow, jobs, profile, up
 from commands.interrupts import MEANINGS, CommandError, ExitStatus
 from commands.monitor.cluster import Unreachable
 from infra.make_command import COMMAND_VARIABLE, make_command
 from tests.unit.test_makefile import make
 
 PROJECT = Path(__file__).resolve().parents[2]
-COMMANDS = command_line.cli.commands
-Record = list[Any]
+COMMANDS = cli.cli.commands
+Calls = list[tuple[Any, ...]]
 
 
 @pytest.fixture
 def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """Remove the variables of make and of the user. Return the patch, for changes by the test."""
+    """Unset the variables that commands read. Return the patch, which also restores what a command sets."""
+    # Without `setenv`, the patch would not restore a variable that was not set before.
     for name in ("STACK", "JOB", "RANK", "PORT", "ORPHAN", COMMAND_VARIABLE):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
@@ -37,8 +37,8 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-def recording_command(calls: Record, status: int = 0) -> Callable[..., int]:
-    """Return a command that records the stack and its arguments."""
+def recording_command(calls: Calls, status: int = 0) -> Callable[..., int]:
+    """Return a command that adds the stack and its arguments to `calls`, and ends with a status."""
 
     def function(*words: Any, **options: Any) -> int:
         calls.append((os.environ["STACK"], *words, *(name for name, value in options.items() if value is True)))
@@ -62,7 +62,7 @@ def test_help_shows_each_command_whole_at_80_columns(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    assert command_line.main(["--help"]) == 0
+    assert cli.main(["--help"]) == 0
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) < 80
     commands = text.partition("Commands:\n")[2].splitlines()
@@ -71,22 +71,22 @@ def test_help_shows_each_command_whole_at_80_columns(
 
 
 def test_help_option_prints_commands_in_the_order_of_the_source(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command_line.main(["--help"]) == 0
+    assert cli.main(["--help"]) == 0
     listed = [line.split()[0] for line in capsys.readouterr().out.partition("Commands:\n")[2].splitlines() if line]
     assert [name for name in listed if name in COMMANDS] == list(COMMANDS)
 
 
 def test_arguments_reach_the_command_with_its_stack(environment: pytest.MonkeyPatch) -> None:
-    calls: Record = []
+    calls: Calls = []
     environment.setenv(COMMAND_VARIABLE, "trainyard")
     environment.setattr(follow, "main", recording_command(calls))
-    assert command_line.main(["logs", "digits", "--rank", "1", "--no-follow", "-s", "dev"]) == 0
+    assert cli.main(["logs", "digits", "--rank", "1", "--no-follow", "-s", "dev"]) == 0
     assert calls == [("dev", "digits", 1, "no_follow")]
 
 
 def test_status_of_the_command_is_the_exit_status(environment: pytest.MonkeyPatch) -> None:
     environment.setattr(up, "main", recording_command([], status=1))
-    assert command_line.main(["up"]) == 1
+    assert cli.main(["up"]) == 1
 
 
 def test_command_error_prints_one_line_with_the_name_of_the_program(
@@ -97,7 +97,7 @@ def test_command_error_prints_one_line_with_the_name_of_the_program(
 
     environment.setenv(COMMAND_VARIABLE, "trainyard")
     environment.setattr(up, "main", fail)
-    assert command_line.main(["up"]) == 1
+    assert cli.main(["up"]) == 1
     assert capsys.readouterr().err == "trainyard up: the cluster is not running\n"
 
 
@@ -112,7 +112,7 @@ def test_command_on_a_stopped_cluster_says_how_to_start_it(
     for name in ("stop", "resume", "rerun", "open_shell"):
         environment.setattr(jobs, name, fail)
     environment.setattr(follow, "main", fail)
-    assert command_line.main([*words, "-s", "dev"]) == 1
+    assert cli.main([*words, "-s", "dev"]) == 1
     error = capsys.readouterr().err
     assert "the API server does not answer: refused; `trainyard up --stack dev" in error
     assert "starts it again" in error
@@ -143,30 +143,30 @@ def test_wrong_arguments_are_rejected_with_status_2(
     words: list[str], message: str, environment: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     environment.setenv(COMMAND_VARIABLE, "trainyard")
-    assert command_line.main(words) == ExitStatus.USAGE
+    assert cli.main(words) == ExitStatus.USAGE
     assert message in capsys.readouterr().err
 
 
 def test_make_variables_are_options_and_the_command_is_printed(
     environment: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    calls: Record = []
+    calls: Calls = []
     environment.setattr(profile, "serve_tensorboard", recording_command(calls))
-    environment.setattr(command_line, "run_set_up", lambda *_words: 0)
+    environment.setattr(cli, "run_set_up", lambda *_words: 0)
     for name, value in {"STACK": "dev", "JOB": "digits", "PORT": "7000"}.items():
         environment.setenv(name, value)
-    assert command_line.main(["tensorboard"]) == 0
+    assert cli.main(["tensorboard"]) == 0
     assert capsys.readouterr().err == ".venv/bin/trainyard tensorboard --stack dev --port 7000 digits\n"
     assert [call[0] for call in calls] == ["dev"]
     assert (os.environ["JOB"], os.environ["PORT"]) == ("digits", "7000")
 
 
 def test_exec_passes_the_options_after_the_command_to_it(environment: pytest.MonkeyPatch) -> None:
-    calls: Record = []
+    calls: Calls = []
     environment.setattr(jobs, "open_shell", recording_command(calls))
     environment.setenv(COMMAND_VARIABLE, "trainyard")
     for words in (["ls", "-la", "--help"], ["--", "ls", "-la", "--help"]):
-        assert command_line.main(["exec", "--rank", "1", *words]) == 0
+        assert cli.main(["exec", "--rank", "1", *words]) == 0
     assert calls == [("local", ("ls", "-la", "--help"))] * 2
     assert os.environ["RANK"] == "1"
 
@@ -174,12 +174,12 @@ def test_exec_passes_the_options_after_the_command_to_it(environment: pytest.Mon
 def test_trainyard_ignores_variables_of_other_programs(
     environment: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    calls: Record = []
+    calls: Calls = []
     environment.setenv(COMMAND_VARIABLE, "trainyard")
     environment.setenv("RANK", "3")
     environment.setenv("JOB", "digits")
     environment.setattr(follow, "main", recording_command(calls))
-    assert command_line.main(["logs"]) == 0
+    assert cli.main(["logs"]) == 0
     assert calls == [("local", "", None)]
     assert capsys.readouterr().err == ""
 
@@ -203,8 +203,8 @@ def test_make_command_for_trainyard_has_options(
     COMMANDS[target].make_context(target, words[2:])
 
 
-def hints() -> Iterator[tuple[str, list[str]]]:
-    """Yield the target and the variables of each call of `make_command` in the source that has a literal target."""
+def commands_in_messages() -> Iterator[tuple[str, list[str]]]:
+    """Yield the target and the variables of each call of `make_command` in the source with a constant target."""
     for folder in ("commands", "infra", "stack", "workloads"):
         for file in (PROJECT / folder).rglob("*.py"):
             for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
@@ -215,11 +215,11 @@ def hints() -> Iterator[tuple[str, list[str]]]:
                         yield str(target.value), [str(name) for name in names]
 
 
-def test_hints_are_commands_of_trainyard_and_targets_of_make(environment: pytest.MonkeyPatch) -> None:
+def test_commands_in_messages_are_commands_of_trainyard_and_targets_of_make(environment: pytest.MonkeyPatch) -> None:
     environment.setenv(COMMAND_VARIABLE, "trainyard")
     environment.setenv("STACK", "")
     targets = {line.split()[1] for line in make("help", PROJECT).splitlines()}
-    found = list(hints())
+    found = list(commands_in_messages())
     assert len(found) > 20
     for target, names in found:
         assert target in targets
@@ -227,31 +227,31 @@ def test_hints_are_commands_of_trainyard_and_targets_of_make(environment: pytest
         COMMANDS[target].make_context(target, words[2:])
 
 
-def test_targets_of_a_stack_are_aliases_of_commands() -> None:
+def test_makefile_has_a_target_for_each_command_except_completion() -> None:
     lines = (PROJECT / "Makefile").read_text(encoding="utf-8").splitlines()
     aliases = {line.removeprefix("\t$(call run,").split()[0].rstrip(")") for line in lines if "$(call run," in line}
     assert aliases == set(COMMANDS) - {"completion"}
 
 
 def test_empty_make_variables_are_unset(environment: pytest.MonkeyPatch) -> None:
-    calls: Record = []
+    calls: Calls = []
     environment.setattr(follow, "main", recording_command(calls))
     environment.setenv("STACK", "")
     environment.setenv("JOB", "")
-    assert command_line.main(["logs"]) == 0
+    assert cli.main(["logs"]) == 0
     assert calls == [("local", "", None)]
 
 
 @pytest.mark.parametrize(("words", "same"), [(["help"], ["--help"]), (["help", "stop"], ["stop", "--help"])])
 def test_help_command_prints_the_help(words: list[str], same: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert command_line.main(same) == 0
+    assert cli.main(same) == 0
     expected = capsys.readouterr().out
-    assert command_line.main(words) == 0
+    assert cli.main(words) == 0
     assert capsys.readouterr().out == expected
 
 
 def test_version_has_the_commit(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command_line.main(["--version"]) == 0
+    assert cli.main(["--version"]) == 0
     assert re.fullmatch(r"trainyard \d+\.\d+\.\d+, commit [0-9a-f]{12}(-dirty)?\n", capsys.readouterr().out)
 
 
@@ -261,17 +261,17 @@ def test_every_exit_status_has_a_meaning() -> None:
 
 @pytest.mark.parametrize("name", ["bash", "zsh", "fish"])
 def test_completion_prints_the_script_of_the_shell(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command_line.main(["completion", name]) == 0
+    assert cli.main(["completion", name]) == 0
     assert "_TRAINYARD_COMPLETE" in capsys.readouterr().out
 
 
-def test_stack_completes_to_the_files_of_stacks() -> None:
+def test_stack_option_completes_to_the_stacks_with_a_settings_file() -> None:
     (option,) = [each for each in COMMANDS["up"].params if each.name == "stack"]
     found = option.shell_complete(click.Context(COMMANDS["up"]), "gke")
     assert [item.value for item in found] == ["gke-h200", "gke-tpu", "gke-v100"]
 
 
-def test_program_runs_the_checkout_around_the_working_directory(tmp_path: Path) -> None:
+def test_trainyard_runs_the_checkout_around_the_working_directory(tmp_path: Path) -> None:
     checkout = tmp_path / "checkout"
     for name in ("commands", "setup", ".venv/bin", "inner"):
         (checkout / name).mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Queries of a cluster: pods with their job as owner, limits of failures, and a removed local cluster."""
+"""Queries of a cluster: owners of pods, limits of failures, and a local cluster that was removed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LABELS = {"trainyard.dev/job": "ray"}
 
 
 def item(name: str, uid: str, owner: str = "", **parts: Any) -> dict[str, Any]:
-    """Return an object of the API, with an owner if `owner` is set."""
+    """Return an object of the API. `owner` is the uid of its owner."""
     metadata = {"name": name, "uid": uid, "creationTimestamp": CREATED, "labels": LABELS}
     return {"metadata": {**metadata, "ownerReferences": [{"uid": owner}] if owner else []}, **parts}
 
@@ -32,6 +32,7 @@ OBJECTS = {
 
 
 def list_response(plural: str) -> SimpleNamespace:
+    """Return the API's response to a list of these objects."""
     return SimpleNamespace(data=json.dumps({"items": OBJECTS[plural]}).encode())
 
 

@@ -13,7 +13,7 @@ from commands.confirmation import missing_credentials
 
 @pytest.fixture(autouse=True)
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the home folder of a machine outside of all clouds, without `gcloud` and `aws`."""
+    """Return the home folder of a machine outside of the clouds, without `gcloud` and `aws`."""
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setattr(confirmation, "PRODUCT_FILE", tmp_path / "product")
     monkeypatch.setattr(confirmation, "VENDOR_FILE", tmp_path / "vendor")
@@ -29,7 +29,7 @@ def add_program(machine: Path, name: str, script: str) -> None:
 
 
 def add_login(machine: Path, scheme: str) -> dict[str, str]:
-    """Log the user in to a cloud. Return the environment."""
+    """Create the file of a login to a cloud. Return the environment of the user."""
     name = {"gs": ".config/gcloud/application_default_credentials.json", "s3": ".aws/config"}[scheme]
     (machine / name).parent.mkdir(parents=True)
     (machine / name).touch()
@@ -68,7 +68,7 @@ def test_machine_in_the_cloud_needs_no_login(machine: Path, scheme: str, file: s
     assert missing_credentials(scheme, {"HOME": str(machine)}) == ""
 
 
-def test_missing_key_file_is_named(machine: Path) -> None:
+def test_missing_key_file_is_named_until_it_exists(machine: Path) -> None:
     found = missing_credentials("gs", {"GOOGLE_APPLICATION_CREDENTIALS": str(machine / "key.json")})
     assert found.startswith(f"GOOGLE_APPLICATION_CREDENTIALS = {machine}/key.json: no such file")
     (machine / "key.json").touch()

@@ -1,4 +1,4 @@
-"""Documents of the dashboard from observed state, curves, and files of metrics."""
+"""The dashboard's JSON document of a stack, its curves, and the files of metrics that it reads."""
 
 from __future__ import annotations
 
@@ -182,32 +182,38 @@ def test_absent_job_has_no_ranks_and_no_cost() -> None:
     assert (found["ranks"], found["usd"], found["charts"], found["moments"]) == (0, None, [], [])
 
 
-def test_speed_excludes_the_wait_for_other_ranks() -> None:
+def test_seconds_per_unit_exclude_the_wait_for_other_ranks() -> None:
     assert seconds_per_unit({"rate": 100.0, "all_reduce": 50.0}) == 0.005
     assert seconds_per_unit({"rate": 100.0}) == 0.01
     assert seconds_per_unit({"rate": 0.0}) is None
-    assert seconds_per_unit({"rate": 10.0, "all_reduce": 100.0}) == 0.1
+    assert seconds_per_unit({"rate": 10.0, "all_reduce": 100.0}) == 0.1, "an impossible share must be ignored"
+
+
+def test_speeds_are_ratios_to_the_median_of_the_ranks_with_a_rate() -> None:
     assert speeds({0: {"rate": 10.0}, 1: {"rate": 10.0}, 2: {"rate": 5.0}, 3: {}}) == {0: 1.0, 1: 1.0, 2: 0.5}
     assert speeds({}) == {}
 
 
 LOSS = [("train", "loss")]
+"""Curve of the training loss, by event and key."""
 
 
-def lines(first: int, last: int, value: float = 1.0) -> list[dict[str, Any]]:
-    """Return `train` events of these steps, each with the same loss."""
+def loss_events(first: int, last: int, value: float = 1.0) -> list[dict[str, Any]]:
+    """Return `train` events of the steps from `first` to `last` - 1, each with the same loss."""
     return [event("train", step, global_step=step, loss=value) for step in range(first, last)]
 
 
 def test_curve_of_a_million_steps_keeps_every_spike_in_bounded_columns() -> None:
     curves = Curves(LOSS, columns=100)
+    spikes = set()
     for first in range(0, 1_000_000, 50_000):
-        found = lines(first, first + 50_000, 1.0)[::50]
-        found[7]["loss"] = 9.0 + first
-        curves.add(found)
+        events = loss_events(first, first + 50_000)[::50]
+        events[7]["loss"] = 9.0 + first
+        spikes.add(9.0 + first)
+        curves.add(events)
     points = curves.points("train", "loss")
     assert len(points) <= 200
-    assert {9.0 + first for first in range(0, 1_000_000, 50_000)} <= {value for _, value in points}
+    assert spikes <= {value for _, value in points}
     assert points == sorted(points)
 
 
@@ -223,7 +229,7 @@ def test_curve_skips_missing_and_non_finite_values() -> None:
 
 @pytest.mark.parametrize("is_one_chunk", [True, False])
 def test_curve_of_repeated_steps_has_the_values_of_the_later_run(is_one_chunk: bool) -> None:
-    curves, first, again = Curves(LOSS), lines(0, 100, 5.0), lines(50, 80, 2.0)
+    curves, first, again = Curves(LOSS), loss_events(0, 100, 5.0), loss_events(50, 80, 2.0)
     for chunk in [[*first, *again]] if is_one_chunk else [first, again]:
         curves.add(chunk)
     points = curves.points("train", "loss")

@@ -35,7 +35,7 @@ LOG_TEXT = "a line\n"
 
 
 def log(stack: str, pod: str) -> str:
-    """Return the log of one pod."""
+    """Return the log of a pod. Raises Unreachable for the stack `unreachable`, and KeyError for an unknown pod."""
     if stack == "unreachable":
         raise Unreachable("the API server does not answer")
     return {("dev", "digits-0"): LOG_TEXT, ("dev", "digits-1"): ""}[stack, pod]
@@ -43,7 +43,7 @@ def log(stack: str, pod: str) -> str:
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    """Yield a running server with one stack."""
+    """Yield a running server with the stack `dev`."""
     made = Server(0, Hub(), log)
     made.hub.add("dev", "dev")
     serve(made)
@@ -61,7 +61,7 @@ def get(server: Server, path: str, **headers: str) -> tuple[int, str]:
 
 @contextmanager
 def stream(url: str) -> Iterator[Iterator[tuple[str, dict[str, Any]]]]:
-    """Yield the names and contents of the events that a browser would get."""
+    """Yield an iterator over the events that a browser gets: name and content."""
     parts = urlsplit(url)
     connection = http.client.HTTPConnection(parts.netloc, timeout=60)
     connection.request("GET", f"{parts.path}events")
@@ -114,7 +114,7 @@ def test_only_get_is_answered(server: Server) -> None:
         assert (answer.status, answer.getheader("Content-Type")) == (501, "text/plain; charset=utf-8")
 
 
-def test_log_is_plain_text_of_a_known_pod(server: Server) -> None:
+def test_log_of_a_known_pod_is_returned_and_of_others_is_an_error(server: Server) -> None:
     path = f"/{server.token}/log?stack=dev&pod="
     assert get(server, f"{path}digits-0") == (200, LOG_TEXT)
     assert get(server, f"{path}digits-1") == (200, "the pod has printed nothing so far\n")
@@ -138,7 +138,7 @@ def test_stream_has_each_newer_document_and_the_end(server: Server) -> None:
     assert server.hub.listeners == 0
 
 
-def test_streams_are_limited() -> None:
+def test_hub_accepts_a_limited_number_of_streams() -> None:
     hub = Hub()
     assert [hub.join() for _ in range(MAX_LISTENERS + 1)] == [True] * MAX_LISTENERS + [False]
     hub.leave()
@@ -149,7 +149,7 @@ def test_message_has_no_line_break_in_its_data() -> None:
     assert message("stack", {"text": "a\nb"}) == 'event: stack\ndata: {"text":"a\\nb"}\n\n'
 
 
-def test_policy_allows_only_the_scripts_and_styles_of_the_page() -> None:
+def test_content_policy_allows_only_the_scripts_and_styles_of_the_page() -> None:
     policy = content_policy("<style>a</style><script>b</script>")
     assert policy.startswith("default-src 'none'; script-src 'sha256-PiPoFgA5WUoziU9lZOGxNIu9egCI1CxKy3PurtWcAJ0='; ")
     assert "; style-src 'sha256-ypeBEsobvcr6wjGzmiPcTaeG7/gUfE5yuYB3ha/uSLs='; " in policy
@@ -205,7 +205,7 @@ sys.exit(run_command("make dashboard", lambda: command.main(port=0, only=False, 
 
 @contextmanager
 def dashboard(marker: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Yield a `make dashboard` process and the address of its page. The stack is gone once `marker` exists."""
+    """Yield a process of `make dashboard` and the address of its page. Its stack is gone once `marker` exists."""
     words = [sys.executable, "-c", PROGRAM, str(marker)]
     with subprocess.Popen(words, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
@@ -233,6 +233,17 @@ def test_dashboard_with_an_open_page_ends_when_its_last_stack_is_gone(tmp_path: 
     assert (process.returncode, text) == (0, "stack dev is gone\nthe last stack is gone, so the dashboard has ended\n")
 
 
+def draw_until_the_stream_ends(server: Server, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Draw the page and end its stream, because the browser's virtual time stands still until the stream ends."""
+
+    def end() -> None:
+        server.hub.wait_for_listener(60)
+        server.hub.end("the test has ended")
+
+    threading.Thread(target=end).start()
+    return draw(server.url, folder)
+
+
 @needs_chromium
 def test_browser_shows_a_failed_job_whose_rank_0_has_no_pod(server: Server, tmp_path: Path) -> None:
     failed = JobState(name="script", kind="indexed-job", state="failed", hosts=2, uid="uid-script", started=stamp(0))
@@ -244,13 +255,7 @@ def test_browser_shows_a_failed_job_whose_rank_0_has_no_pod(server: Server, tmp_
         metrics={"digits": replace(digits, latest=latest), "script": late_metrics()},
     )
     server.hub.put("dev", document(seen))
-
-    def end() -> None:
-        server.hub.wait_for_listener(60)
-        server.hub.end("the test has ended")
-
-    threading.Thread(target=end).start()
-    page = draw(server.url, tmp_path).stdout
+    page = draw_until_the_stream_ends(server, tmp_path).stdout
     assert "<td>no pod: Kubernetes deletes the pods that still run when a job fails</td>" in page
     assert 'aria-label="script: 1 host without a pod, 1 host failed"' in page
     assert "The steps of the job are unknown: the log of rank 0 is gone with its pod" in page
@@ -270,14 +275,7 @@ def late_metrics() -> JobMetrics:
 def test_browser_draws_ranks_curves_timeline_and_nodes(server: Server, tmp_path: Path) -> None:
     metrics = replace(observed().metrics["digits"], fresh_start="2026-11-26 10:00:00 UTC")
     server.hub.put("dev", document(observed(metrics={"digits": metrics})))
-
-    def end() -> None:
-        server.hub.wait_for_listener(60)
-        server.hub.end("the test has ended")
-
-    # The browser's virtual time stands still until the stream ends.
-    threading.Thread(target=end).start()
-    drawn = draw(server.url, tmp_path)
+    drawn = draw_until_the_stream_ends(server, tmp_path)
     page = drawn.stdout
     assert page.count("<polyline") == 6
     assert 'aria-label="digits: 4 hosts running"' in page

@@ -9,7 +9,7 @@ import pytest
 from commands.review.plan import Step, difference
 from commands.review.recorded import record_program
 from commands.review.report import ALWAYS_LISTED_TYPES
-from tests.commands.pull_requests import STACK, report, text
+from tests.commands.pull_requests import STACK, markdown_report, report
 from tests.golden.manifests import ON_CLAIM, SCRIPT, engine
 from workloads.spec import JobKind, JobSpec
 
@@ -58,7 +58,7 @@ def test_difference_of_another_zone_replaces_the_cluster_and_its_contents() -> N
 
 
 def test_report_of_many_replacements_names_the_main_ones_and_counts_the_rest() -> None:
-    found = text({**STACK, "platform": {**STACK["platform"], "zone": "us-central1-b"}})
+    found = markdown_report({**STACK, "platform": {**STACK["platform"], "zone": "us-central1-b"}})
     assert "`cluster-control-plane`: location" in found
     assert "`digits-job`" in found
     assert "more because their provider `kubernetes` changes" in found
@@ -71,5 +71,5 @@ def test_always_listed_types_include_the_job_of_every_kind(kind: JobKind) -> Non
 
 
 def test_report_of_a_replaced_bucket_says_that_the_old_one_stays() -> None:
-    found = text({**STACK, "platform": {**STACK["platform"], "name": "other"}})
+    found = markdown_report({**STACK, "platform": {**STACK["platform"], "name": "other"}})
     assert "-bucket`; the old resource stays in the cloud and costs money until you delete it" in found

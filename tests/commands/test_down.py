@@ -1,4 +1,4 @@
-"""`make down`: jobs before the rest, the kept bucket, and broken states."""
+"""`make down`: jobs before the rest, the kept bucket, invalid settings, and broken states."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from infra.local.settings import stack_cluster
 STACK_URN = "urn:pulumi:mine::trainyard::pulumi:pulumi:Stack::trainyard-mine"
 JOB_URN = "urn:pulumi:mine::trainyard::trainyard:workloads:TrainingJob::digits"
 BUCKET_URN = "urn:pulumi:mine::trainyard::gcp:storage/bucket:Bucket::bucket"
+CLUSTER_URN = "urn:pulumi:mine::trainyard::trainyard:local:LocalCluster$pulumi-python:dynamic:Resource::local-processes"
 KEEP_FILE = "kept"
 """File in the test's folder that makes the stack keep its bucket."""
-CLUSTER_URN = "urn:pulumi:mine::trainyard::trainyard:local:LocalCluster$pulumi-python:dynamic:Resource::local-processes"
 
 
 def write_settings(folder: Path, platform: dict[str, Any]) -> None:
@@ -31,7 +31,7 @@ def write_settings(folder: Path, platform: dict[str, Any]) -> None:
 
 @pytest.fixture
 def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
-    """Return the list of Pulumi commands that `down` runs on stack `mine`. Its settings are in the test's folder."""
+    """Return a list of the Pulumi commands that `down` runs on stack `mine`. Its settings are in the test's folder."""
     called: list[tuple[str, ...]] = []
     resources: list[dict[str, Any]] = [{"urn": urn} for urn in (STACK_URN, JOB_URN)]
 
@@ -52,10 +52,11 @@ def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str,
 
 
 GKE = {"kind": "gke", "project": "some-project"}
+INVALID_GKE = {**GKE, "bucket": {"keep": "maybe"}}
 
 
 @pytest.mark.parametrize("keep", [True, False])
-@pytest.mark.parametrize("platform", [GKE, {**GKE, "bucket": {"keep": "maybe"}}, None])
+@pytest.mark.parametrize("platform", [GKE, INVALID_GKE, None])
 def test_down_ends_jobs_first_and_prints_kept_bucket(
     keep: bool,
     platform: dict[str, Any] | None,
@@ -71,12 +72,25 @@ def test_down_ends_jobs_first_and_prints_kept_bucket(
     jobs, rest = [words for words in commands if words[0] == "destroy"]
     assert JOBS_TARGET in jobs
     assert "--target" not in rest
-    assert ("--config-file" in rest) == (platform != GKE)
-    output = capsys.readouterr().out
-    is_invalid = platform is not None and platform != GKE
-    assert ("Pulumi.mine.yaml: cannot be used" in output) == is_invalid
     line = "the bucket gs://checkpoints is kept because of `bucket.keep`; it costs money until you delete it\n"
-    assert (line in output) == keep
+    assert (line in capsys.readouterr().out) == keep
+
+
+@pytest.mark.parametrize(("platform", "is_replaced"), [(GKE, False), (INVALID_GKE, True), (None, True)])
+def test_down_replaces_invalid_or_missing_settings_for_pulumi(
+    platform: dict[str, Any] | None,
+    is_replaced: bool,
+    commands: list[tuple[str, ...]],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    if platform:
+        write_settings(tmp_path, platform)
+    assert down.destroy("mine")
+    destroys = [words for words in commands if words[0] == "destroy"]
+    assert ["--config-file" in words for words in destroys] == [is_replaced] * 2
+    has_note = "Pulumi.mine.yaml: cannot be used" in capsys.readouterr().out
+    assert has_note == (platform is INVALID_GKE)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +119,7 @@ def test_should_delete_jobs_first_only_if_the_state_has_jobs_outside_of_a_local_
     ],
 )
 @pytest.mark.usefixtures("commands")
-def test_down_says_nothing_is_left_only_where_it_looked(
+def test_down_says_where_nothing_is_left(
     platform: dict[str, Any] | None,
     text: str,
     tmp_path: Path,
@@ -153,19 +167,19 @@ def test_down_with_broken_state_of_cloud_or_invalid_settings_fails(
     assert commands == []
 
 
-@pytest.mark.parametrize("has_state", [True, False])
-def test_down_without_settings_file_depends_on_the_state(
-    has_state: bool,
-    commands: list[tuple[str, ...]],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+def test_down_without_settings_file_and_resources_has_nothing_to_do(
+    commands: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(down, "stack_exists", lambda _stack: has_state)
     monkeypatch.setattr(down, "read_deployment", lambda _stack: {})
-    if has_state:
-        assert down.take_down("mine") == 0
-        assert "nothing to do: the stack has no resources" in capsys.readouterr().out
-    else:
-        with pytest.raises(CommandError, match="no such file"):
-            down.take_down("mine")
+    assert down.take_down("mine") == 0
+    assert "nothing to do: the stack has no resources" in capsys.readouterr().out
+    assert commands == []
+
+
+def test_down_without_settings_file_and_state_is_an_error(
+    commands: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(down, "stack_exists", lambda _stack: False)
+    with pytest.raises(CommandError, match="no such file"):
+        down.take_down("mine")
     assert commands == []

@@ -1,4 +1,4 @@
-"""`make exec`: its pod and command, jobs without running pods, and lost connections."""
+"""`make exec`: its pod and kubectl command, jobs without running pods, and lost connections."""
 
 from __future__ import annotations
 
@@ -42,32 +42,34 @@ def test_pod_of_a_rank_that_does_not_run_lists_the_running_ranks(rank: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("state", "program", "message"),
+    ("state", "program", "option", "reason"),
     [
-        ("suspended", "trainyard", "--rank 0: job a is stopped; `trainyard resume a` continues it"),
-        ("suspended", "", "RANK=0: job a is stopped; `make resume JOB=a` continues it"),
+        ("suspended", "trainyard", "--rank 0", "job a is stopped; `trainyard resume a` continues it"),
+        ("suspended", "", "RANK=0", "job a is stopped; `make resume JOB=a` continues it"),
         (
             "complete",
             "trainyard",
-            "--rank 0: job a is complete; `trainyard rerun a --fresh` runs it again from the start",
+            "--rank 0",
+            "job a is complete; `trainyard rerun a --fresh` runs it again from the start",
         ),
-        ("absent", "trainyard", "--rank 0: job a does not exist; `trainyard up` creates it"),
-        ("pending", "trainyard", "--rank 0: job a is pending; `trainyard status` shows its events"),
+        ("absent", "trainyard", "--rank 0", "job a does not exist; `trainyard up` creates it"),
+        ("pending", "trainyard", "--rank 0", "job a is pending; `trainyard status` shows its events"),
     ],
 )
 def test_pod_of_a_job_without_running_pods_says_what_to_do(
-    state: str, program: str, message: str, monkeypatch: pytest.MonkeyPatch
+    state: str, program: str, option: str, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(COMMAND_VARIABLE, program)
     monkeypatch.setenv("STACK", "local")
     with pytest.raises(StackNotFound) as raised:
         pod_of([replace(HOST, state="succeeded")], "0", lambda: replace(JOB, state=state))
-    assert str(raised.value) == message.replace(": ", ": no pod of this rank is running: ", 1)
+    assert str(raised.value) == f"{option}: no pod of this rank is running: {reason}"
 
 
 LOST_CONNECTION = (
     'E1127 01:51:12.000000   42 websocket.go:296] "Unknown stream" err="websocket: close 1006 (abnormal closure)"'
 )
+"""Line that kubectl prints when it loses its connection."""
 
 
 @pytest.mark.parametrize(
@@ -105,13 +107,16 @@ def test_exec_with_a_lost_connection_names_the_reason_and_make_status(
     assert "`make status`" in last
 
 
-def test_job_named_without_a_name_requires_a_single_job() -> None:
+def test_job_named_with_a_name_returns_that_job_of_the_stack() -> None:
     assert job_named(OUTPUTS, "b") == "b"
+    with pytest.raises(StackNotFound, match="c: the stack has no such job; name one of a, b"):
+        job_named(OUTPUTS, "c")
+
+
+def test_job_named_without_a_name_requires_a_single_job() -> None:
     assert job_named(replace(OUTPUTS, jobs=("a",)), "") == "a"
     with pytest.raises(StackNotFound, match="the stack has several jobs; name one of a, b, as in `make exec JOB=a`"):
         job_named(OUTPUTS, "")
-    with pytest.raises(StackNotFound, match="c: the stack has no such job; name one of a, b"):
-        job_named(OUTPUTS, "c")
 
 
 def test_kubectl_command_selects_context_namespace_and_pod() -> None:

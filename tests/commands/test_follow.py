@@ -57,7 +57,7 @@ def outputs_of(kubeconfig: str, *jobs: str) -> StackOutputs:
 
 
 def run(cluster: Cluster, *names: str) -> tuple[int, str]:
-    """Follow the jobs until they end. Return the exit status and the output."""
+    """Follow the jobs until the follower ends. Return its exit status and the output."""
     out = io.StringIO()
     status = Follower(cluster, names, Screen(out)).run()
     return status, out.getvalue()
@@ -171,11 +171,11 @@ def test_follow_of_a_failing_job_reports_restarts_and_exit_code(cluster: Cluster
 
 
 def test_queued_job_without_kueue_says_that_kueue_is_missing(cluster: Cluster, apply: Apply) -> None:
-    queued = job("nobody-admits", suspend=True)
+    queued = job("queued", suspend=True)
     queued["metadata"]["labels"] = {QUEUE_LABEL: "research"}
     apply(queued)
-    wait_for("the job is queued", lambda: cluster.jobs(["nobody-admits"])["nobody-admits"].state == "queued")
-    assert cluster.jobs(["nobody-admits"])["nobody-admits"].reason == f"waits in queue research: {NO_KUEUE}"
+    wait_for("the job is queued", lambda: cluster.jobs(["queued"])["queued"].state == "queued")
+    assert cluster.jobs(["queued"])["queued"].reason == f"waits in queue research: {NO_KUEUE}"
 
 
 def test_follow_of_a_job_out_of_memory_reports_oomkilled(cluster: Cluster, apply: Apply) -> None:

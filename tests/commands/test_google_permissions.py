@@ -1,4 +1,7 @@
-"""Comparison of the roles that `commands.workflows permissions` prints for GKE with the calls of Google's provider."""
+"""Roles that `python -m commands.workflows permissions` prints for GKE permit each call of Google's provider.
+
+No printed role is superfluous.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ STACKS = {
 
 
 def required_permissions(types: set[str]) -> dict[str, set[str]]:
-    """Return type -> permissions for its creation, update, deletion and import."""
+    """Return the permissions to create, update, delete and import resources, by type."""
     return {
         kind: {each for method in CALLS[kind].methods for each in PERMISSIONS[method]} | set(CALLS[kind].more)
         for kind in types
@@ -29,7 +32,7 @@ def required_permissions(types: set[str]) -> dict[str, set[str]]:
 
 
 def types_of(name: str) -> set[str]:
-    """Return the types of Google's resources in a stack."""
+    """Return the types of the Google Cloud resources in one of STACKS."""
     records = run(lambda: build_components(STACKS[name])).records
     return {each.type for each in records if each.type.startswith("gcp:")}
 
@@ -48,14 +51,16 @@ def test_printed_roles_of_a_stack_permit_every_call(name: str) -> None:
     granted = {each["role"] for each in permissions_of(STACKS[name])["bindings"]}
     allowed = {permission for role in granted for permission in ROLES.get(role, ())}
     assert {
-        kind: lacking for kind, found in required_permissions(types_of(name)).items() if (lacking := found - allowed)
+        kind: missing
+        for kind, required in required_permissions(types_of(name)).items()
+        if (missing := required - allowed)
     } == {}
 
 
 @pytest.mark.parametrize("name", STACKS)
 def test_printed_roles_of_a_stack_are_all_needed(name: str) -> None:
     granted = {each["role"] for each in permissions_of(STACKS[name])["bindings"]} - set(VIEWER_ROLES.values())
-    wanted = {permission for found in required_permissions(types_of(name)).values() for permission in found}
+    wanted = {each for required in required_permissions(types_of(name)).values() for each in required}
     for role in granted:
         others = {permission for other in granted - {role} for permission in ROLES[other]}
         assert wanted & set(ROLES[role]) - others, f"{role} adds nothing"

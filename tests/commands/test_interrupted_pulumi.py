@@ -1,4 +1,4 @@
-"""Interruption of Pulumi during a creation or a deletion: its lock, its state and the report of the command."""
+"""Interruption of Pulumi during a creation or a deletion: its lock, its state, and the last line of the command."""
 
 from __future__ import annotations
 
@@ -65,6 +65,7 @@ def test_up_interrupted_twice_names_the_unfinished_operations(slow: SlowStack) -
 
 def test_up_interrupted_three_times_leaves_a_lock_that_the_next_up_removes(slow: SlowStack) -> None:
     process = slow.start_and_wait()
+    # A stopped engine handles no signal, so it neither ends nor removes its lock.
     for text in ("still waiting for creating first", "giving up"):
         process.send_signal(signal.SIGSTOP)
         engine = next(pid for pid in processes() if is_pulumi_in(pid, slow.folder))

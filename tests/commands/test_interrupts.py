@@ -1,4 +1,4 @@
-"""Signals to commands: delivery to a child that records them, `make down`, start of Python, and errors of files.
+"""Signals to commands: forwarding to a child, `make down`, the start of Python, and messages about errors of files.
 
 tests/end_to_end has tests with real programs.
 """
@@ -29,11 +29,10 @@ from pathlib import Path
 from commands import interrupts
 
 def main():
-    folder, shielded = Path(sys.argv[1]), sys.argv[2] == "finishing"
-    (folder / "command").touch()
+    folder = Path(sys.argv[1])
     run = lambda: interrupts.run_child(
         [sys.executable, str(folder / "child.py"), str(folder)], name="Pulumi", cwd=folder, ignores_at_start=True)
-    if shielded:
+    if sys.argv[2] == "finishing":
         with interrupts.finish_first():
             done = run()
             (folder / "status").write_text(f"{done.status} {done.is_stopped}")
@@ -46,6 +45,7 @@ def main():
 interrupts.REPORT_SECONDS = 0.2
 sys.exit(interrupts.run_command("make up", main))
 """
+"""Command that runs the child. With the argument `finishing`, it does so in a block of `finish_first`."""
 CHILD_PROGRAM = """
 import signal, sys, time
 from pathlib import Path
@@ -66,10 +66,11 @@ signal.signal(signal.SIGINT, record)
 (folder / "listening").touch()
 wait("end")
 """
+"""Child that records its signals. It handles SIGINT once the file `listen` exists, and ends once `end` exists."""
 
 
 @dataclass
-class Running:
+class RunningCommand:
     """Command with a child. The test controls both through files in the folder."""
 
     folder: Path
@@ -83,7 +84,7 @@ class Running:
             time.sleep(0.01)
 
     def wait_for_file(self, name: str) -> None:
-        """Wait until the child has written a file."""
+        """Wait until the command or its child has written a file."""
         self.wait_until((self.folder / name).exists)
 
     @property
@@ -102,12 +103,15 @@ class Running:
 
 
 @pytest.fixture(params=["plain"])
-def running(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Running]:
-    """Yield the command with a child that runs but does not handle SIGINT yet."""
+def running(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[RunningCommand]:
+    """Yield a command whose child runs but does not handle SIGINT yet.
+
+    The parameter `finishing` is the argument of COMMAND_PROGRAM.
+    """
     (tmp_path / "child.py").write_text(CHILD_PROGRAM, encoding="utf-8")
     words = [sys.executable, "-c", COMMAND_PROGRAM, str(tmp_path), request.param]
     with subprocess.Popen(words, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
-        found = Running(tmp_path, process)
+        found = RunningCommand(tmp_path, process)
         found.wait_for_file("begun")
         yield found
         for name in ("listen", "end"):
@@ -115,7 +119,7 @@ def running(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Running]
         process.kill()
 
 
-def test_signal_before_the_child_is_ready_reaches_it_once_later(running: Running) -> None:
+def test_signal_before_the_child_is_ready_reaches_it_once_later(running: RunningCommand) -> None:
     running.process.send_signal(signal.SIGINT)
     assert running.process.stderr is not None
     assert "stopping: Pulumi finishes the operations in progress" in running.process.stderr.readline()
@@ -129,7 +133,7 @@ def test_signal_before_the_child_is_ready_reaches_it_once_later(running: Running
 
 
 @pytest.mark.parametrize(("number", "expected"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_sigterm_and_sighup_interrupt_the_child(running: Running, number: signal.Signals, expected: int) -> None:
+def test_sigterm_and_sighup_interrupt_the_child(running: RunningCommand, number: signal.Signals, expected: int) -> None:
     (running.folder / "listen").touch()
     running.wait_for_file("listening")
     running.process.send_signal(number)
@@ -137,7 +141,7 @@ def test_sigterm_and_sighup_interrupt_the_child(running: Running, number: signal
     assert running.end()[0] == expected
 
 
-def test_second_signal_interrupts_the_child_again_and_third_kills_it(running: Running) -> None:
+def test_second_signal_interrupts_the_child_again_and_third_kills_it(running: RunningCommand) -> None:
     (running.folder / "listen").touch()
     running.wait_for_file("listening")
     running.process.send_signal(signal.SIGINT)
@@ -150,7 +154,7 @@ def test_second_signal_interrupts_the_child_again_and_third_kills_it(running: Ru
     assert "make up: stopped; Pulumi ended with -9" in output
 
 
-def test_second_signal_terminates_a_child_that_is_not_ready(running: Running) -> None:
+def test_second_signal_terminates_a_child_that_is_not_ready(running: RunningCommand) -> None:
     running.process.send_signal(signal.SIGINT)
     assert running.process.stderr is not None
     running.process.stderr.readline()
@@ -160,7 +164,7 @@ def test_second_signal_terminates_a_child_that_is_not_ready(running: Running) ->
 
 
 @pytest.mark.parametrize("running", ["finishing"], indirect=True)
-def test_finish_first_keeps_the_first_signal_from_the_child(running: Running) -> None:
+def test_finish_first_does_not_pass_the_first_signal_to_the_child(running: RunningCommand) -> None:
     (running.folder / "listen").touch()
     running.wait_for_file("listening")
     running.process.send_signal(signal.SIGINT)
@@ -172,7 +176,7 @@ def test_finish_first_keeps_the_first_signal_from_the_child(running: Running) ->
     assert "make up: stopped; nothing has changed" in output
 
 
-def test_killed_command_sends_its_child_sigint(running: Running) -> None:
+def test_killed_command_sends_its_child_sigint(running: RunningCommand) -> None:
     (running.folder / "listen").touch()
     running.wait_for_file("listening")
     running.process.kill()
@@ -181,8 +185,8 @@ def test_killed_command_sends_its_child_sigint(running: Running) -> None:
 
 
 @pytest.fixture
-def stopping(tmp_path: Path) -> Iterator[Running]:
-    """Yield `make down` while it removes a cluster. The removal ends when the file `end` exists."""
+def stopping(tmp_path: Path) -> Iterator[RunningCommand]:
+    """Yield a `make down` that is removing a cluster. The removal ends when the file `end` exists."""
     script = """
 import sys, time
 from pathlib import Path
@@ -204,13 +208,13 @@ sys.exit(interrupts.run_command("make down", lambda: int(not down.stop_cluster(s
 """
     words = [sys.executable, "-c", script, str(tmp_path)]
     with subprocess.Popen(words, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
-        found = Running(tmp_path, process)
+        found = RunningCommand(tmp_path, process)
         found.wait_for_file("begun")
         yield found
         process.kill()
 
 
-def test_first_signal_during_down_reports_progress_and_finishes_the_removal(stopping: Running) -> None:
+def test_first_signal_during_down_reports_progress_and_finishes_the_removal(stopping: RunningCommand) -> None:
     stopping.process.send_signal(signal.SIGINT)
     assert stopping.process.stderr is not None
     assert "make down finishes the removal of the cluster of stack mine" in stopping.process.stderr.readline()
@@ -220,7 +224,7 @@ def test_first_signal_during_down_reports_progress_and_finishes_the_removal(stop
     assert (stopping.folder / "finished").exists()
 
 
-def test_second_signal_during_down_aborts_the_removal(stopping: Running) -> None:
+def test_second_signal_during_down_aborts_the_removal(stopping: RunningCommand) -> None:
     stopping.process.send_signal(signal.SIGINT)
     assert stopping.process.stderr is not None
     stopping.process.stderr.readline()
@@ -287,7 +291,7 @@ It is not a shell script, because the shell dash unblocks SIGINT at its start.
 """
 
 
-def test_program_starts_python_with_interrupts_blocked(tmp_path: Path) -> None:
+def test_trainyard_starts_python_with_interrupts_blocked(tmp_path: Path) -> None:
     environment = tmp_path / "environment"
     environment.mkdir()
     for name, text in (
@@ -302,14 +306,14 @@ def test_program_starts_python_with_interrupts_blocked(tmp_path: Path) -> None:
     assert done.stdout == "True ['logs', 'a b']\n"
 
 
-def test_program_that_is_not_installed_says_how_to_install_it() -> None:
+def test_trainyard_that_is_not_installed_says_how_to_install_it() -> None:
     done = subprocess.run([ROOT / "trainyard" / "bin" / "trainyard", "up"], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr.startswith("trainyard: this file runs only after installation; run `make install`")
     assert done.stderr.count("\n") == 1
 
 
-def test_program_unblocks_interrupts_before_it_updates_the_environment(tmp_path: Path) -> None:
+def test_trainyard_unblocks_interrupts_before_it_updates_the_environment(tmp_path: Path) -> None:
     for name in ("commands", "setup"):
         (tmp_path / name).mkdir()
     for name in ("commands/cli.py", "requirements.txt"):

@@ -141,9 +141,14 @@ def test_write_record_to_an_unwritable_bucket_names_its_path(tmp_path: Path, mon
 
 @pytest.mark.parametrize(
     ("scheme", "is_cluster_local", "message"),
-    [("file", False, ""), ("file", True, "in file:///"), ("gs", False, "run_records`: gs:/")],
+    [
+        ("file", False, ""),
+        ("file", True, "run record in file:///"),
+        ("gs", False, "only in the output `run_records`: gs:/"),
+    ],
+    ids=["volume in another cluster", "folder of this machine", "cloud without gcloud"],
 )
-def test_write_records_writes_only_to_a_bucket_on_this_machine(
+def test_write_records_skips_a_bucket_in_another_cluster_and_reports_a_failed_write(
     scheme: str,
     is_cluster_local: bool,
     message: str,

@@ -1,4 +1,4 @@
-"""States of the operators' jobs and labels of their pods, for objects as the operators write them."""
+"""States of the operators' jobs and labels of their pods, from objects as the operators write them."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ EXAMPLES = {
 }
 """Job kind -> golden example."""
 HOSTS = {"pytorch-job": 2, "mpi-job": 2, "mx-job": 4, "jobset": 8, "train-job": 2, "ray-job": 4}
+"""Job kind -> number of hosts in its example."""
 RAY_STATES = {"Succeeded": "Complete", "Restarting": "Retrying"}
 """Condition -> deployment status of a RayJob, if the names differ."""
 
 
 def job(kind: str, *conditions: tuple[str, str], **status: Any) -> dict[str, Any]:
-    """Return a job of this kind with conditions, the oldest first."""
+    """Return the API's object of a job of this kind, with these conditions of name and status, the oldest first."""
     resource, objects = CUSTOM_KINDS[kind], manifests(*examples()[EXAMPLES[kind]])
     api = (resource.api_version, resource.kind)
     found = next(each for each in objects if (each["apiVersion"], each["kind"]) == api)
@@ -48,7 +49,7 @@ def job(kind: str, *conditions: tuple[str, str], **status: Any) -> dict[str, Any
 
 
 def ray_status(*conditions: tuple[str, str]) -> dict[str, Any]:
-    """Return the status of a RayJob that corresponds to the last true condition. RayJobs have no conditions."""
+    """Return a RayJob's status for the last true condition. A RayJob itself has no conditions."""
     true = [name for name, value in conditions if value == "True"]
     if not true:
         return {"jobDeploymentStatus": "Initializing"}
@@ -62,7 +63,7 @@ def ray_status(*conditions: tuple[str, str]) -> dict[str, Any]:
 
 
 WITHOUT_CONDITIONS = {"ray-job": ray_status}
-"""Job kind whose resource has no conditions -> function that returns its status."""
+"""Job kind without conditions -> function that returns a status for some conditions."""
 
 
 def test_custom_kinds_all_have_an_example() -> None:
@@ -148,7 +149,10 @@ def test_job_state_of_a_ray_job_with_a_stopped_driver_is_failed() -> None:
 
 
 def pod(example: str, path: str, labels: dict[str, str], environment: dict[str, str]) -> dict[str, Any]:
-    """Return a pod of a golden job, with the labels and variables that its operator adds."""
+    """Return a pod of a golden example's job, with labels and variables as its operator adds them.
+
+    `path` is a part of the path of the pod's template in the job.
+    """
     templates = pod_templates(manifests(*examples()[example]))
     template = next(each for place, each in templates.items() if path in place)
     template["metadata"] |= {"name": "p", "uid": str(labels), "creationTimestamp": START}
@@ -170,10 +174,14 @@ def test_pod_label_of_a_pytorch_job_gives_its_ranks() -> None:
 def test_latest_by_place_sorts_roles_without_ranks_last() -> None:
     example = "script.mx-job"
     pods = [
-        pod_state(pod(example, role.capitalize(), {REPLICA_INDEX_LABEL: index, "r": role}, {}))
+        # The label `role` makes the uid of each pod unique.
+        pod_state(pod(example, role.capitalize(), {REPLICA_INDEX_LABEL: index, "role": role}, {}))
         for role, index in (("server", "0"), ("scheduler", "0"), ("worker", "1"), ("worker", "0"))
     ]
     assert [each.label for each in latest_by_place(pods)] == ["0", "1", "scheduler", "server-0"]
+
+
+def test_pod_label_of_an_mpi_launcher_is_its_role() -> None:
     assert pod_state(pod("digits.mpi-job", "Launcher", {}, {})).label == "launcher"
 
 
@@ -181,6 +189,9 @@ def test_pod_label_of_a_ray_job_gives_ranks_or_role() -> None:
     labels = {"ray.io/worker-group-replica-index": "3", "ray.io/group": "hosts"}
     assert pod_state(pod("script.ray-job", "workerGroupSpecs", labels, {})).label == "6-7"
     assert pod_state(pod("script.ray-job", "headGroupSpec", {}, {})).label == "head"
+
+
+def test_submitter_pod_of_a_ray_job_has_a_backoff() -> None:
     assert pod_state(pod("script.ray-job", "submitterPodTemplate", {}, {})).has_backoff
 
 

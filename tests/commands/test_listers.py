@@ -12,24 +12,31 @@ from infra.inventory import clusters_in, resources_in
 from tests.commands.platforms import cloud, eks, gke, listing, ownership_of
 
 
-def test_resources_in_reads_the_output_of_gcloud_and_aws() -> None:
+def test_resources_in_gcloud_output_have_name_labels_and_facts() -> None:
     answer = [{"name": "gke-dist-1", "labels": {"goog-k8s-cluster-name": "gke-dist"}, "sizeGb": "10"}]
     (disk,) = resources_in(listing("disk", GOOGLE), answer)
     assert (disk.name, disk.labels, disk.facts["sizeGb"]) == ("gke-dist-1", answer[0]["labels"], "10")
     assert list(resources_in(listing("disk", GOOGLE), None)) == []
+
+
+def test_resources_in_aws_output_have_id_network_and_cluster() -> None:
     tags = [{"Key": "kubernetes.io/cluster/eks-dist", "Value": "owned"}]
-    (interface,) = resources_in(
-        listing("network interface", AMAZON),
-        {"NetworkInterfaces": [{"NetworkInterfaceId": "eni-1", "TagSet": tags, "VpcId": "vpc-1"}]},
-    )
+    answer = {"NetworkInterfaces": [{"NetworkInterfaceId": "eni-1", "TagSet": tags, "VpcId": "vpc-1"}]}
+    (interface,) = resources_in(listing("network interface", AMAZON), answer)
     assert (interface.id, interface.network, clusters_in(interface.labels)) == ("eni-1", "vpc-1", {"eks-dist"})
-    gone = {"NatGateways": [{"NatGatewayId": "nat-1", "State": "deleted"}]}
-    assert list(resources_in(listing("NAT gateway", AMAZON), gone)) == []
+
+
+def test_resources_in_a_list_of_names_have_these_names() -> None:
     assert [each.name for each in resources_in(listing("cluster", AMAZON), {"clusters": ["eks-dist"]})] == ["eks-dist"]
 
 
+def test_resources_in_aws_output_exclude_deleted_gateways() -> None:
+    answer = {"NatGateways": [{"NatGatewayId": "nat-1", "State": "deleted"}]}
+    assert list(resources_in(listing("NAT gateway", AMAZON), answer)) == []
+
+
 class FakeCommand:
-    """Fake of a cloud's command, with an answer for each command-line prefix."""
+    """Fake of `gcloud` or `aws`. `answers` maps the beginning of a command to its output."""
 
     def __init__(self, answers: dict[str, Any]) -> None:
         self.answers, self.commands = answers, list[str]()

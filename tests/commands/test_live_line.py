@@ -1,4 +1,4 @@
-"""Live line of a job: its parts, its width, the time left, and the spark line of losses."""
+"""Live line of a job: its parts, its width, the time left, and the spark line of the losses."""
 
 from __future__ import annotations
 

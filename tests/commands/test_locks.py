@@ -1,4 +1,4 @@
-"""Locks of a stack: Pulumi's in a folder backend, and the lock of this checkout."""
+"""Locks of a stack: Pulumi's in a folder backend, and the lock that a command of this checkout holds."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ delete the lock file with `pulumi cancel`.
 
 @pytest.fixture
 def lock_folder(tmp_path: Path) -> Path:
-    """Return the folder of the stack's locks."""
+    """Return the folder of Pulumi's locks of the stack."""
     folder = tmp_path / LOCK_FOLDER
     folder.mkdir(parents=True)
     return folder
@@ -53,7 +53,7 @@ def engine(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def lock(lock_folder: Path, pid: int, host: str = "") -> Path:
-    """Write a lock of this machine or of another host. Return its file."""
+    """Write a lock of a process on this machine or on `host`. Return its file."""
     path = lock_folder / f"{pid}.json"
     owner = {"pid": pid, "username": "ann", "hostname": host or socket.gethostname(), "timestamp": LOCK_TIME}
     path.write_text(json.dumps(owner), encoding="utf-8")
@@ -62,7 +62,7 @@ def lock(lock_folder: Path, pid: int, host: str = "") -> Path:
 
 
 def free_all(folder: Path, *, is_shared: bool = False) -> list[str]:
-    """Free the locks of stack `dev`. Return the messages."""
+    """Call `free_locks` for stack `dev`. Return the messages."""
     return free_locks(folder, "trainyard", "dev", STACK_MARK, is_shared=is_shared)
 
 
@@ -122,7 +122,7 @@ def test_owners_in_a_pulumi_error_returns_every_owner() -> None:
     assert owners_in("error: no stack named 'dev' found") == []
 
 
-def test_explain_of_a_dead_owner_on_a_shared_backend_names_the_command() -> None:
+def test_explain_locks_of_a_dead_owner_on_a_shared_backend_names_the_command() -> None:
     _, dead = owners_in(LOCKED_ERROR)
     assert "it is dead; remove its lock with `make shell STACK=dev`" in explain_locks("dev", [dead], STACK_MARK)
 
@@ -141,7 +141,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(autouse=True)
 def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep the locks of this checkout in the test's folder."""
+    """Keep the lock of this checkout in the test's folder."""
     monkeypatch.setattr(stack_files, "STATE", tmp_path)
 
 
@@ -201,4 +201,7 @@ def test_report_of_an_unreachable_cluster_says_how_to_start_it() -> None:
         f"the cluster cannot be queried: {CONNECTION_REFUSED}; `make up` starts it again if it is on this machine, "
         "`make down` removes the stack"
     )
+
+
+def test_report_of_a_missing_permission_is_its_message() -> None:
     assert Forbidden("the API server answers 403").report() == "the API server answers 403"

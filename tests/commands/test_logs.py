@@ -1,4 +1,4 @@
-"""Classification of the lines of a host's log."""
+"""Events, progress, exit codes and errors in the lines of a host's log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Node states, lost pods, and advice about lost nodes and full disks. The objects are from a real API server (1.34)."""
+"""Node states, lost pods, and advice about lost nodes and full disks, from objects of a real API server (1.34)."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def test_node_that_does_not_answer_gives_time_and_advice() -> None:
     assert "`kubectl delete node follow-0`" in lost_node_advice([node(**NO_ANSWER)])
 
 
-@pytest.mark.parametrize(("is_local", "disk"), [(True, "the disk of {}"), (False, "their disks")])
-def test_status_of_a_node_with_a_full_disk_has_a_remedy(is_local: bool, disk: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_local", [True, False])
+def test_status_of_a_node_with_a_full_disk_has_a_remedy(is_local: bool, tmp_path: Path) -> None:
     full = node()
     for condition in full["status"]["conditions"]:
         if condition["type"] == "DiskPressure":
@@ -72,19 +72,18 @@ def test_status_of_a_node_with_a_full_disk_has_a_remedy(is_local: bool, disk: st
     found = take_snapshot(cast(Cluster, cluster), [])
     out = io.StringIO()
     print_snapshot(found, out)
-    place = disk.format(cache_folder())
+    disks = f"the disk of {cache_folder()}" if is_local else "their disks"
     assert "follow-0 ready, DiskPressure" in out.getvalue()
-    assert f"  DiskPressure on follow-0: Kubernetes evicts pods and starts none there; free space on {place}\n" in (
+    assert f"  DiskPressure on follow-0: Kubernetes evicts pods and starts none there; free space on {disks}\n" in (
         out.getvalue()
     )
 
 
 def test_lost_pods_on_silent_or_removed_nodes_excludes_ended_pods() -> None:
-    running, ended = pod_state(API["pods"]["running"][0]), pod_state(API["pods"]["complete"][0])
-    ended = replace(ended, node=running.node)
-    assert running.node == "follow-0"
-    assert (
-        "has not answered since 2026-11-21T10:00:00Z" in lost_pods([running, ended], [node(**NO_ANSWER)])[running.uid]
-    )
-    assert lost_pods([running], []) == {running.uid: "its node follow-0 is gone; the pod is recreated within a minute"}
-    assert ended.uid not in lost_pods([running, ended], [node(**NO_ANSWER)])
+    running = pod_state(API["pods"]["running"][0])
+    ended = replace(pod_state(API["pods"]["complete"][0]), node=running.node)
+    lost = lost_pods([running, ended], [node(**NO_ANSWER)])
+    assert list(lost) == [running.uid]
+    assert "has not answered since 2026-11-21T10:00:00Z" in lost[running.uid]
+    expected = {running.uid: "its node follow-0 is gone; the pod is recreated within a minute"}
+    assert lost_pods([running, ended], []) == expected

@@ -1,4 +1,4 @@
-"""Review by the official plugins: rejections, different plans, computed values, warnings, missing plugins."""
+"""Review by plugins, with a scripted one: rejections, other plans, computed values, warnings, missing plugins."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ from tests.commands.pull_requests import STACK, TODAY, changed_stack, report
 
 ROOT = Path(__file__).resolve().parents[2]
 PLUGIN_SCRIPT = """#!/bin/sh
-PYTHONPATH={root} exec {root}/.venv/bin/python -m tests.commands.scripted_plugin {commands} "$@"
+PYTHONPATH={root} exec {root}/.venv/bin/python -m tests.commands.scripted_plugin {instructions} "$@"
 """
 VERSION = metadata.version("pulumi-gcp")
 
 
 class PulumiHome:
-    """Home folder of Pulumi with a fake plugin for Google. The plugin follows instructions in a file."""
+    """Home folder of Pulumi with the scripted plugin in place of Google's."""
 
     def __init__(self, folder: Path) -> None:
         self.seen = folder / "seen.json"
-        self._commands = folder / "commands.json"
+        self._instructions = folder / "instructions.json"
         program = folder / "plugins" / f"resource-gcp-v{VERSION}" / "pulumi-resource-gcp"
         program.parent.mkdir(parents=True)
-        program.write_text(PLUGIN_SCRIPT.format(root=ROOT, commands=self._commands), encoding="utf-8")
+        program.write_text(PLUGIN_SCRIPT.format(root=ROOT, instructions=self._instructions), encoding="utf-8")
         program.chmod(0o755)
 
-    def review(self, after: dict[str, Any], **commands: Any) -> PluginReview:
-        """Review a change of the stack with a plugin that gets these instructions."""
-        self._commands.write_text(json.dumps({"seen": str(self.seen), **commands}), encoding="utf-8")
+    def review(self, after: dict[str, Any], **instructions: Any) -> PluginReview:
+        """Return the review of a change of the stack by a plugin that gets these instructions."""
+        self._instructions.write_text(json.dumps({"seen": str(self.seen), **instructions}), encoding="utf-8")
         olds, news = record_program(STACK, ()), record_program(after, ())
         return review_by_plugins(olds, news, difference(olds, news))
 
@@ -99,7 +99,7 @@ def test_review_of_a_replaced_resource_compares_its_dependents(home: PulumiHome)
     after = {**STACK, "platform": {**STACK["platform"], "network": {"nodes": "10.200.0.0/20"}}}
     replaced = {"network-subnet": ["ipCidrRange"], "cluster-control-plane": ["subnetwork"], "gpus-nodes": ["cluster"]}
     found = home.review(after, replace=replaced)
-    # Trainyard also replaces these dependents. The fake plugin only updates them.
+    # Trainyard also replaces these dependents. The scripted plugin only updates them.
     assert sorted(found.differences) == [
         f"jobs-user: gcp {VERSION} plans update (member), Trainyard replace",
         f"system-nodes: gcp {VERSION} plans update (cluster), Trainyard replace",

@@ -1,4 +1,4 @@
-"""Files that commands write to a path of the user: a failed write leaves no partial file and keeps an older file."""
+"""Files that commands write to a path of the user: a failed write leaves no partial file, and keeps an older file."""
 
 from __future__ import annotations
 

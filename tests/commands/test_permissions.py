@@ -19,7 +19,7 @@ from tests.commands.platforms import eks, gke, permissions_of
 
 PROJECT = Path(__file__).resolve().parents[2]
 A3 = {"name": "a3", "nodes": 2, "machine_type": "a3-highgpu-8g"}
-OPERATIONS = """
+PRINT_OPERATIONS = """
 import json, sys, botocore.session
 session = botocore.session.get_session()
 names = {"elasticloadbalancing": ("elb", "elbv2"), "servicequotas": ("service-quotas",),
@@ -30,10 +30,11 @@ for prefix in json.load(sys.stdin):
                             for operation in session.get_service_model(name).operation_names})
 json.dump(found, sys.stdout)
 """
+"""Program that reads names of AWS services in JSON and prints the operations of each, as botocore knows them."""
 
 
 def statements(policy: dict[str, Any]) -> dict[str, Any]:
-    """Return a policy's statements by name."""
+    """Return the statements of a policy by their ids."""
     return {each["Sid"]: each for each in policy["Statement"]}
 
 
@@ -49,7 +50,7 @@ def test_eks_permissions_actions_exist_in_botocore() -> None:
     called = sorted(each for each in allowed if not each.startswith("s3:") and each != "iam:PassRole")
     python = s3_server().with_name("python")
     services = json.dumps(sorted({each.partition(":")[0] for each in called}))
-    done = subprocess.run([python, "-c", OPERATIONS], input=services, capture_output=True, text=True, check=True)
+    done = subprocess.run([python, "-c", PRINT_OPERATIONS], input=services, capture_output=True, text=True, check=True)
     operations = json.loads(done.stdout)
     assert [each for each in called if each.partition(":")[2] not in operations[each.partition(":")[0]]] == []
 
@@ -73,8 +74,8 @@ def test_eks_permissions_have_no_wildcard_action_and_only_stack_roles() -> None:
     assert passed == ["ec2.amazonaws.com", "eks.amazonaws.com", "pods.eks.amazonaws.com"]
 
 
-UPDATE_AND_DELETE_CALLS: dict[str, set[str]] = {
-    # Calls of the provider after a creation, from its source in internal/service.
+AWS_CALLS_AFTER_CREATION: dict[str, set[str]] = {
+    # Actions of the provider's calls after a creation. The comments name their source in internal/service.
     "aws:kms/key:Key": {"kms:UpdateKeyDescription", "kms:DisableKeyRotation"},  # kms/key.go, update
     "aws:ec2/subnet:Subnet": {"ec2:DetachNetworkInterface", "ec2:DeleteNetworkInterface"},  # ec2/vpc_subnet.go, delete
     "aws:ec2/securityGroup:SecurityGroup": {  # ec2/vpc_security_group.go, delete
@@ -92,8 +93,8 @@ UPDATE_AND_DELETE_CALLS: dict[str, set[str]] = {
 }
 
 
-def test_eks_permissions_include_calls_of_updates_and_deletions() -> None:
-    for kind, calls in UPDATE_AND_DELETE_CALLS.items():
+def test_eks_permissions_include_the_providers_calls_after_creation() -> None:
+    for kind, calls in AWS_CALLS_AFTER_CREATION.items():
         assert calls <= set(ACTIONS[kind]), kind
 
 

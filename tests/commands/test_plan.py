@@ -1,4 +1,4 @@
-"""Steps of a preview: counts by kind, and protection of pools with running jobs and of buckets."""
+"""Steps of a preview: counts by kind, and the plans that `forbidden` rejects because of running jobs or a bucket."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BUCKET = "gcp:storage/bucket:Bucket"
 
 
 def preview(*steps: tuple[str, str, str, dict[str, Any]]) -> str:
-    """Return the output of `pulumi preview --json` for steps of operation, type, name and state."""
+    """Return the output of `pulumi preview --json` for steps. A step is its operation, type, name and state."""
     found = []
     for operation, kind, name, state in steps:
         key = "oldState" if operation in ("delete", "delete-replaced") else "newState"
@@ -28,10 +28,11 @@ def preview(*steps: tuple[str, str, str, dict[str, Any]]) -> str:
 
 
 def state(name: str, **more: Any) -> dict[str, Any]:
+    """Return the state of a resource with this name."""
     return {"inputs": {"name": name}, **more}
 
 
-def test_by_kind_replacement_counts_once() -> None:
+def test_by_kind_counts_a_replacement_once_and_lists_it_first() -> None:
     text = preview(
         ("delete-replaced", POOL, "gpus-nodes", state("gpus")),
         ("replace", POOL, "gpus-nodes", state("gpus")),
@@ -43,13 +44,13 @@ def test_by_kind_replacement_counts_once() -> None:
     assert next(iter(by_kind(steps_of(text)))) == "replace"
 
 
-def test_steps_of_unknown_operation_raises() -> None:
+def test_steps_of_an_unknown_operation_raises() -> None:
     with pytest.raises(ValueError, match="operation explode of"):
         steps_of(preview(("explode", POOL, "gpus-nodes", state("gpus"))))
 
 
 @pytest.mark.parametrize("operation", ["delete", "replace"])
-def test_forbidden_pool_with_running_job_is_reported(operation: str) -> None:
+def test_forbidden_reports_a_deleted_or_replaced_pool_with_a_running_job_unless_allowed(operation: str) -> None:
     steps = steps_of(preview((operation, POOL, "gpus-nodes", state("gpus"))))
     (found,) = forbidden(steps, {"gpus": ["digits"]}, ())
     assert "pool gpus, which runs digits" in found
@@ -67,7 +68,7 @@ def test_forbidden_pool_with_running_job_is_reported(operation: str) -> None:
         (POOL, {"nodeConfig": {"machineType": "n1-standard-4"}}, {"nodeConfig": {"machineType": "n1-standard-8"}}),
     ],
 )
-def test_forbidden_recycled_nodes_with_running_job_are_reported(
+def test_forbidden_reports_recycled_nodes_with_a_running_job_unless_allowed(
     kind: str, before: dict[str, Any], after: dict[str, Any]
 ) -> None:
     name = {"nodeGroupName" if kind == GROUP else "name": "gpus"}
@@ -80,13 +81,13 @@ def test_forbidden_recycled_nodes_with_running_job_are_reported(
 
 
 def update(kind: str, before: dict[str, Any], after: dict[str, Any]) -> str:
-    """Return the output of `pulumi preview --json` for an update in place."""
+    """Return the output of `pulumi preview --json` for an update of a resource's inputs in place."""
     urn = f"urn:pulumi:s::p::a:b:Parent${kind}::gpus-nodes"
     step = {"op": "update", "urn": urn, "oldState": {"inputs": before}, "newState": {"inputs": after}}
     return json.dumps({"steps": [step]})
 
 
-def test_forbidden_deleted_bucket_is_reported_unless_retained() -> None:
+def test_forbidden_reports_a_deleted_bucket_unless_retained_or_allowed() -> None:
     steps = steps_of(preview(("delete", BUCKET, "bucket", state("checkpoints"))))
     assert "bucket checkpoints" in forbidden(steps, {}, ())[0]
     assert forbidden(steps, {}, ["checkpoints"]) == []
@@ -94,12 +95,12 @@ def test_forbidden_deleted_bucket_is_reported_unless_retained() -> None:
     assert forbidden(kept, {}, ()) == []
 
 
-def test_forbidden_pool_update_that_keeps_nodes_is_not_reported() -> None:
+def test_forbidden_ignores_an_update_that_keeps_the_nodes() -> None:
     steps = steps_of(preview(("update", POOL, "gpus-nodes", state("gpus"))))
     assert forbidden(steps, {"gpus": ["digits"]}, ()) == []
 
 
-def test_interrupt_waits_for_the_end_of_the_recorded_program() -> None:
+def test_interrupted_recording_waits_for_the_end_of_the_program() -> None:
     ended: list[bool] = []
 
     async def program() -> None:

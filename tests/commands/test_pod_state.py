@@ -1,4 +1,4 @@
-"""States, exit codes and reasons of pods and jobs, for objects of a real API server (1.34)."""
+"""States, exit codes and reasons of pods and jobs, from objects of a real API server (1.34)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ API: dict[str, Any] = json.loads((Path(__file__).parent / "api.json").read_text(
 
 
 def pod(name: str) -> dict[str, Any]:
-    """Return a copy of one pod's object."""
+    """Return a copy of a pod's object in API."""
     return dict(copy.deepcopy(API["pods"][name][0]))
 
 
@@ -62,7 +62,7 @@ def test_pod_state_missing_image_is_a_stuck_reason_with_image_name() -> None:
 
 
 def pod_running_command(name: str, *words: str) -> dict[str, Any]:
-    """Return one pod's object with another command."""
+    """Return a copy of a pod's object with another command."""
     found = pod(name)
     found["spec"]["containers"][0] |= {"command": [words[0]], "args": list(words[1:])}
     return found
@@ -77,14 +77,16 @@ def test_pod_state_exit_code_of_trainer_is_explained() -> None:
 @pytest.mark.parametrize(
     ("code", "signal"), [(137, "SIGKILL"), (247, "SIGKILL"), (-9, "SIGKILL"), (139, "SIGSEGV"), (245, "SIGSEGV")]
 )
-def test_explain_exit_every_encoding_of_a_signal_names_it(code: int, signal: str) -> None:
+def test_explain_exit_of_every_encoding_of_a_signal_names_the_signal(code: int, signal: str) -> None:
     assert explain_exit(code, state_of()).startswith(f"ended by {signal}")
 
 
 @pytest.mark.parametrize(
     ("earlier", "seconds", "until"), [(0, 10, "00:00:10"), (2, 40, "00:00:40"), (9, 600, "00:10:00")]
 )
-def test_backoff_failed_indexed_pod_has_end_delay_and_failure_number(earlier: int, seconds: int, until: str) -> None:
+def test_backoff_of_a_failed_indexed_pod_has_end_delay_and_failure_number(
+    earlier: int, seconds: int, until: str
+) -> None:
     failed = pod("failed")
     assert pod_state(failed).backoff(earlier) == "", "without a count of the host's failures, the delay is unknown"
     failed["metadata"].setdefault("annotations", {})["batch.kubernetes.io/job-index-failure-count"] = "0"
@@ -94,7 +96,7 @@ def test_backoff_failed_indexed_pod_has_end_delay_and_failure_number(earlier: in
 
 
 def indexed_pod_failed(failures: int, code: int, *, is_disrupted: bool = False) -> dict[str, Any]:
-    """Return the object of a failed pod of an Indexed Job whose host had earlier failures."""
+    """Return a failed pod of an Indexed Job. Its host had this number of failures before."""
     failed = pod("failed")
     annotations = {"batch.kubernetes.io/job-index-failure-count": str(failures)}
     failed["metadata"].setdefault("annotations", {}).update(annotations)
@@ -108,7 +110,7 @@ def indexed_pod_failed(failures: int, code: int, *, is_disrupted: bool = False) 
 
 
 def job_spec(restarts: int) -> dict[str, Any]:
-    """Return the spec of a job whose launchers restart ranks in place, as the API has it."""
+    """Return the spec of a job whose launchers restart ranks in place, with this number of restarts for each host."""
     golden = Path(__file__).parents[1] / "golden" / "digits.indexed-job.yaml"
     jobs = [each for each in yaml.safe_load_all(golden.read_text(encoding="utf-8")) if each["kind"] == "Job"]
     return {**jobs[0]["spec"], "backoffLimitPerIndex": restarts, "backoffLimit": 2 * restarts}
@@ -153,13 +155,13 @@ def test_ends_job_is_true_without_a_restart_and_after_a_final_code(restarts: int
     assert not replace(failed, is_deleted=True).ends_job(0)
 
 
-def test_backoff_running_pod_is_empty() -> None:
+def test_backoff_of_a_running_pod_is_empty() -> None:
     running = pod("running")
     running["metadata"].setdefault("annotations", {})["batch.kubernetes.io/job-index-failure-count"] = "1"
     assert pod_state(running).backoff(1) == ""
 
 
-def test_explain_exit_user_script_code_is_not_explained_as_the_trainers() -> None:
+def test_explain_exit_of_a_user_script_does_not_use_the_trainers_codes() -> None:
     state = pod_state(pod_running_command("failed", "python", "-m", "trainer.launch", "/script/train.py"))
     assert state.why == "exit code 78: the script's own code; Kubernetes does not restart a job after it"
     assert explain_exit(3, state_of(runs_script=True)) == "the script's own code"
@@ -253,12 +255,15 @@ def test_pod_state_host_with_four_processes_has_four_ranks() -> None:
     assert list(pod_state(second).ranks) == [4, 5, 6, 7]
 
 
-def test_restarted_pods_are_counted_and_latest_by_place_keeps_the_newest() -> None:
+def test_count_restarts_of_replaced_pods_is_the_number_of_replacements() -> None:
+    assert count_restarts([pod_state(each) for each in API["pods"]["restarted"]]) == 2
+    assert count_restarts([]) == 0
+
+
+def test_latest_by_place_keeps_the_newest_pod() -> None:
     pods = [pod_state(each) for each in API["pods"]["restarted"]]
-    assert count_restarts(pods) == 2
     (newest,) = latest_by_place(pods)
     assert newest.created == max(each.created for each in pods)
-    assert count_restarts([]) == 0
 
 
 @pytest.mark.parametrize(
@@ -294,11 +299,17 @@ def test_exit_code_tables_match_trainer_and_workloads() -> None:
     codes = {value for name, value in vars(exit_codes).items() if name.isupper() and isinstance(value, int)}
     assert codes <= TRAINER_CODES.keys()
     assert NON_RETRYABLE_CODES == NON_RETRYABLE_EXIT_CODES
+
+
+def test_explain_exit_of_both_encodings_of_sigkill_is_equal() -> None:
     assert explain_exit(137, state_of()) == explain_exit(-9, state_of())
+
+
+def test_explain_exit_of_sigterm_names_it() -> None:
     assert "SIGTERM" in explain_exit(143, state_of())
 
 
-def test_exit_codes_of_pods_takes_last_code_of_recreated_pod_from_events() -> None:
+def test_exit_codes_of_pods_are_the_last_ones_in_the_events_except_0() -> None:
     def event(message: str, time: str) -> dict[str, str]:
         return {"reason": "ExitedWithCode", "message": message, "lastTimestamp": time}
 

@@ -1,4 +1,4 @@
-"""`make preview`: its base in the git history, operators' objects, invalid options, and jobs of each pool."""
+"""`make preview`: base commit, operators' objects, credentials, invalid options, and the running jobs of each pool."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ IDENTITY = ("-c", "user.name=tester", "-c", "user.email=tester@example.com")
 
 
 def git(folder: Path, *words: str) -> None:
+    """Run git in a folder."""
     subprocess.run(["git", *IDENTITY, *words], cwd=folder, check=True, capture_output=True)
 
 
@@ -40,27 +41,27 @@ def origin(tmp_path: Path) -> Path:
 
 
 def base_settings(folder: Path, monkeypatch: pytest.MonkeyPatch, base: str | None = None) -> str | None:
-    """Return the text of the stack's file at the base."""
+    """Return the text of the stack's settings at the base commit, or None without a commit."""
     monkeypatch.setattr(preview, "PROJECT", folder)
     return preview._earlier(FILE, preview._base(base))
 
 
-def test_base_default_is_main(origin: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_base_is_main(origin: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert base_settings(origin, monkeypatch) == "main"
 
 
-def test_base_in_single_branch_clone_is_origin_main(
+def test_default_base_in_a_single_branch_clone_is_origin_main(
     origin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     git(tmp_path, "clone", "--branch=change", str(origin), "clone")
     assert base_settings(tmp_path / "clone", monkeypatch) == "main"
 
 
-def test_base_without_git_history_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_base_without_git_history_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert base_settings(tmp_path, monkeypatch) is None
 
 
-def test_base_unknown_revision_raises_with_its_name(origin: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_base_of_an_unknown_revision_raises_with_its_name(origin: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match=r"--base gone: git cannot read it \(Not a valid object name gone\); "):
         base_settings(origin, monkeypatch, "gone")
 
@@ -98,7 +99,7 @@ def test_preview_with_empty_cache_builds_operator_objects_and_passes(
     assert "objects of training-operator, training-operator-mxjob, mpi-operator" in printed.err
 
 
-def test_preview_unreachable_module_proxy_fails_with_advice(
+def test_preview_with_an_unreachable_module_proxy_fails_with_advice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -107,7 +108,7 @@ def test_preview_unreachable_module_proxy_fails_with_advice(
     assert "set GOPROXY to a module proxy that this machine can reach" in capsys.readouterr().err
 
 
-def failing_command(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def add_rejecting_gcloud(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Put a `gcloud` on PATH that accepts the credentials and rejects each query."""
     program = folder / "gcloud"
     program.write_text("#!/bin/sh\n[ $1 = auth ] && exit 0\necho 'ERROR: project p: not allowed' >&2\nexit 1\n")
@@ -119,7 +120,7 @@ def failing_command(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_preview_with_credentials_that_may_not_query_the_quota_ends_with_the_clouds_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    failing_command(tmp_path, monkeypatch)
+    add_rejecting_gcloud(tmp_path, monkeypatch)
     with pytest.raises(CommandError, match="the quota cannot be read: `gcloud`: ERROR: project p: not allowed"):
         preview.main("gke-v100", credentials=True, no_plugins=True)
 
@@ -158,10 +159,12 @@ def test_preview_with_an_invalid_rehearsal_file_exits_with_advice(
 
 
 def pod(job: str, node: str, state: str = "running") -> PodState:
+    """Return a pod of a job on a node."""
     return PodState(uid=job, name=job, job=job, index=0, processes=1, node=node, state=state)
 
 
 def node(name: str, pool: str | None) -> dict[str, Any]:
+    """Return a node, as the API returns it."""
     return {"metadata": {"name": name, "labels": {POOL_LABEL: pool} if pool else {}}}
 
 

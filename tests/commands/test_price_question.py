@@ -13,7 +13,7 @@ import pytest
 from commands import confirmation
 from commands.confirmation import NotAffordable, NotConfirmed, check_account, confirm_update, missing_quota, plan_lines
 from stack.config import parse
-from tests.commands.pull_requests import STACK
+from tests.commands.pull_requests import STACK, changed_stack
 
 CONFIG = parse(STACK)
 QUOTA = CONFIG.cloud.quota()
@@ -32,7 +32,7 @@ def preview(*steps: tuple[str, str]) -> str:
 
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return the list of a user's answers. An empty list means that there is no terminal."""
+    """Return a list for the user's answers. While it is empty, standard input is not a terminal."""
     answers: list[str] = []
     monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: bool(answers)))
     monkeypatch.setattr("builtins.input", lambda _question: answers.pop(0))
@@ -40,6 +40,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def set_plan(monkeypatch: pytest.MonkeyPatch, *steps: tuple[str, str]) -> None:
+    """Set the steps of Pulumi's preview."""
     monkeypatch.setattr(confirmation, "pulumi", lambda *_words, **_options: preview(*steps))
 
 
@@ -101,7 +102,7 @@ def test_missing_quota_with_exactly_enough_is_empty() -> None:
 
 
 def set_history(monkeypatch: pytest.MonkeyPatch, values: Mapping[str, Any], result: str) -> None:
-    """Make the plan enlarge one pool. Set the settings and the result of the stack's last update."""
+    """Set a plan that updates a pool, and the settings and the result of the stack's last update."""
     config = {f"trainyard:{key}": {"value": json.dumps(value), "objectValue": value} for key, value in values.items()}
     history = json.dumps([{"kind": "update", "result": result, "config": config}])
     plan = preview(("same", "gcp:compute/network:Network"), ("update", POOL))
@@ -112,8 +113,7 @@ def set_history(monkeypatch: pytest.MonkeyPatch, values: Mapping[str, Any], resu
 def test_ask_for_a_larger_pool_needs_quota_for_the_difference(
     monkeypatch: pytest.MonkeyPatch, left: int, is_enough: bool
 ) -> None:
-    (pool,) = STACK["platform"]["pools"]
-    more = parse({**STACK, "platform": {**STACK["platform"], "pools": [{**pool, "nodes": pool["nodes"] + 2}]}})
+    more = parse(changed_stack({"nodes": 4}))
     set_history(monkeypatch, STACK, "succeeded")
     cpus = next(each for each in more.cloud.quota() if each.name.startswith("CPUS"))
     quota_left = {(cpus.name, cpus.location): left}
@@ -141,7 +141,7 @@ def test_plan_lines_name_the_end_of_the_costs() -> None:
 
 
 def set_account(monkeypatch: pytest.MonkeyPatch, login: str, answer: Mapping[tuple[str, str], int] | Exception) -> None:
-    """Set the results of the check of credentials and of the query of the quota."""
+    """Set the problem with the credentials, empty for none, and the answer to the query of the quota."""
 
     def quota_left(_self: Any, _run: Any) -> Mapping[tuple[str, str], int]:
         if isinstance(answer, Exception):

@@ -1,4 +1,4 @@
-"""`trainyard profile`: times and nesting of a trace's operations, choice of the trace, and the page."""
+"""`trainyard profile`: times and nesting of a trace's operations, choice of the trace, and the page of a profile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Projects outside of the checkout: their folder, stack, program and scripts, and the settings that `init` writes."""
+"""Projects outside of the checkout: folder, stack, program and scripts, and the settings that `init` writes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ import click
 import pytest
 import yaml
 
-from commands import cli as command_line
-from commands import command_line as options
-from commands import doctor, environment
+from commands import cli, command_line, doctor, environment
 from commands.interrupts import ExitStatus
 from commands.stack import settings_without_salt
 from commands.stack_settings import PLATFORMS, InvalidSetting, collect, find_script, init, job_name, settings
@@ -31,10 +29,11 @@ from workloads.user_files import is_in_project, read_script
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a folder with a stack. The test runs in a folder below it, as a user of `trainyard`."""
+    """Return a project with the stack `dev`, and work in a folder below it as a user of `trainyard`."""
     folder = tmp_path / "project"
     (folder / "deep").mkdir(parents=True)
     (folder / "Pulumi.dev.yaml").write_text("config: {}\n", encoding="utf-8")
+    # Without `setenv`, the patch would not restore a variable that was not set before.
     for name in ("STACK", PROJECT_VARIABLE):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
@@ -44,21 +43,21 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_project_is_the_nearest_folder_with_a_stack(project: Path) -> None:
-    assert options.find_project(None) == project
-    options.use_stack(None, None)
+    assert command_line.find_project(None) == project
+    command_line.use_stack(None, None)
     assert (os.environ["STACK"], project_folder()) == ("dev", project)
 
 
 def test_project_of_a_make_target_is_the_checkout(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(COMMAND_VARIABLE)
-    assert options.find_project(None) == CHECKOUT
-    assert options.find_project(project) == project
+    assert command_line.find_project(None) == CHECKOUT
+    assert command_line.find_project(project) == project
 
 
 def test_folder_without_a_stack_is_an_error_with_both_remedies(project: Path) -> None:
     (project / "Pulumi.dev.yaml").unlink()
     with pytest.raises(click.UsageError, match=r"`trainyard init` writes one, and `--project FOLDER` names another"):
-        options.use_stack(None, None)
+        command_line.use_stack(None, None)
 
 
 def test_project_is_the_nearest_folder_with_the_state_of_a_stack_without_settings(project: Path) -> None:
@@ -67,28 +66,30 @@ def test_project_is_the_nearest_folder_with_the_state_of_a_stack_without_setting
     states.mkdir(parents=True)
     for name in ("mine.json", "mine.json.bak", "mine.json.attrs"):
         (states / name).touch()
-    options.use_stack(None, None)
+    command_line.use_stack(None, None)
     assert (os.environ["STACK"], project_folder()) == ("mine", project)
-    options.use_stack(None, "other")
+    command_line.use_stack(None, "other")
     assert (os.environ["STACK"], project_folder()) == ("other", project)
 
 
 def test_stack_of_several_is_local_unless_named(project: Path) -> None:
     (project / "Pulumi.other.yaml").touch()
-    options.use_stack(project, None)
+    command_line.use_stack(project, None)
     assert os.environ["STACK"] == "local"
-    options.use_stack(project, "other")
+    command_line.use_stack(project, "other")
     assert os.environ["STACK"] == "other"
 
 
-def test_hints_name_the_project_only_outside_of_it(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_make_command_names_the_project_only_outside_of_it(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PROJECT_VARIABLE, str(project))
     assert make_command("down", STACK="dev") == "`trainyard down --stack dev`"
     monkeypatch.chdir(project.parent)
     assert make_command("down", STACK="dev") == f"`trainyard down --stack dev --project {project}`"
 
 
-def test_program_of_a_project_runs_the_program_of_the_checkout(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_program_folder_of_a_project_starts_the_program_of_the_checkout(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(environment, "PROJECT", project)
     monkeypatch.setattr(environment, "STATE", project / ".trainyard")
     folder = environment.program_folder()
@@ -120,7 +121,7 @@ FILES = {
 }
 
 
-def write(folder: Path, files: dict[str, str]) -> None:
+def write_files(folder: Path, files: dict[str, str]) -> None:
     """Write files into a folder."""
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -128,13 +129,13 @@ def write(folder: Path, files: dict[str, str]) -> None:
 
 
 def test_script_includes_the_source_files_of_its_folder(tmp_path: Path) -> None:
-    write(tmp_path, FILES)
+    write_files(tmp_path, FILES)
     script = read_script("./train.py", tmp_path)
     assert set(script.files) == {"train.py", "helper.py", "inner/more.py", "settings.json"}
     (key,) = [key for key, path in script.paths.items() if path == "inner/more.py"]
     assert "/" not in key, "a key of a ConfigMap cannot have a slash"
     before = script.config_map("mine")
-    write(tmp_path, {"inner/more.py": "VALUE = 3\n"})
+    write_files(tmp_path, {"inner/more.py": "VALUE = 3\n"})
     assert read_script("./train.py", tmp_path).config_map("mine") != before
 
 
@@ -150,7 +151,7 @@ def test_examples_need_no_copy_of_their_script_in_a_project(tmp_path: Path) -> N
 
 
 def test_script_of_a_project_is_preferred_to_that_of_an_example(tmp_path: Path) -> None:
-    write(tmp_path, {"images/frameworks/hf_trainer.py": "print(1)\n"})
+    write_files(tmp_path, {"images/frameworks/hf_trainer.py": "print(1)\n"})
     assert read_script("./images/frameworks/hf_trainer.py", tmp_path).text == "print(1)\n"
 
 
@@ -161,7 +162,7 @@ def test_other_file_of_the_checkout_is_not_a_script_of_a_project(script: str, tm
 
 
 def test_script_with_too_large_neighbours_names_the_largest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path, {"train.py": "", "big.json": "1" * 1000, "small.py": "1"})
+    write_files(tmp_path, {"train.py": "", "big.json": "1" * 1000, "small.py": "1"})
     monkeypatch.setattr(user_files, "MAX_LAYER_BYTES", 1001)
     assert read_script("./train.py", tmp_path).num_bytes == 1001
     monkeypatch.setattr(user_files, "MAX_LAYER_BYTES", 1000)
@@ -172,10 +173,10 @@ def test_script_with_too_large_neighbours_names_the_largest(tmp_path: Path, monk
 
 def test_run_record_has_the_digest_of_the_files_sent(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PROJECT_VARIABLE, str(project))
-    write(project, {"train.py": "print(1)\n", "helper.py": "", "Pulumi.dev.yaml": SCRIPT_STACK})
+    write_files(project, {"train.py": "print(1)\n", "helper.py": "", "Pulumi.dev.yaml": SCRIPT_STACK})
     config = load_file(project / "Pulumi.dev.yaml")
     first = run_records(config, str)["mine"]
-    write(project, {"helper.py": "VALUE = 1\n"})
+    write_files(project, {"helper.py": "VALUE = 1\n"})
     second = run_records(config, str)["mine"]
     assert first["script_digest"].startswith("sha256:")
     assert first["script_digest"] != second["script_digest"]
@@ -183,13 +184,14 @@ def test_run_record_has_the_digest_of_the_files_sent(project: Path, monkeypatch:
 
 
 def no_question(question: str, default: str) -> str:
-    """Fail, because `init` must not ask."""
+    """Fail, because `init` must ask nothing."""
     raise AssertionError(f"{question} {default}")
 
 
-@pytest.mark.parametrize("key", [(kind, name) for kind, first in PLATFORMS.items() for name in first.pools])
-def test_init_writes_a_valid_stack_for_each_pool(key: tuple[str, str], tmp_path: Path) -> None:
-    platform, accelerator = key
+@pytest.mark.parametrize(
+    ("platform", "accelerator"), [(kind, name) for kind, each in PLATFORMS.items() for name in each.pools]
+)
+def test_init_writes_a_valid_stack_for_each_accelerator(platform: str, accelerator: str, tmp_path: Path) -> None:
     account = {"gke": "my-project-1", "eks": "us-west-2"}[platform]
     given: dict[str, Any] = {"platform": platform, "program": "digits", "hosts": 2, "account": account}
     answers = collect({**given, "accelerator": accelerator}, tmp_path, no_question)
@@ -203,29 +205,32 @@ def test_init_writes_a_valid_stack_for_each_pool(key: tuple[str, str], tmp_path:
 def test_init_writes_the_stack_and_names_the_next_command(
     project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write(project, {"train.py": "print(1)\n", "helper.py": ""})
+    write_files(project, {"train.py": "print(1)\n", "helper.py": ""})
     monkeypatch.setenv(PROJECT_VARIABLE, str(project))
     assert init(project, "first", {}) == 0
     found = yaml.safe_load((project / "Pulumi.first.yaml").read_text(encoding="utf-8"))["config"]
     assert found["trainyard:platform"] == {"kind": "local", "nodes": 2}
     assert found["trainyard:jobs"] == [{"name": "train", "script": "./train.py", "hosts": 2}]
     assert "`trainyard up --stack first` creates the cluster" in capsys.readouterr().out
-    with pytest.raises(InvalidSetting, match=r"Pulumi\.first\.yaml: already exists"):
-        init(project, "first", {})
 
 
-@pytest.mark.parametrize("left", [[], ["Kubernetes"]])
+def test_init_of_a_stack_with_a_settings_file_is_an_error(project: Path) -> None:
+    with pytest.raises(InvalidSetting, match=r"Pulumi\.dev\.yaml: already exists"):
+        init(project, "dev", {})
+
+
+@pytest.mark.parametrize("missing_steps", [[], ["Kubernetes"]])
 def test_init_gives_the_time_of_the_first_run_only_before_set_up(
-    left: list[str], project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    missing_steps: list[str], project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(PROJECT_VARIABLE, str(project))
-    monkeypatch.setattr(doctor, "set_up_steps", lambda: (left, 8))
+    monkeypatch.setattr(doctor, "set_up_steps", lambda: (missing_steps, 8))
     assert init(project, "first", {"program": "digits"}) == 0
-    assert ("the first run can take 20 min" in capsys.readouterr().out) == bool(left)
+    assert ("the first run can take 20 min" in capsys.readouterr().out) == bool(missing_steps)
 
 
 def test_init_with_a_script_without_dot_names_the_project(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(project, {"train.py": "print(1)\n"})
+    write_files(project, {"train.py": "print(1)\n"})
     monkeypatch.setenv(PROJECT_VARIABLE, str(project))
     with pytest.raises(InvalidSetting, match=f"is a file of the project {project}, not of the image; write ./train.py"):
         init(project, "first", {"program": "train.py"})
@@ -242,7 +247,7 @@ def test_settings_without_salt_removes_the_salt_that_pulumi_adds(project: Path) 
 
 
 def test_init_adds_the_requirements_file_of_a_script(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(project, {"train.py": "print(1)\n", "requirements.txt": "einops==0.8.1\n"})
+    write_files(project, {"train.py": "print(1)\n", "requirements.txt": "einops==0.8.1\n"})
     monkeypatch.setenv(PROJECT_VARIABLE, str(project))
     assert init(project, "first", {}) == 0
     assert load_file(project / "Pulumi.first.yaml").jobs[0].requirements == "requirements.txt"
@@ -306,7 +311,7 @@ def test_init_of_an_invalid_stack_leaves_no_file(project: Path, monkeypatch: pyt
     [([], "digits"), (["only.py"], "./only.py"), (["a.py", "main.py"], "./main.py"), (["a.py", "b.py"], "digits")],
 )
 def test_find_script_prefers_usual_names(names: list[str], expected: str, tmp_path: Path) -> None:
-    write(tmp_path, dict.fromkeys(names, ""))
+    write_files(tmp_path, dict.fromkeys(names, ""))
     assert find_script(tmp_path) == expected
 
 
@@ -320,7 +325,7 @@ def test_job_name_is_derived_from_the_program(program: str, name: str) -> None:
 def test_init_command_needs_no_stack(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (project / "Pulumi.dev.yaml").unlink()
     words = ["init", "--project", str(project), "--platform", "local", "--program", "digits", "--hosts", "1"]
-    assert command_line.main(words) == 0
+    assert cli.main(words) == 0
     assert (project / "Pulumi.local.yaml").is_file()
     assert "wrote" in capsys.readouterr().out
 
@@ -333,7 +338,7 @@ sys.exit(main(["config", "--project", sys.argv[1], "--json"]))
 
 
 def test_config_shows_settings_of_a_project_with_defaults(project: Path) -> None:
-    write(project, {"train.py": "print(1)\n", "Pulumi.dev.yaml": SCRIPT_STACK})
+    write_files(project, {"train.py": "print(1)\n", "Pulumi.dev.yaml": SCRIPT_STACK})
     words = [sys.executable, "-c", CONFIG_PROGRAM, str(project)]
     done = subprocess.run(words, cwd=CHECKOUT, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout)["jobs"][0]["restarts"] == 1

@@ -1,4 +1,4 @@
-"""Reports on typical pull requests: they show what a reviewer must see, and most fit a screen."""
+"""Reports about typical pull requests: what a reviewer must see, in few lines."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from commands import preview
-from tests.commands.pull_requests import JOB, STACK, changed_stack, report, text
+from tests.commands.pull_requests import JOB, STACK, changed_stack, markdown_report, report
 
 SCREEN_LINES = 40
-"""Number of lines of a screen."""
+"""Number of lines that most reports must fit in."""
 
 
 def test_report_grown_pool_shows_update_quota_and_cost() -> None:
-    found = text(changed_stack({"nodes": 4}))
+    found = markdown_report(changed_stack({"nodes": 4}))
     assert "Update 1: 1 NodePool\n- `gpus-nodes`: autoscaling" in found
     assert "us-central1 PREEMPTIBLE_NVIDIA_T4_GPUS: 4 -> 8" in found
     before, after = next(line for line in found.splitlines() if line.startswith("| gpus")).split("|")[2:4]
@@ -26,7 +26,7 @@ def test_report_grown_pool_shows_update_quota_and_cost() -> None:
 
 
 def test_report_changed_machine_type_warns_that_gke_recreates_nodes() -> None:
-    found = text(changed_stack({"machine_type": "n1-standard-16"}))
+    found = markdown_report(changed_stack({"machine_type": "n1-standard-16"}))
     assert found.splitlines()[2] == "Update 1: 1 NodePool"
     line = next(each for each in found.splitlines() if each.startswith("- `gpus-nodes`: nodeConfig"))
     assert line.endswith("**GKE recreates the pool's nodes**")
@@ -45,7 +45,7 @@ def test_report_changed_machine_type_with_running_job_fails_unless_allowed() -> 
 
 def test_report_added_job_shows_command_of_only_that_job() -> None:
     more = {**JOB, "name": "more", "hosts": 1, "flags": {"batch_size": 64}}
-    found = text(changed_stack({"nodes": 3}, jobs=[JOB, more]))
+    found = markdown_report(changed_stack({"nodes": 3}, jobs=[JOB, more]))
     assert "- more: `python -m trainer.launch -m trainer digits --batch-size=64`" in found
     assert "- digits: `" not in found
     assert "1 Job" in next(line for line in found.splitlines() if line.startswith("Create"))
@@ -53,7 +53,7 @@ def test_report_added_job_shows_command_of_only_that_job() -> None:
 
 
 def test_report_spot_to_on_demand_shows_replacement_and_higher_cost() -> None:
-    found = text(changed_stack({"capacity": "on-demand"}))
+    found = markdown_report(changed_stack({"capacity": "on-demand"}))
     assert "**REPLACE** 1: 1 NodePool" in found
     row = next(line for line in found.splitlines() if line.startswith("| gpus")).split("|")
     assert float(row[3]) > 2 * float(row[2])
@@ -69,18 +69,18 @@ def test_report_count_beyond_quota_fails_with_missing_quota() -> None:
         "stack needs 60 more of us-central1 PREEMPTIBLE_NVIDIA_T4_GPUS, but only 8 are left; request quota",
     ]
     assert report(changed_stack({"nodes": 4}), quota_left=left).failures == []
-    assert "PREEMPTIBLE_NVIDIA_T4_GPUS: 4 -> 64" in text(changed_stack({"nodes": 32}))
+    assert "PREEMPTIBLE_NVIDIA_T4_GPUS: 4 -> 64" in markdown_report(changed_stack({"nodes": 32}))
 
 
 def test_report_publicly_accessible_bucket_fails_policy() -> None:
-    found = text(changed_stack(), program={"gke-dist-bucket": {"publicAccessPrevention": "inherited"}})
+    found = markdown_report(changed_stack(), program={"gke-dist-bucket": {"publicAccessPrevention": "inherited"}})
     assert "fails" in found.splitlines()[0]
     assert "- **gke-dist-bucket: can be made public (private-buckets)**" in found
     assert "- `gke-dist-bucket`: publicAccessPrevention" in found
 
 
 def test_report_removed_job_shows_deletion_and_passes() -> None:
-    found = text(changed_stack(jobs=[]))
+    found = markdown_report(changed_stack(jobs=[]))
     assert "**DELETE** " in found
     assert "1 Job" in found
     assert "passes" in found.splitlines()[0]
@@ -90,7 +90,7 @@ def test_report_removed_job_shows_deletion_and_passes() -> None:
 def report_of_rejected_settings(
     values: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch, *lines: str
 ) -> str:
-    """Return the report of `make preview` for invalid settings. `lines` are further settings, as `KEY=VALUE`."""
+    """Return the report of `make preview` about invalid settings. `lines` are further settings, as `KEY=VALUE`."""
     settings = {f"trainyard:{key}": value for key, value in values.items()}
     file = "config: " + json.dumps(settings | dict(line.split("=") for line in lines))
     (folder / "Pulumi.dev.yaml").write_text(file, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Folded output of Pulumi: counts by kind, whole diagnostics, progress, log files, and incomplete event files."""
+"""Folded output of Pulumi: counts by kind, diagnostics, progress, log files, and incomplete files of events."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def message(text: str, severity: str = "error", **more: Any) -> dict[str, Any]:
 
 
 def write_events(folder: Path, *events: dict[str, Any]) -> None:
-    """Write the file of events that Pulumi writes for an update."""
+    """Write the file in which Pulumi writes the events of an update."""
     (folder / "events.json").write_text("".join(f"{json.dumps(each)}\n" for each in events), encoding="utf-8")
 
 
@@ -44,7 +44,7 @@ Show = Callable[..., list[str]]
 
 @pytest.fixture
 def show(tmp_path: Path) -> Show:
-    """Return a function that returns the lines about events, without the first line and the last two."""
+    """Return a function that returns the lines about some events: all but the first line and the last two."""
 
     def lines(*events: dict[str, Any], status: int = 0, log: str = "") -> list[str]:
         out = io.StringIO()
@@ -87,7 +87,7 @@ def test_folded_output_counts_a_replacement_once(show: Show) -> None:
 
 
 def replaced_files(before: dict[str, str], after: dict[str, str]) -> dict[str, Any]:
-    """Return an event about the replaced ConfigMap of job train."""
+    """Return an event about the replaced ConfigMap of job train, with its files before and after."""
     event = step("train-script", "kubernetes:core/v1:ConfigMap", "create-replacement")
     for side, files in (("old", before), ("new", after)):
         labels = {"trainyard.dev/job": "train"}
@@ -239,7 +239,7 @@ def test_folded_output_on_a_terminal_does_not_wrap(width: int, tmp_path: Path, m
 
 
 @pytest.mark.parametrize("width", [80, 100])
-def test_diagnostic_on_a_terminal_breaks_between_words(
+def test_folded_output_on_a_terminal_breaks_diagnostics_between_words(
     width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))

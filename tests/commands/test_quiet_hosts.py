@@ -1,10 +1,10 @@
-"""Follower with a simulated cluster and clock: quiet hosts, jobs without pods, stopped jobs, results, unknown names."""
+"""Follower with a fake cluster and clock: quiet hosts, jobs without pods, stopped jobs, results, unknown names."""
 
 from __future__ import annotations
 
 import io
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,7 +32,7 @@ HOSTS = [
 
 @dataclass
 class FakeCluster:
-    """Cluster with one job. Its logs stay empty, because tests pass lines to the follower."""
+    """Cluster with one job. Its logs are empty, because tests pass lines to the follower."""
 
     job: JobState = JOB
     hosts: list[PodState] = field(default_factory=lambda: list(HOSTS))
@@ -71,13 +71,13 @@ class Followed:
     def poll(self, seconds: float = 0.0) -> list[str]:
         """Advance the clock and query the cluster. Return the new lines of the screen."""
         self.now += seconds
-        return self._added(lambda: self.follower._poll(self.now))
+        return self._new_lines(lambda: self.follower._poll(self.now))
 
     def print(self, host: int, text: str) -> list[str]:
         """Pass a line of a host's log to the follower. Return the new lines of the screen."""
-        return self._added(lambda: self.follower._on_line(HOSTS[host], text))
+        return self._new_lines(lambda: self.follower._on_line(HOSTS[host], text))
 
-    def _added(self, step: Any) -> list[str]:
+    def _new_lines(self, step: Callable[[], object]) -> list[str]:
         before = len(self.out.getvalue())
         step()
         return self.out.getvalue()[before:].splitlines()
@@ -85,7 +85,7 @@ class Followed:
 
 @pytest.fixture
 def followed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Followed]:
-    """Yield a follower that has seen both hosts run."""
+    """Yield a follower that has already polled both running hosts."""
     monkeypatch.delenv("STACK", raising=False)
     monkeypatch.delenv(COMMAND_VARIABLE, raising=False)
     out, cluster = io.StringIO(), FakeCluster()
@@ -216,7 +216,7 @@ def test_follower_results_have_the_measure_of_each_job(followed: Followed) -> No
     assert followed.follower.results == {"ok": "test accuracy 97.93 % (best 98.01 %); restarts 2"}
 
 
-def test_rank_that_no_host_has_is_rejected_with_the_ranks() -> None:
+def test_check_rank_of_a_rank_that_no_host_has_names_the_ranks() -> None:
     jobs = {"ok": JOB}
     with pytest.raises(StackNotFound, match="RANK=99: no host has this rank; the ranks are 0 to 1"):
         follow_module.check_rank(99, HOSTS, jobs)
@@ -231,7 +231,7 @@ def test_rank_that_no_host_has_is_rejected_with_the_ranks() -> None:
         (9, "RANK=9: no host has this rank; the ranks are 0 to 1"),
     ],
 )
-def test_check_rank_of_a_deleted_pod_differs_from_a_rank_that_never_existed(rank: int, message: str) -> None:
+def test_check_rank_distinguishes_a_deleted_pod_from_a_rank_that_never_existed(rank: int, message: str) -> None:
     with pytest.raises(StackNotFound, match=message):
         follow_module.check_rank(rank, HOSTS[1:], {"ok": replace(JOB, state="failed")})
 
@@ -285,7 +285,7 @@ def test_logs_of_a_job_without_pods_say_so_on_stderr(
 
 
 def waiting_hosts(reason: str) -> list[PodState]:
-    """Return hosts whose containers have not started."""
+    """Return hosts whose containers wait for this reason."""
     return [replace(each, state="pending", reason=reason, message="no such host") for each in HOSTS]
 
 
@@ -315,15 +315,16 @@ def test_missing_image_on_another_cluster_has_no_advice_about_platform_local(fol
 @pytest.mark.parametrize("state", ["suspended", "running"])
 def test_ctrl_c_during_logs_says_what_the_job_does(state: str, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = FakeCluster(job=replace(JOB, state=state), hosts=[])
-    polls = iter([None])
+    original = Follower._poll
+    polls: list[float] = []
 
-    def poll(follower: Follower, now: float) -> None:
-        if next(polls, "done") == "done":
+    def poll_once_then_interrupt(follower: Follower, now: float) -> None:
+        if polls:
             raise KeyboardInterrupt
+        polls.append(now)
         original(follower, now)
 
-    original = Follower._poll
-    monkeypatch.setattr(Follower, "_poll", poll)
+    monkeypatch.setattr(Follower, "_poll", poll_once_then_interrupt)
     monkeypatch.setattr(StackOutputs, "cluster", lambda _self: cluster)
     monkeypatch.setattr(follow_module, "POLL_SECONDS", 0.0)
     out = io.StringIO()

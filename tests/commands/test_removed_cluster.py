@@ -1,4 +1,4 @@
-"""Following on a cluster that another terminal removes, stops, or starts with new keys."""
+"""Follower of a cluster that another terminal removes, stops, or starts again with new keys."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SECOND_CLUSTER = replace(SETTINGS, stack="second", name="second", nodes=1, port=
 
 @pytest.fixture
 def second() -> Iterator[ClusterSettings]:
-    """Yield a cluster of one node with a waiting job."""
+    """Yield a cluster of one node with the job `waits`, which prints a step and sleeps."""
     lifecycle.stop(SECOND_CLUSTER)
     lifecycle.start(SECOND_CLUSTER, lambda _text: None)
     document = job("waits", "echo 'train step=1'; exec /usr/bin/sleep 600")
@@ -37,7 +37,7 @@ def second() -> Iterator[ClusterSettings]:
 
 
 def follow_during(settings: ClusterSettings, act: Callable[[io.StringIO], object]) -> tuple[int, list[str]]:
-    """Follow the job and call `act` once it has printed a step. Return the status and the lines of the screen."""
+    """Follow the job, and call `act` once the job has printed a step. Return the status and the lines of the screen."""
     out = io.StringIO()
     with ThreadPoolExecutor(1) as threads:
         status = threads.submit(Follower(Cluster(str(settings.kubeconfig), "default"), ["waits"], Screen(out)).run)

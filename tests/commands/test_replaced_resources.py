@@ -22,11 +22,12 @@ V6E = {"name": "gpus", "accelerator": "v6e", "topology": "2x2", "check_zones": F
 N1 = {"name": "gpus", "machine_type": "n1-standard-8", "accelerator": "nvidia-tesla-t4", "accelerators_per_node": 1}
 CLUSTER = "cluster-control-plane"
 ALL_IN_CLUSTER = {CLUSTER: "replace", "system-nodes": "replace", "gpus-nodes": "replace", "jobs-user": "replace"}
+"""Actions if the cluster and all that is in it are replaced."""
 
 
 @functools.cache
 def recording(kind: str, platform: str) -> list[Record]:
-    """Return the resources that the program registers for a platform's settings."""
+    """Return the resources that the program registers for a platform's settings in JSON."""
     project = {"project": "some-project"} if kind == "gke" else {}
     return record_program({"platform": {"kind": kind, **project, **json.loads(platform)}, "jobs": []}, ())
 
@@ -48,7 +49,7 @@ Case = tuple[dict[str, Any], dict[str, Any], dict[str, str]]
 
 
 def case_id(case: Case) -> str:
-    """Return the path of the setting that changes, such as `pools.nodes`."""
+    """Return the path of the only setting that changes, such as `pools.nodes`."""
     before, after, _ = case
     path = []
     while True:
@@ -60,7 +61,7 @@ def case_id(case: Case) -> str:
 
 
 def _section(value: Any) -> dict[str, Any]:
-    """Return a section, the first pool of a list, or an empty section for other values."""
+    """Return a section of the settings: the value, the first pool of a list, or an empty section for another value."""
     first = value[0] if isinstance(value, list) else value
     return first if isinstance(first, dict) else {}
 
@@ -140,7 +141,7 @@ EKS: list[Case] = [
 
 
 def outcome(step: Step) -> str:
-    """Return the action, or `recycle` for an update that replaces nodes."""
+    """Return the step's action, or `recycle` for an update that replaces nodes."""
     return "recycle" if step.recycles else step.action
 
 

@@ -1,4 +1,4 @@
-"""Report of a job: events of metrics and logs, restarts, curves, and a page that a browser draws without a network."""
+"""Report of a job: events of metrics and logs, restarts, curves, and a page that loads nothing from the network."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ RECORD = {
     "usd": 1.0,
 }
 RESUMED_RECORD = {**RECORD, "started": "2026-11-26T10:03:00Z"}
-"""Record of a job that was resumed: Kubernetes has only the time of its last start."""
+"""Run record of a resumed job, with the time of its last start: Kubernetes keeps no earlier one."""
 EVENTS = [
     event("start", 0, device="cpu", precision="float32", model="digits-cnn/adamw"),
     *(
@@ -65,7 +65,7 @@ EVENTS = [
 
 
 def job_report(**changes: Any) -> JobReport:
-    """Return a report of a job that resumed once from its checkpoint."""
+    """Return the report of a job that resumed once from a checkpoint, with these changes."""
     values: dict[str, Any] = {
         "stack": "dev",
         "job": "digits",
@@ -172,8 +172,8 @@ def test_page_of_events_of_a_log_shows_integers_as_integers() -> None:
 RESUMED = replace(STATE, is_resumed=True)
 
 
-def restarts_shown(text: str) -> str:
-    """Return the number of restarts and its label on a page."""
+def restarts_on_page(text: str) -> str:
+    """Return the number of restarts on a page, with its label."""
     found = re.search(r"<b>(\d+)</b><span>(restarts? [a-z ]+)</span>", text)
     return f"{found[1]} {found[2]}" if found else ""
 
@@ -182,24 +182,24 @@ def test_report_of_a_log_counts_restarts_since_the_last_start_of_a_stopped_job()
     lines = ["start ranks=2", "train step=1817/2000 loss=0.5"]
     events = events_of_log([(f"2026-11-26T10:00:1{second}Z", line) for second, line in enumerate(lines)])
     found = job_report(state=RESUMED, events=events)
-    assert restarts_shown(page(found)) == "0 restarts since its last start"
+    assert restarts_on_page(page(found)) == "0 restarts since its last start"
     assert "attempt 1, first line at step 1817, " in page(found)
     assert "from the beginning" not in page(found)
     assert "<span>from last start to end</span>" in page(found)
     assert "in 0.50 hours since its last start" in page(found)
     assert found.as_json()["attempts_since_last_start_only"]
-    assert restarts_shown(page(job_report(events=events))) == "0 restarts or resumes"
+    assert restarts_on_page(page(job_report(events=events))) == "0 restarts or resumes"
 
 
 def test_report_of_metrics_counts_all_restarts_and_resumes_of_a_stopped_job() -> None:
     found = job_report(state=RESUMED, record=RESUMED_RECORD)
-    assert (found.earlier_attempts, restarts_shown(page(found))) == (1, "1 restart or resume")
+    assert (found.earlier_attempts, restarts_on_page(page(found))) == (1, "1 restart or resume")
     again = job_report(state=RESUMED, record=RESUMED_RECORD, restarts=1)
-    assert (again.as_json()["attempts"], restarts_shown(page(again))) == (3, "2 restarts or resumes")
+    assert (again.as_json()["attempts"], restarts_on_page(page(again))) == (3, "2 restarts or resumes")
 
 
 def log_of(found: PodState) -> list[tuple[str, str]]:
-    """Return the log of a pod with a restart, and with a line that only resembles a restart."""
+    """Return the log of a pod: a start, a restart, and a line that only resembles a restart."""
     lines = ["start rank=0/2", "restart number=1 failed_rank=1 exit_code=-9", "restart number=x"]
     return [(f"2026-11-26T10:00:0{second}Z", f"{line} pod={found.uid}") for second, line in enumerate(lines)]
 
@@ -218,7 +218,7 @@ def test_events_and_restarts_of_a_log_include_replaced_pods_and_ranks_restarted_
 
 def test_report_counts_a_restart_that_the_cluster_knows_before_rank_0_prints_again() -> None:
     found = job_report(events=EVENTS[:101], restarts=1)
-    assert (found.as_json()["attempts"], restarts_shown(page(found))) == (2, "1 restart or resume")
+    assert (found.as_json()["attempts"], restarts_on_page(page(found))) == (2, "1 restart or resume")
 
 
 def test_page_omits_keys_without_a_value() -> None:
@@ -267,7 +267,7 @@ config:
 
 
 class FakeCluster:
-    """Cluster with a job that `rerun --fresh` has created."""
+    """Cluster with a job that `rerun --fresh` created, and with a pod of the job before."""
 
     def jobs(self, names: list[str]) -> dict[str, JobState]:
         return {name: replace(STATE, state="running", uid="uid-digits", started=stamp(1000)) for name in names}
@@ -322,7 +322,7 @@ def test_report_after_rerun_fresh_has_only_the_fresh_run_and_its_time(
     text = page(found)
     assert f"<p>The job started from the beginning at {found.fresh_start} (rerun --fresh)" in text
     assert "training loss at step 10<" in text
-    assert restarts_shown(text) == "1 restart or resume"
+    assert restarts_on_page(text) == "1 restart or resume"
     assert (found.newest_checkpoint, list(found.end)) == ("", [])
     assert found.times.starts == [START_TIME + 1003, START_TIME + 1100]
     assert found.times.seconds_by_cause()["lost"] > 40
@@ -387,7 +387,7 @@ def test_format_clock_has_the_largest_unit_that_is_needed(seconds: float, text: 
 
 
 class Tags(HTMLParser):
-    """Unclosed tags of a page, and its attributes that load something."""
+    """Parser of a page. It collects the unclosed tags, and the attributes that load something."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -439,14 +439,23 @@ def test_page_shows_goodput_by_cause_and_the_ranks_by_speed() -> None:
     ]
 
 
+def goodput_on_page(text: str) -> str:
+    """Return the goodput on a page, in percent."""
+    (percent,) = re.findall(r"Goodput: ([0-9.]+) %", text)
+    return str(percent)
+
+
 @pytest.mark.parametrize(("finished", "until"), [(stamp(400), 400), ("", 900)])
-def test_report_counts_the_time_until_the_job_ended_as_the_dashboard_does(finished: str, until: int) -> None:
+def test_report_of_a_job_without_a_done_event_counts_the_time_until_its_end_or_now(finished: str, until: int) -> None:
     events = [each for each in EVENTS if each["event"] != "done"]
     state = replace(STATE, finished=finished)
     found = job_report(events=events, state=state, until=state.known_until(START_TIME + 900))
     assert sum(found.as_json()["seconds_by_cause"].values()) == until
-    shares = [re.findall(r"Goodput: ([0-9.]+) %", page(each))[0] for each in (found, replace(found, until=None))]
-    assert shares[0] == f"{100 * found.seconds['training'] / until:.1f}" != shares[1]
+    assert goodput_on_page(page(found)) == f"{100 * found.seconds['training'] / until:.1f}"
+    assert goodput_on_page(page(found)) != goodput_on_page(page(replace(found, until=None)))
+
+
+def test_end_of_a_suspended_job_is_unknown() -> None:
     assert replace(STATE, state="suspended").known_until(START_TIME) is None
 
 
@@ -486,7 +495,7 @@ def test_page_escapes_names_and_reasons() -> None:
 
 
 class FailedCluster:
-    """Cluster with the logs of a failed job."""
+    """Cluster with the logs of a failed job. The log of host 1 cannot be read."""
 
     def log(self, found: PodState, _lines: int) -> list[str]:
         if found.index == 1:
@@ -495,7 +504,7 @@ class FailedCluster:
 
 
 def failed_pods() -> list[PodState]:
-    """Return two failed hosts, the first of which was replaced after rank 0 ran out of memory."""
+    """Return the pods of two failed hosts. The first pod of host 0 ran out of memory and was replaced."""
     values: dict[str, Any] = {"state": "failed", "memory_limit": "2Gi"}
     return [
         pod(0, uid="first", exit_code=137, reason="OOMKilled", finished=stamp(60), **values),
@@ -572,5 +581,7 @@ def test_browser_draws_the_curves_without_a_network(tmp_path: Path) -> None:
     assert "Content Security Policy" not in drawn.stderr
 
 
-def test_page_shows_uncommitted_changes_as_yes_or_no() -> None:
-    assert "<tr><th>uncommitted changes</th><td>yes</td></tr>" in page(job_report())
+@pytest.mark.parametrize(("is_dirty", "text"), [(True, "yes"), (False, "no")])
+def test_page_shows_uncommitted_changes_as_yes_or_no(is_dirty: bool, text: str) -> None:
+    row = f"<tr><th>uncommitted changes</th><td>{text}</td></tr>"
+    assert row in page(job_report(record={**RECORD, "dirty": is_dirty}))

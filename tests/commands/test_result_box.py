@@ -1,4 +1,4 @@
-"""Box at the end of a job: rows, width, cost, the newest checkpoint, and commands that work as typed."""
+"""Box at the end of a job: rows, width, cost, newest checkpoint, and commands that the command line accepts."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ LOCAL = parse({"platform": {"kind": "local"}, "jobs": [{"name": "digits", "recip
 
 
 @pytest.fixture(autouse=True)
-def _make(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make messages name make commands for the default stack."""
+def _default_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unset the variables that change the commands in messages."""
     monkeypatch.delenv(COMMAND_VARIABLE, raising=False)
     monkeypatch.delenv("STACK", raising=False)
 
 
 def box(out: io.StringIO, *results: JobResult) -> list[str]:
-    """Return the lines of the box."""
+    """Return the lines of the box for these results, after a command of 130 seconds."""
     show_box(results, 130.0, out)
     return out.getvalue().splitlines()
 

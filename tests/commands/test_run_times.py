@@ -1,4 +1,4 @@
-"""Time of a run by cause: waiting, set-up, training, evaluating, saving, lost work, and time between runs."""
+"""Time of a run by cause: waiting, set-up, training, evaluating, saving, lost work, and stops between runs."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from commands.run_times import RunTimes, Span, goodput, times_of, without_short
 
 
 def event(name: str, time: float, **values: Any) -> dict[str, Any]:
-    """Return an event."""
+    """Return an event of a job's metrics."""
     return {"event": name, "time": time, **values}
 
 
 def steps(first: int, last: int, time: float, seconds: float = 1.0) -> list[dict[str, Any]]:
-    """Return an event for each step, the first one at `time`."""
+    """Return a `train` event for each step from `first` to `last`. The first one is at `time`."""
     return [event("train", time + (step - first) * seconds, global_step=step) for step in range(first, last + 1)]
 
 

@@ -34,11 +34,15 @@ from tests.commands.test_pod_state import API, pod
 from tests.terminal import Terminal
 
 FIRST, SECOND = (replace(pod_state(each), state="running") for each in API["pods"]["complete"])
+"""Running hosts 0 and 1 of the job `ok`."""
 FAILED = replace(pod_state(pod("failed")), job="digits", exit_code=1, processes=2, runs_script=False)
+"""Failed host 0 of the job `digits`, which runs the trainer with two ranks on each host."""
 
 
-def shown_lines(lines: list[str], ranks: int, only_rank: int | None = None, detail: Detail = Detail.LINES) -> list[str]:
-    """Return the shown lines of both hosts, one host after the other."""
+def screen_lines(
+    lines: list[str], ranks: int, only_rank: int | None = None, detail: Detail = Detail.LINES
+) -> list[str]:
+    """Return what the screen shows of these lines if both hosts print them, one host after the other."""
     out = io.StringIO()
     screen = Screen(out, only_rank=only_rank, detail=detail)
     for host in (FIRST, SECOND):
@@ -122,7 +126,7 @@ def test_status_after_the_removal_of_the_cluster_says_that_the_stack_is_partly_d
 
 
 def test_screen_two_ranks_show_all_lines_with_prefix() -> None:
-    assert shown_lines(["[bold]text[/bold] :smile:"], 2) == [
+    assert screen_lines(["[bold]text[/bold] :smile:"], 2) == [
         "ok/0 | [bold]text[/bold] :smile:",
         "ok/1 | [bold]text[/bold] :smile:",
     ]
@@ -130,7 +134,7 @@ def test_screen_two_ranks_show_all_lines_with_prefix() -> None:
 
 def test_screen_many_ranks_show_all_lines_of_the_first_and_key_lines_of_others() -> None:
     lines = ["noise", "start host=x", "train step=1", "RuntimeError: lost"]
-    assert shown_lines(lines, 8) == [
+    assert screen_lines(lines, 8) == [
         *(f"ok/0 | {line}" for line in lines),
         "ok/1 | start host=x",
         "ok/1 | RuntimeError: lost",
@@ -138,7 +142,7 @@ def test_screen_many_ranks_show_all_lines_of_the_first_and_key_lines_of_others()
 
 
 def test_screen_only_rank_shows_lines_of_that_rank() -> None:
-    assert shown_lines(["noise", "train step=1 rank=0/2", "train step=1 rank=1/2"], 2, only_rank=1) == [
+    assert screen_lines(["noise", "train step=1 rank=0/2", "train step=1 rank=1/2"], 2, only_rank=1) == [
         "ok/1 | train step=1 rank=1/2",
         "ok/1 | noise",
         "ok/1 | train step=1 rank=1/2",
@@ -150,7 +154,7 @@ TRAIN = "train epoch=1 step=1/9 loss=0.5 rate=10.0 global_rate=20.0 data_wait=1.
 
 def test_screen_readable_shows_rank_0_with_main_fields_and_errors_of_others() -> None:
     lines = ["noise", TRAIN.format(0), TRAIN.format(1), "RuntimeError: lost", "restart number=1 failed_rank=1"]
-    assert shown_lines(lines, 2, detail=Detail.READABLE) == [
+    assert screen_lines(lines, 2, detail=Detail.READABLE) == [
         "ok/0 | noise",
         "ok/0 | train epoch=1 step=1/9 loss=0.5 global_rate=20.0",
         "ok/0 | RuntimeError: lost",
@@ -166,13 +170,13 @@ def test_screen_readable_hides_the_frames_of_a_cpp_stack() -> None:
     warning = "[W1127 10:00:00.1 TCPStore.cpp:125] [c10d] recvValue failed on SocketImpl(fd=3)"
     raised = "Exception raised from recvBytes at /pytorch/torch/csrc/distributed/c10d/Utils.hpp:678:"
     lines = [warning, raised, "frame #0: c10::Error::Error(c10::SourceLocation, std::string) + 0x80 (0x7f)"]
-    assert shown_lines(lines, 1, only_rank=0, detail=Detail.READABLE) == [warning]
-    assert shown_lines(lines, 1, only_rank=0, detail=Detail.ALL) == lines
+    assert screen_lines(lines, 1, only_rank=0, detail=Detail.READABLE) == [warning]
+    assert screen_lines(lines, 1, only_rank=0, detail=Detail.ALL) == lines
 
 
 def test_screen_all_shows_every_rank_of_many_with_all_fields() -> None:
     lines = ["noise", TRAIN.format(1)]
-    assert shown_lines(lines, 8, detail=Detail.ALL) == [
+    assert screen_lines(lines, 8, detail=Detail.ALL) == [
         "ok/0 | noise",
         f"ok/1 | {TRAIN.format(1)}",
         "ok/1 | noise",
@@ -240,7 +244,7 @@ def test_result_text_has_the_measure_of_the_recipe_or_the_loss(line: str, expect
 
 
 def test_screen_plain_stream_strips_colour_codes() -> None:
-    assert shown_lines(["\x1b[31mred\x1b[0m"], 1) == ["red", "red"]
+    assert screen_lines(["\x1b[31mred\x1b[0m"], 1) == ["red", "red"]
 
 
 def test_describe_pod_has_state_node_and_restarts() -> None:
@@ -306,8 +310,8 @@ def test_summary_failed_job_does_not_show_a_host_that_another_host_ended() -> No
 def test_readable_screen_hides_torchruns_warning_that_it_stops_a_process(words: str) -> None:
     place = "venv/lib/python3.11/site-packages/torch/distributed/elastic/multiprocessing/api.py:1028"
     line = f"W1127 16:24:26.154000 1 {place}] {words}"
-    assert shown_lines([line], 2, detail=Detail.READABLE) == []
-    assert len(shown_lines([line], 2, detail=Detail.ALL)) == 2
+    assert screen_lines([line], 2, detail=Detail.READABLE) == []
+    assert len(screen_lines([line], 2, detail=Detail.ALL)) == 2
 
 
 def test_job_rows_running_job_has_step_rate_loss_and_accuracy() -> None:

@@ -33,26 +33,26 @@ STACK_EXPORT: dict[str, Any] = {
 }
 
 
-START_FILE = """
+STARTUP_FILE = """
 export PATH="$HOME/others:$PATH" KUBECONFIG="$HOME/another.kubeconfig"
 alias kubectl=kubecolor
 python() { command python2 "$@"; }
 PROMPT_COMMAND='PATH="$HOME/shims:$PATH"'
 """
-"""Start file that puts other folders first on PATH, at once and before each prompt."""
+"""Startup file that puts other folders first on PATH, at once and before each prompt."""
 KUBECONFIG = {
     "clusters": [{"name": "there", "cluster": {"server": "https://127.0.0.1:1"}}],
     "users": [{"name": "me", "user": {}}],
     "current-context": "there",
     "contexts": [{"name": "there", "context": {"cluster": "there", "user": "me"}}],
 }
-"""Parts of a kubeconfig that the shell reads."""
+"""Kubeconfig with the parts that the shell reads."""
 SHELLS = {name: path for name in ("bash", "dash", "zsh") if (path := shutil.which(name))}
 """Shells of this machine that have startup files."""
 
 
 def shell_environment(folder: Path, shell: str = "/bin/sh") -> dict[str, str]:
-    """Return the environment of `make shell` for a stack whose state is in `folder`, with a separate home."""
+    """Return the environment of `make shell`, with its own home, for a stack whose state is in `folder`."""
     home = folder.parent / "home"
     home.mkdir(exist_ok=True)
     own = {
@@ -67,7 +67,7 @@ def shell_environment(folder: Path, shell: str = "/bin/sh") -> dict[str, str]:
 
 
 def shell_output(folder: Path, *commands: str) -> list[str]:
-    """Return the shell's output of commands, for a stack whose state is in `folder`."""
+    """Return the lines that commands print in the shell of a stack whose state is in `folder`."""
     done = subprocess.run(
         [sys.executable, "-m", "commands.shell"],
         cwd=PROJECT,
@@ -100,7 +100,7 @@ def terminal_output(environment: dict[str, str], *commands: str) -> str:
 
 
 def backend_of_deployed_stack(folder: Path, kubeconfig: Path, **outputs: Any) -> Path:
-    """Return the backend of a stack with the outputs of a deployed one."""
+    """Return the backend of a stack that has these outputs, as a deployed stack does."""
     exported = copy.deepcopy(STACK_EXPORT)
     (resource,) = exported["deployment"]["resources"]
     resource["outputs"] = {"kubeconfig_path": str(kubeconfig), "namespace": "training", **outputs}
@@ -118,13 +118,13 @@ def test_shell_pulumi_selects_the_stack(tmp_path: Path) -> None:
     assert shell_output(backend, "pulumi stack --show-name")[-1] == "tests"
 
 
-def test_shell_kubeconfig_is_the_stacks(tmp_path: Path) -> None:
+def test_shell_uses_the_kubeconfig_of_the_stack(tmp_path: Path) -> None:
     backend = backend_of_deployed_stack(tmp_path, Path("/clusters/mine.kubeconfig"))
     assert shell_output(backend, "echo $KUBECONFIG")[-1] == "/clusters/mine.kubeconfig"
 
 
 @pytest.mark.parametrize("name", ["bash", "dash", "zsh"])
-def test_shell_start_files_do_not_override_path_and_kubeconfig(tmp_path: Path, name: str) -> None:
+def test_shell_startup_files_do_not_override_path_and_kubeconfig(tmp_path: Path, name: str) -> None:
     if name not in SHELLS:
         pytest.skip(f"{name} is not installed")
     kubeconfig = tmp_path / "there.kubeconfig"
@@ -137,7 +137,7 @@ def test_shell_start_files_do_not_override_path_and_kubeconfig(tmp_path: Path, n
             (folder / each).write_text("#!/bin/sh\necho not the stack\n", encoding="utf-8")
             (folder / each).chmod(0o755)
     for file in (".bashrc", ".zshrc", ".shrc"):
-        (tmp_path / "home" / file).write_text(START_FILE, encoding="utf-8")
+        (tmp_path / "home" / file).write_text(STARTUP_FILE, encoding="utf-8")
     environment |= {"ENV": str(tmp_path / "home" / ".shrc")}
     commands = [f'echo "<$(command -v {each})>"' for each in ("python", "pulumi", "kubectl")]
     view = "kubectl config view --minify --output=jsonpath='<{.contexts[0].context.namespace}>'"

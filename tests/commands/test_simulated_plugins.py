@@ -44,7 +44,7 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], set[str], set[str]]] = 
         {"cluster-eks"},
     ),
 }
-"""Platform before and after a change, some replaced resources, and some kept resources."""
+"""Change -> platform before it, platform after it, some replaced resources, some kept resources."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Pulumi's CLI for a stack: creation, kubeconfig, set-up, provider files, damaged states, locks of other machines."""
+"""Pulumi's CLI for a stack: creation, kubeconfig, set-up, provider files, damaged states, locks, and `config`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SALT_LINE = "encryptionsalt: v1:wSbwJZDAAIU=:v1:B6IjODyc4eQUgTZv:PyJ4UDF0sutIA6o
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a project without resources, with its own folder backend."""
+    """Return the folder of a Pulumi project without stacks. Its backend is the folder `state` in it."""
     (tmp_path / "Pulumi.yaml").write_text("name: several\nruntime: python\n", encoding="utf-8")
     (tmp_path / "state").mkdir()
     monkeypatch.setattr(stack, "PROJECT", tmp_path)
@@ -41,7 +41,7 @@ def state_of(project: Path, name: str) -> Path:
     return project / "state" / ".pulumi" / "stacks" / "several" / f"{name}.json"
 
 
-def test_ensure_stack_salt_of_another_checkout_raises_with_file_and_key(project: Path) -> None:
+def test_ensure_stack_with_the_salt_of_another_checkout_raises_with_file_and_key(project: Path) -> None:
     (project / "Pulumi.mine.yaml").write_text(SALT_LINE + "\n", encoding="utf-8")
     with pytest.raises(
         stack.PulumiFailed, match=r"Pulumi\.mine\.yaml: its `encryptionsalt` belongs to another checkout"
@@ -82,7 +82,7 @@ def test_kubeconfig_of_other_paths_returns_them_unchanged(path: str) -> None:
     assert stack.kubeconfig_of("local", {"kubeconfig_path": path}) == path
 
 
-def test_stack_exists_shared_backend_without_cli_sets_up_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stack_exists_on_a_shared_backend_without_the_cli_sets_up_first(monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[Sequence[str]] = []
 
     def run_child(words: Sequence[str], **_: object) -> Child:
@@ -103,7 +103,7 @@ def test_stack_exists_shared_backend_without_cli_sets_up_first(monkeypatch: pyte
     assert [words[1:] for words in ran] == [["-m", "setup", "--no-cluster"], ["stack", "export", "--stack", "dev"]]
 
 
-def test_stack_exists_failed_set_up_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stack_exists_after_a_failed_set_up_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stack, "has_cli", lambda: False)
     monkeypatch.setattr(stack, "run_set_up", lambda *_, **__: 1)
     monkeypatch.setenv("PULUMI_BACKEND_URL", "s3://shared")
@@ -143,7 +143,7 @@ def test_remove_provider_files_after_a_kill_leaves_other_stacks(
 
 
 @pytest.mark.parametrize("text", ["", '{"version": 3, "checkpoint": {"sta'])
-def test_ensure_stack_ignores_broken_state_of_other_stack(project: Path, text: str) -> None:
+def test_ensure_stack_ignores_the_damaged_state_of_another_stack(project: Path, text: str) -> None:
     stack.ensure_stack("one")
     state_of(project, "one").write_text(text, encoding="utf-8")
     stack.ensure_stack("two")
@@ -152,7 +152,7 @@ def test_ensure_stack_ignores_broken_state_of_other_stack(project: Path, text: s
     stack.recover("two")
 
 
-def test_outputs_broken_state_uses_its_backup(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_outputs_of_a_damaged_state_come_from_its_backup(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     stack.ensure_stack("one")
     state = state_of(project, "one")
     state.write_text("", encoding="utf-8")
@@ -160,7 +160,7 @@ def test_outputs_broken_state_uses_its_backup(project: Path, capsys: pytest.Capt
     assert "stack one: one.json was damaged; using the state before the last write" in capsys.readouterr().out
 
 
-def test_recover_broken_state_without_copy_raises(project: Path) -> None:
+def test_recover_of_a_damaged_state_without_a_copy_raises(project: Path) -> None:
     stack.ensure_stack("one")
     state_of(project, "one").write_text("", encoding="utf-8")
     Path(f"{state_of(project, 'one')}.bak").unlink()
@@ -168,7 +168,7 @@ def test_recover_broken_state_without_copy_raises(project: Path) -> None:
         stack.recover("one")
 
 
-def test_pulumi_locked_by_another_machine_names_owner(project: Path) -> None:
+def test_pulumi_on_a_stack_locked_by_another_machine_names_the_owner_of_the_lock(project: Path) -> None:
     stack.ensure_stack("one")
     locks = project / "state" / ".pulumi" / "locks" / "organization" / "several" / "one"
     locks.mkdir(parents=True, exist_ok=True)
@@ -178,33 +178,49 @@ def test_pulumi_locked_by_another_machine_names_owner(project: Path) -> None:
         stack.pulumi("refresh", "--yes", "--stack", "one")
 
 
-def test_config_set_rejects_an_invalid_value_unless_the_settings_were_invalid(
-    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def settings(project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the valid settings file of stack `mine`, which `trainyard config` changes."""
     monkeypatch.setattr(stack_settings, "PROJECT", project)
     monkeypatch.setattr(stack_settings, "program_folder", lambda: project)
     monkeypatch.setattr(stack_settings, "settings_without_salt", nullcontext)
     monkeypatch.setattr(stack_settings, "stack_environment", lambda: dict(os.environ))
     monkeypatch.setenv("STACK", "mine")
-    settings = project / "Pulumi.mine.yaml"
+    file = project / "Pulumi.mine.yaml"
     jobs = "  trainyard:jobs:\n  - {name: digits, recipe: digits, hosts: 1}\n"
-    settings.write_text(f"config:\n  trainyard:platform: {{kind: local}}\n{jobs}", encoding="utf-8")
+    file.write_text(f"config:\n  trainyard:platform: {{kind: local}}\n{jobs}", encoding="utf-8")
+    return file
+
+
+def test_config_set_of_an_invalid_value_is_rejected_and_changes_nothing(settings: Path) -> None:
     before = settings.read_text(encoding="utf-8")
     for key, value in (("hots", "3"), ("hosts", "-3")):
         with pytest.raises(stack_settings.InvalidSetting, match=rf"(?s)jobs\[0\]\.{key}.*is unchanged") as raised:
             stack_settings.pulumi_config(["set", "--path", f"trainyard:jobs[0].{key}", value])
         assert raised.value.status == 2
         assert settings.read_text(encoding="utf-8") == before
-    assert stack_settings.pulumi_config(["rm", "--path", "trainyard:jobs[0].recipe"]) == 0
+
+
+@pytest.mark.usefixtures("settings")
+def test_config_rm_of_a_required_key_prints_the_problem(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["rm", "--path", "trainyard:jobs[0].recipe"]
+    assert stack_settings.pulumi_config(words) == 0
     assert capsys.readouterr().err.startswith("Pulumi.mine.yaml: 1 problem\n")
     with pytest.raises(stack_settings.InvalidSetting, match="has no such key: --path trainyard:jobs"):
-        stack_settings.pulumi_config(["rm", "--path", "trainyard:jobs[0].recipe"])
+        stack_settings.pulumi_config(words)
+
+
+def test_config_set_in_invalid_settings_accepts_an_invalid_value_and_its_correction(
+    settings: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert stack_settings.pulumi_config(["rm", "--path", "trainyard:jobs[0].recipe"]) == 0
     assert stack_settings.pulumi_config(["set", "--path", "trainyard:jobs[0].hosts", "-3"]) == 0
     assert "hosts: -3" in settings.read_text(encoding="utf-8")
     assert "jobs[0].hosts" in capsys.readouterr().err
     assert stack_settings.pulumi_config(["set", "--path", "trainyard:jobs[0].hosts", "2"]) == 0
-    assert stack_settings.pulumi_config(["set", "--path", "trainyard:jobs[0].recipe", "digits"]) == 0
     assert capsys.readouterr().err.startswith("Pulumi.mine.yaml: 1 problem\n")
+    assert stack_settings.pulumi_config(["set", "--path", "trainyard:jobs[0].recipe", "digits"]) == 0
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(
@@ -227,7 +243,7 @@ def test_explain_full_disk_without_output_measures_the_free_space(monkeypatch: p
     assert stack.explain_full_disk("").startswith(f"{PROJECT}: No space left on device; free some disk space")
 
 
-def test_pulumi_failed_json_preview_shows_the_error_of_the_program(project: Path) -> None:
+def test_pulumi_with_a_failed_json_preview_shows_the_error_of_the_program(project: Path) -> None:
     (project / "__main__.py").write_text("raise ValueError('this machine has no login')\n", encoding="utf-8")
     stack.ensure_stack("mine")
     with pytest.raises(stack.PulumiFailed) as raised:

@@ -1,4 +1,4 @@
-"""Standard streams of the commands: full and closed outputs, text that cannot be encoded, a deleted working folder."""
+"""Standard streams of the commands: full or closed outputs, text that cannot be encoded, a deleted working folder."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_closed_pipe_prints_nothing() -> None:
     assert (done.returncode, done.stderr) == (1, "")
 
 
-def test_closed_input_and_errors_do_not_matter() -> None:
+def test_command_with_closed_input_and_standard_error_prints_its_output() -> None:
     done = run("config --stack dev", "<&- 2>&-")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("platform:")

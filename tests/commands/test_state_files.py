@@ -1,4 +1,4 @@
-"""State files of a stack: repair of files that a crash or an editor damaged, and pending operations."""
+"""State files of a stack: repair after a crash or an edit damaged them, and pending operations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PROJECT = "trainyard"
 
 
 def state_with(time: str, **latest: object) -> str:
-    """Return the text of a state that was written at a time."""
+    """Return the text of a state that Pulumi wrote at `time`."""
     return json.dumps({"version": 3, "checkpoint": {"latest": {"manifest": {"time": time}, **latest}}})
 
 
@@ -24,7 +24,7 @@ RESOURCE = {"urn": "urn:pulumi:dev::trainyard::some:Type::one", "type": "some:Ty
 
 @pytest.fixture
 def state(tmp_path: Path) -> Path:
-    """Return the state file of stack `dev`, next to its backup and its attributes."""
+    """Return the state file of stack `dev`. Its backup and its attributes are next to it."""
     folder = tmp_path / ".pulumi" / "stacks" / PROJECT
     folder.mkdir(parents=True)
     for name, text in (("dev.json", NEW), ("dev.json.bak", OLD), ("dev.json.attrs", '{"a": ""}')):
@@ -32,19 +32,19 @@ def state(tmp_path: Path) -> Path:
     return folder / "dev.json"
 
 
-def test_repair_whole_files_changes_nothing(state: Path, tmp_path: Path) -> None:
+def test_repair_of_intact_files_changes_nothing(state: Path, tmp_path: Path) -> None:
     assert StateFiles(tmp_path, PROJECT, "dev").repair() == []
     assert state.read_text(encoding="utf-8") == NEW
     assert Path(f"{state}.attrs").exists()
 
 
-def test_repair_state_with_resources_and_pending_operations_changes_nothing(state: Path, tmp_path: Path) -> None:
+def test_repair_of_a_state_with_resources_and_pending_operations_changes_nothing(state: Path, tmp_path: Path) -> None:
     pending = [{"type": "creating", "resource": RESOURCE}]
     state.write_text(state_with("new", resources=[{**RESOURCE, "parent": None}], pending_operations=pending))
     assert StateFiles(tmp_path, PROJECT, "dev").repair() == []
 
 
-def test_repair_broken_attributes_removes_them(state: Path, tmp_path: Path) -> None:
+def test_repair_of_truncated_attributes_removes_them(state: Path, tmp_path: Path) -> None:
     Path(f"{state}.attrs").write_text("", encoding="utf-8")
     assert StateFiles(tmp_path, PROJECT, "dev").repair() == ["dev.json.attrs was truncated and is removed"]
     assert not Path(f"{state}.attrs").exists()
@@ -69,7 +69,7 @@ def test_repair_broken_attributes_removes_them(state: Path, tmp_path: Path) -> N
         state_with("new", pending_operations=[{"type": "creating"}]),
     ],
 )
-def test_repair_broken_state_uses_backup(state: Path, tmp_path: Path, text: str) -> None:
+def test_repair_of_a_damaged_state_uses_its_backup(state: Path, tmp_path: Path, text: str) -> None:
     state.write_text(text, encoding="utf-8")
     (message,) = StateFiles(tmp_path, PROJECT, "dev").repair()
     assert "using the state before the last write" in message
@@ -77,7 +77,9 @@ def test_repair_broken_state_uses_backup(state: Path, tmp_path: Path, text: str)
     assert Path(f"{state}.broken").read_text(encoding="utf-8") == text
 
 
-def test_repair_broken_state_and_backup_uses_newest_whole_backup_of_a_command(state: Path, tmp_path: Path) -> None:
+def test_repair_of_a_damaged_state_and_backup_uses_the_newest_intact_backup_of_a_command(
+    state: Path, tmp_path: Path
+) -> None:
     backups = tmp_path / ".pulumi" / "backups" / PROJECT / "dev"
     backups.mkdir(parents=True)
     for number, text in ((1, OLD), (2, state_with("second")), (3, NEW[:-9])):
@@ -89,7 +91,7 @@ def test_repair_broken_state_and_backup_uses_newest_whole_backup_of_a_command(st
     assert state.read_text(encoding="utf-8") == state_with("second")
 
 
-def test_repair_without_whole_copy_raises_and_changes_nothing(state: Path, tmp_path: Path) -> None:
+def test_repair_without_an_intact_copy_raises_and_changes_nothing(state: Path, tmp_path: Path) -> None:
     for each in (state, Path(f"{state}.bak")):
         each.write_text("{", encoding="utf-8")
     with pytest.raises(StateBroken, match=r"dev\.json is damaged and has no intact copy"):

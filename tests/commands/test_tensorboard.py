@@ -1,4 +1,4 @@
-"""`make tensorboard`: the real server over a bucket with a curve, its log folder, missing stacks, ports in use."""
+"""`make tensorboard`: the real server on a bucket with a curve, its log folder, missing stacks, ports in use."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ START_SECONDS = 90.0
 
 
 def get_json(address: str) -> Any:
-    """Return the server's JSON response, once it answers."""
+    """Return the JSON response of a server. Wait until the server answers."""
     deadline = time.monotonic() + START_SECONDS
     while True:
         try:
@@ -41,7 +41,7 @@ def get_json(address: str) -> Any:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[str]:
-    """Yield the address of a server over a bucket with the curve of one job."""
+    """Yield the address of a TensorBoard server for a bucket with the curve of one job."""
     subprocess.run(["setup/python", ".venv-tensorboard", "requirements-tensorboard.txt"], cwd=PROJECT, check=True)
     sink = TensorBoard(Folder(f"file://{tmp_path}/digits/tensorboard"))
     for step in range(1, 4):

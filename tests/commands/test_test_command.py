@@ -1,4 +1,4 @@
-"""`make test`: the end of a run, and what interrupted tests leave."""
+"""`make test`: what an interrupted run leaves, and the warning about a small disk."""
 
 from __future__ import annotations
 

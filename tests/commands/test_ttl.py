@@ -1,4 +1,4 @@
-"""Stacks that have exceeded their time to live."""
+"""Stacks that are past their `ttl_hours`."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ FIRST_UP = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 
 def entry(kind: str, hour: int, result: str = "succeeded") -> dict[str, str]:
+    """Return an entry of the history of a stack."""
     return {"kind": kind, "startTime": f"2026-11-20T{hour:02}:00:00.000Z", "result": result}
 
 

@@ -21,7 +21,7 @@ def test_unfollowed_interactive_and_suspended_jobs_have_reasons() -> None:
 
 
 def failed_update(diagnostics: str) -> PulumiFailed:
-    """Return the error of a failed update."""
+    """Return the error of a failed update with these diagnostics."""
     error = PulumiFailed("`pulumi up` failed with 1")
     error.diagnostics = diagnostics
     return error

@@ -1,4 +1,4 @@
-"""`make verify-empty`: listings of every kind, ownership of each resource, and the receipt."""
+"""`make verify-empty`: listings of every kind of resource, the owner of each resource, and the receipt."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ UNLISTED_TYPES = {
     "aws:ec2/defaultSecurityGroup:DefaultSecurityGroup": "VPC",
     "aws:ec2/routeTableAssociation:RouteTableAssociation": "route table",
 }
-"""Types without a listing -> the kind whose deletion removes them, or the reason why they stay."""
-KIND_OF = {type_: listing.kind for listing in (*GOOGLE, *AMAZON) for type_ in listing.types}
+"""Type without a listing -> kind of resource with which it is deleted, or the reason why it stays."""
+KIND_OF_TYPE = {type_: listing.kind for listing in (*GOOGLE, *AMAZON) for type_ in listing.types}
 TYPES_OF_EVERY_STACK = {
     "gke": {
         "gcp:compute/network:Network",
@@ -77,7 +77,7 @@ TYPES_OF_EVERY_STACK = {
 """Types that every stack creates, by platform."""
 
 
-def test_inventory_lists_every_kind_or_names_its_owner() -> None:
+def test_inventory_lists_every_type_or_says_what_deletes_it() -> None:
     listed = {each for listing in (*GOOGLE, *AMAZON) for each in listing.types}
     missing = {each for each in KINDS if each not in listed and each not in UNLISTED_TYPES}
     # Types of S3 without a listing are properties of a bucket.
@@ -88,7 +88,7 @@ def test_inventory_lists_every_kind_or_names_its_owner() -> None:
 
 
 def add_records(folder: Path, platform: GkeConfig | EksConfig, records: Iterable[recorded.Record]) -> None:
-    """Add resources of a platform to the simulated cloud."""
+    """Add resources of a platform's recording to the simulated cloud."""
     tags = cloud_labels(platform.cluster_label)  # only resources of AWS have default tags
     with edit_state(folder) as state:
         for each in records:
@@ -121,7 +121,7 @@ def test_verify_reports_each_leak_but_no_resource_of_a_stack_with_longer_name(
 ) -> None:
     first, second = (make(name, bucket={"keep": False}, **more) for name in ("a", "a-2"))
     found, others = (
-        [each for each in recorded.run(cloud(platform).declare).records if each.type in KIND_OF]
+        [each for each in recorded.run(cloud(platform).declare).records if each.type in KIND_OF_TYPE]
         for platform in (first, second)
     )
     assert {each.type for each in found} >= TYPES_OF_EVERY_STACK[first.kind] | types
@@ -132,7 +132,7 @@ def test_verify_reports_each_leak_but_no_resource_of_a_stack_with_longer_name(
         assert verify("a", cloud(first), "simulated", simulated(folder), ownership_of(first)).left == ()
         add_records(folder, first, [each])
         (left,) = verify("a", cloud(first), "simulated", simulated(folder), ownership_of(first)).left
-        assert left.startswith(f"{KIND_OF[each.type]} "), each
+        assert left.startswith(f"{KIND_OF_TYPE[each.type]} "), each
     assert len(verify("a-2", cloud(second), "simulated", simulated(folder), ownership_of(second)).left) == len(others)
 
 
@@ -156,7 +156,7 @@ def add_resource(project: Path, kind: str, name: str) -> None:
 
 
 def run(project: Path) -> tuple[int, dict[str, object]]:
-    """Return the exit status and the receipt of the command."""
+    """Run `verify-empty` on the simulated cloud. Return its exit status and its receipt."""
     status = main("dev", simulated=project / "clouds")
     return status, json.loads((project / "receipts" / "dev.json").read_text(encoding="utf-8"))
 
@@ -286,7 +286,7 @@ def test_eks_ownership_by_name_and_label_matches_only_the_stacks_resources(
     assert ownership_of(eks("a")).has(CloudResource(kind=kind, name=name, labels=labels), ()) == is_owned
 
 
-def test_main_without_credentials_prints_one_line(
+def test_verify_empty_without_credentials_prints_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(*command: str) -> None:

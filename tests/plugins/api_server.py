@@ -19,7 +19,7 @@ MANAGER_TOKEN = "plugin-tests-manager"
 
 
 def program(name: str) -> Path:
-    """Return the path of a program on PATH, or else the path at which `make setup` builds it."""
+    """Return the path of a program on PATH, else of the one that `make setup` built. Raises FileNotFoundError."""
     built = cache_folder() / "bin"
     on_path = [Path(found)] if (found := shutil.which(name)) else []
     for candidate in [*on_path, *sorted(built.glob(f"*/{name}"))]:
@@ -30,7 +30,7 @@ def program(name: str) -> Path:
 
 @dataclass
 class ApiServer:
-    """The three processes and their files. `start` and `stop` control them."""
+    """etcd, the API server and the controller manager, with their files in a folder."""
 
     folder: Path
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
@@ -62,7 +62,7 @@ class ApiServer:
     def _start(self) -> None:
         etcd_port, peer_port, self.port = free_port(), free_port(), free_port()
         etcd_url, peer_url = f"http://127.0.0.1:{etcd_port}", f"http://127.0.0.1:{peer_port}"
-        self._run(
+        self._start_process(
             program("etcd"),
             *("--data-dir", self.folder / "etcd", "--unsafe-no-fsync", "--initial-cluster", f"default={peer_url}"),
             *("--listen-client-urls", etcd_url, "--advertise-client-urls", etcd_url),
@@ -76,7 +76,7 @@ class ApiServer:
             f"{MANAGER_TOKEN},system:kube-controller-manager,manager,system:masters\n"
         )
         certificates = ("--cert-dir", self.folder / "certs")
-        self._run(
+        self._start_process(
             program("kube-apiserver"),
             *("--etcd-servers", etcd_url, "--service-cluster-ip-range", "10.0.0.0/24", *certificates),
             *("--bind-address", "127.0.0.1", "--secure-port", str(self.port)),
@@ -87,14 +87,14 @@ class ApiServer:
         self._wait_until_ready()
         self._write_kubeconfig(self.kubeconfig, ADMIN_TOKEN)
         self._write_kubeconfig(self.folder / "manager.kubeconfig", MANAGER_TOKEN)
-        self._run(
+        self._start_process(
             program("kube-controller-manager"),
             *("--kubeconfig", self.folder / "manager.kubeconfig", "--leader-elect=false", *certificates),
             *("--service-account-private-key-file", key),
             *("--bind-address", "127.0.0.1", "--secure-port", str(free_port())),
         )
 
-    def _run(self, *command: str | Path) -> None:
+    def _start_process(self, *command: str | Path) -> None:
         log = (self.folder / f"{Path(command[0]).name}.log").open("wb")
         self.logs.append(log)
         self.processes.append(subprocess.Popen(command, cwd=self.folder, stdout=log, stderr=subprocess.STDOUT))

@@ -12,7 +12,7 @@ from tests.plugins.stack import Stack
 
 @pytest.fixture(scope="session")
 def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    """Yield one server for all tests. Each test uses its own namespace."""
+    """Yield one server for all tests."""
     server = ApiServer(tmp_path_factory.mktemp("kubernetes"))
     server.start()
     yield server
@@ -21,7 +21,7 @@ def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
 
 @pytest.fixture(scope="session")
 def new_stack(api_server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Stack]:
-    """Return a function that creates stacks, each with its own existing namespace."""
+    """Return a function that creates a stack with a program. Each stack has its own namespace, which exists."""
     numbers = itertools.count(1)
 
     def make(program: str) -> Stack:

@@ -1,4 +1,4 @@
-"""Stack of a test: its program, the Pulumi commands on it, its state, and the official client."""
+"""Stack of a test: its program, the Pulumi commands on it, its state, and a client of its cluster."""
 
 import json
 import shutil
@@ -34,18 +34,22 @@ def edit(name, default):
 def meta(name=None, **more):
     return {{"namespace": namespace, **({{"name": name}} if name else {{}}), **more}}
 """
+"""Start of each program: the provider `cluster`, resource options `on` with it, and two functions.
+
+`edit` returns a value of the command's edits, or else the default. `meta` returns metadata in the stack's namespace.
+"""
 
 
 @dataclass
 class Stack:
-    """Program in a folder with a file backend. Commands run in the environment of the make targets."""
+    """Stack of a program in a folder, with a file backend. Its commands use the programs that the make targets use."""
 
     folder: Path
     kubeconfig: Path
     namespace: str
 
     def write(self, text: str) -> None:
-        """Write the program: the preamble that all programs share, and this text."""
+        """Write the program: PREAMBLE and this text."""
         runtime = {"name": "python", "options": {"virtualenv": str(ROOT / ".venv")}}
         (self.folder / "Pulumi.yaml").write_text(json.dumps({"name": "plugins", "runtime": runtime}))
         (self.folder / "__main__.py").write_text(PREAMBLE + text)
@@ -54,7 +58,7 @@ class Stack:
             (self.folder / name).mkdir(exist_ok=True)
 
     def environment(self, **edits: object) -> dict[str, str]:
-        """Return the environment of a command: no downloads, and the edits that the program reads."""
+        """Return the environment of a command. `edits` are the values that the program reads with `edit`."""
         return {
             **stack_environment(),
             "PULUMI_BACKEND_URL": f"file://{self.folder / 'backend'}",
@@ -79,7 +83,7 @@ class Stack:
         )  # fmt: skip
 
     def run(self, *arguments: str, fails: bool = False, **edits: object) -> str:
-        """Run a Pulumi command to its end and return its output."""
+        """Run a Pulumi command and return its output. It must fail if `fails` is true, and succeed otherwise."""
         process = self.start(*arguments, **edits)
         output, _ = process.communicate(timeout=300)
         assert (process.returncode != 0) == fails, output
@@ -90,7 +94,7 @@ class Stack:
         return self.run("up", "--yes", "--skip-preview", fails=fails, **edits)
 
     def plan(self, **edits: object) -> dict[str, dict[str, Any]]:
-        """Return the steps of a preview with these edits, by the resource's name."""
+        """Return the steps of a preview with these edits, by resource name."""
         process = self.start("preview", "--json", "--show-sames", **edits)
         output, _ = process.communicate(timeout=120)
         assert process.returncode == 0, output
@@ -110,15 +114,15 @@ class Stack:
         return {resource["urn"].split("::")[-1]: resource for resource in resources}
 
     def core(self) -> Any:
-        """Return the official client, which shares no code with the provider."""
+        """Return Kubernetes' own client for core objects, which shares no code with the provider."""
         return client.CoreV1Api(self._client())
 
     def batch(self) -> Any:
-        """Return the official client for Jobs."""
+        """Return Kubernetes' own client for Jobs."""
         return client.BatchV1Api(self._client())
 
     def custom(self) -> Any:
-        """Return the official client for custom resources."""
+        """Return Kubernetes' own client for custom resources."""
         return client.CustomObjectsApi(self._client())
 
     def _client(self) -> Any:

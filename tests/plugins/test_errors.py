@@ -1,4 +1,4 @@
-"""Errors and their messages: failing programs, invalid objects, unreachable clusters; and processes left behind.
+"""Failing programs, invalid objects, unreachable clusters, and processes that a killed engine leaves.
 
 The programs use `cluster`, `on`, `edit` and `meta` from PREAMBLE in stack.py.
 """
@@ -23,13 +23,19 @@ def test_failing_program_shows_its_own_traceback_once(new_stack: NewStack) -> No
     diagnostics = output[output.index("Diagnostics:") :]
     assert diagnostics.count("LookupError: no such recipe") == 1
     assert "in broken" in diagnostics
-    assert "stand_ins" not in diagnostics[diagnostics.index("Traceback") :].split("LookupError")[0]
-    stack.write('raise pulumi.RunError("hosts is 0: give at least 1")\n')
-    output = stack.run("preview", fails=True)
+    traceback = diagnostics[diagnostics.index("Traceback") :].split("LookupError")[0]
+    assert "stand_ins" not in traceback, "the traceback must not show the language host of set-up"
+
+
+def test_program_that_raises_run_error_shows_only_its_message(new_stack: NewStack) -> None:
+    output = new_stack('raise pulumi.RunError("hosts is 0: give at least 1")\n').run("preview", fails=True)
     assert "error: hosts is 0: give at least 1" in output
     assert "Traceback" not in output
-    stack.write("import pulumi.nowhere\n")
-    assert "No module named 'pulumi.nowhere'" in stack.run("preview", fails=True)
+
+
+def test_program_that_imports_a_missing_module_names_the_module(new_stack: NewStack) -> None:
+    output = new_stack("import pulumi.nowhere\n").run("preview", fails=True)
+    assert "No module named 'pulumi.nowhere'" in output
 
 
 def test_output_of_a_program_is_shown(new_stack: NewStack) -> None:
@@ -96,8 +102,8 @@ k8s.batch.v1.Job("job", metadata=meta("job", annotations={"pulumi.com/skipAwait"
 
 
 @pytest.mark.long
-def test_unknown_kind_is_reported_after_a_minute(new_stack: NewStack) -> None:
-    # The provider waits, because another resource of the program may define the kind.
+def test_unknown_kind_fails_the_update_with_a_hint_about_crds(new_stack: NewStack) -> None:
+    # The provider waits for a minute, because another resource of the program may define the kind.
     stack = new_stack("""
 k8s.apiextensions.CustomResource("job", api_version="kubeflow.org/v1", kind="PyTorchJob", metadata=meta("j"), opts=on)
 """)
@@ -138,8 +144,8 @@ def processes_of(stack: Stack) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_plugins_end_with_their_engine(new_stack: NewStack, number: signal.Signals) -> None:
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT])
+def test_plugins_of_a_killed_or_interrupted_engine_end(new_stack: NewStack, sent: signal.Signals) -> None:
     stack = new_stack("""
 k8s.batch.v1.Job("job", metadata=meta("job"), opts=on, spec={
     "template": {"spec": {"restart_policy": "Never", "containers": [{"name": "c", "image": "i"}]}}})
@@ -153,12 +159,12 @@ k8s.batch.v1.Job("job", metadata=meta("job"), opts=on, spec={
     running = "\n".join(processes_of(stack))
     assert "pulumi-resource-kubernetes" in running
     assert "execute.py" in running
-    engine.send_signal(number)
+    engine.send_signal(sent)
     output, _ = engine.communicate(timeout=60)
     deadline = time.monotonic() + 60
     while (left := processes_of(stack)) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert left == []
-    if number == signal.SIGINT:
+    if sent == signal.SIGINT:
         assert "cancelled" in output
         assert stack.state()["job"]["id"] == f"{stack.namespace}/job"

@@ -1,4 +1,4 @@
-"""`make up` on an existing cluster: it stops before any change if the cluster has objects with the stack's names."""
+"""`make up` on an existing cluster: it stops before any change if the cluster has one of the stack's objects."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def cloud(api_server: ApiServer) -> Existing:
 
 @pytest.fixture
 def settings_file(api_server: ApiServer, tmp_path: Path) -> Path:
-    """Return the settings file of stack `mine`."""
+    """Return the settings file of stack `mine`, which uses the existing cluster."""
     file = tmp_path / "Pulumi.mine.yaml"
     file.write_text(yaml.safe_dump({"config": settings(api_server.kubeconfig)}), encoding="utf-8")
     return file
@@ -54,7 +54,7 @@ def settings(kubeconfig: Path) -> dict[str, Any]:
     return {"trainyard:platform": platform, "trainyard:jobs": [job]}
 
 
-def test_only_existing_objects_are_found(cloud: Existing, api_server: ApiServer, tmp_path: Path) -> None:
+def test_existing_returns_only_objects_in_the_cluster(cloud: Existing, api_server: ApiServer, tmp_path: Path) -> None:
     core = Stack(tmp_path, api_server.kubeconfig, NAMESPACE).core()
     wanted = [
         ("v1", "Namespace", "", NAMESPACE),
@@ -72,7 +72,7 @@ def test_only_existing_objects_are_found(cloud: Existing, api_server: ApiServer,
         core.delete_namespace(NAMESPACE)
 
 
-def test_cluster_without_an_answer_stops_the_command(cloud: Existing, tmp_path: Path) -> None:
+def test_unreachable_cluster_is_an_error_with_its_context(cloud: Existing, tmp_path: Path) -> None:
     content = yaml.safe_load(Path(str(cloud.kubeconfig)).read_text(encoding="utf-8"))
     content["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:9"
     file = tmp_path / "kubeconfig"
@@ -106,7 +106,7 @@ def test_objects_of_the_program_and_of_the_state_have_the_same_identity(settings
     assert in_state({}) == set()
 
 
-def test_up_names_the_objects_and_creates_nothing(
+def test_up_over_an_existing_object_names_it_and_creates_nothing(
     api_server: ApiServer, settings_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     called: list[str] = []

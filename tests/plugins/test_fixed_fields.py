@@ -1,4 +1,4 @@
-"""`FIXED_FIELDS`, which previews use: the Kubernetes plugin replaces an object if one of these fields changes."""
+"""The Kubernetes plugin replaces an object if one of `FIXED_FIELDS` changes, as previews assume."""
 
 from __future__ import annotations
 
@@ -57,16 +57,16 @@ def plugin(api_server: ApiServer) -> Iterator[Plugin]:
 def manifest(kind: tuple[str, str], path: str, value: Any) -> Properties:
     """Return an object with a name and one field."""
     found: Properties = {"apiVersion": kind[0], "kind": kind[1], "metadata": {"name": "one"}}
-    place = found
+    section = found
     *parents, last = path.split(".")
     for each in parents:
-        place = place.setdefault(each, {})
-    place[last] = value
+        section = section.setdefault(each, {})
+    section[last] = value
     return found
 
 
 def is_replaced(plugin: Plugin, kind: tuple[str, str], path: str) -> bool:
-    """Return True if the plugin replaces the object for a change of one field."""
+    """Return True if the plugin replaces an object when this field changes."""
     before, after = (manifest(kind, path, value) for value in VALUES[path])
     group = kind[0] if "/" in kind[0] else f"core/{kind[0]}"
     record = Record(f"kubernetes:{group}:{kind[1]}", "x", after, outputs={"id": "one"})

@@ -1,4 +1,4 @@
-"""Updates of real objects: change, import, wait, deletion, drift and conflicts."""
+"""Pulumi commands on real objects: update, import, wait, deletion, drift and conflicts."""
 
 import json
 import threading
@@ -10,7 +10,7 @@ from infra.local.settings import TAKE_OVER_VARIABLE
 from tests.plugins.stack import Stack
 
 NewStack = Callable[[str], Stack]
-SETTINGS = """
+SERVICE = """
 k8s.core.v1.Service("service", opts=on, metadata=meta("digits", labels={"stage": edit("stage", "one")}, **(
     {"annotations": {"pulumi.com/patchForce": "true"}} if edit("force", "") else {})),
     spec={"cluster_ip": "None", "ports": [{"port": edit("port", 80)}]})
@@ -26,7 +26,7 @@ def apply_labels_as_other_manager(stack: Stack, **labels: str) -> None:
 
 
 def test_update_changes_the_object_in_place(new_stack: NewStack) -> None:
-    stack = new_stack(SETTINGS)
+    stack = new_stack(SERVICE)
     stack.up()
     before = stack.core().read_namespaced_service("digits", stack.namespace)
     stack.up(stage="two")
@@ -39,23 +39,28 @@ def test_update_changes_the_object_in_place(new_stack: NewStack) -> None:
 
 
 def test_drift_by_kubectl_is_a_conflict_in_the_preview_and_ends_with_the_update(new_stack: NewStack) -> None:
-    stack = new_stack(SETTINGS)
+    stack = new_stack(SERVICE)
     stack.up()
     drift = {"metadata": {"labels": {"stage": "drifted"}}}
     stack.core().patch_namespaced_service("digits", stack.namespace, drift, field_manager="kubectl-edit")
     stack.run("refresh", "--yes", "--skip-preview")
     assert stack.state()["service"]["outputs"]["metadata"]["labels"] == {"stage": "drifted"}
     assert 'conflict with "kubectl-edit" using v1: .metadata.labels.stage' in stack.run("preview", fails=True)
-    # An update takes over fields that kubectl has written: fixCSAFieldManagers of the provider.
+    # The provider takes over fields that kubectl has written (its function fixCSAFieldManagers).
     stack.up()
     assert stack.core().read_namespaced_service("digits", stack.namespace).metadata.labels == {"stage": "one"}
+
+
+def test_refresh_removes_a_deleted_object_from_the_state(new_stack: NewStack) -> None:
+    stack = new_stack(SERVICE)
+    stack.up()
     stack.core().delete_namespaced_service("digits", stack.namespace)
     stack.run("refresh", "--yes", "--skip-preview")
     assert "service" not in stack.state()
 
 
 def test_field_of_another_manager_is_a_conflict_until_it_is_taken_over(new_stack: NewStack) -> None:
-    stack = new_stack(SETTINGS)
+    stack = new_stack(SERVICE)
     stack.up()
     apply_labels_as_other_manager(stack, stage="theirs")
     output = stack.up(fails=True, stage="ours")
@@ -69,7 +74,7 @@ def test_provider_of_the_local_cluster_takes_fields_over(new_stack: NewStack) ->
     stack = new_stack(
         'taking = k8s.Provider("taking", kubeconfig=os.environ["TEST_KUBECONFIG"], opts=pulumi.ResourceOptions('
         f'env_var_mappings={{"{TAKE_OVER_VARIABLE}": "PULUMI_K8S_ENABLE_PATCH_FORCE"}}))\n'
-        + SETTINGS.replace("opts=on", "opts=pulumi.ResourceOptions(provider=taking)")
+        + SERVICE.replace("opts=on", "opts=pulumi.ResourceOptions(provider=taking)")
     )
     stack.up()
     apply_labels_as_other_manager(stack, stage="theirs")
@@ -78,7 +83,7 @@ def test_provider_of_the_local_cluster_takes_fields_over(new_stack: NewStack) ->
 
 
 def test_provider_writes_its_files_to_the_mapped_folder(new_stack: NewStack) -> None:
-    stack = new_stack(SETTINGS)
+    stack = new_stack(SERVICE)
     stack.up()
     stack.run("destroy", "--yes", "--skip-preview")
     assert list((stack.folder / "provider").glob("kubeconfig*"))
@@ -86,8 +91,8 @@ def test_provider_writes_its_files_to_the_mapped_folder(new_stack: NewStack) -> 
 
 
 def test_existing_object_is_taken_over_and_deleted_with_the_stack(new_stack: NewStack) -> None:
-    # commands/existing_objects.py prevents this.
-    stack = new_stack(SETTINGS.replace('"cluster_ip": "None", ', ""))
+    # `make up` stops before it does this: commands/existing_objects.py.
+    stack = new_stack(SERVICE.replace('"cluster_ip": "None", ', ""))
     theirs = {"metadata": {"name": "digits"}, "spec": {"ports": [{"port": 80}]}}
     made = stack.core().create_namespaced_service(stack.namespace, theirs)
     stack.up()
@@ -139,7 +144,7 @@ k8s.batch.v1.Job("job", metadata=meta("job", annotations={annotations}), opts=on
 
 
 def job(**annotations: str) -> str:
-    """Return a program with one Job."""
+    """Return a program with one Job that has these annotations of Pulumi."""
     return JOB.format(annotations={f"pulumi.com/{key}": value for key, value in annotations.items()})
 
 

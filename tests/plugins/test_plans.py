@@ -1,4 +1,4 @@
-"""Previews and state of a deployed stack: steps, the properties that cause them, generated names, secrets."""
+"""Previews and state of a deployed stack: steps, the properties that cause them, generated names, and secrets."""
 
 import re
 from collections.abc import Callable
@@ -53,7 +53,7 @@ def test_secrets_are_encrypted_in_the_state(deployed: Stack) -> None:
     everything = "".join(
         path.read_text() for path in (deployed.folder / "backend").rglob("*.json*") if path.suffix in (".json", ".bak")
     )
-    for clear in ("open-sesame", "b3Blbi1zZXNhbWU="):
+    for clear in ("open-sesame", "b3Blbi1zZXNhbWU="):  # the token in plain text and in base64
         assert clear not in everything
     assert "in clear" in everything
     assert "ciphertext" in deployed.state()["password"]["outputs"]["data"]

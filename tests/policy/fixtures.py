@@ -15,12 +15,12 @@ CONTAINER = {
 
 
 def job(**changes: Any) -> dict[str, Any]:
-    """Return a Job with changes in its only container."""
+    """Return the inputs of a Job, with changes of its only container."""
     return {"spec": {"template": {"spec": {"containers": [{**CONTAINER, **changes}]}}}}
 
 
 def pod(**changes: Any) -> dict[str, Any]:
-    """Return a Job with changes in its pod."""
+    """Return the inputs of a Job, with changes of its pod."""
     return {"spec": {"template": {"spec": {"containers": [CONTAINER], **changes}}}}
 
 
@@ -31,7 +31,7 @@ def policy(action: str, resource: str) -> dict[str, Any]:
 
 
 def inputs_at(path: str, good: Any, bad: Any = None) -> tuple[dict[str, Any], dict[str, Any], str]:
-    """Return inputs with a good value at a path, inputs with a bad value there, and the path. None means no value."""
+    """Return inputs with a good value at a path, inputs with a bad value there (None for no value), and the path."""
     first, _, rest = path.partition(".")
     if rest:
         good, bad, _ = inputs_at(rest, good, bad)
@@ -48,7 +48,6 @@ MEMBER = "gcp:projects/iAMMember:IAMMember"
 EKS = "aws:eks/cluster:Cluster"
 TEMPLATE = "aws:ec2/launchTemplate:LaunchTemplate"
 JOB = "kubernetes:batch/v1:Job"
-NETWORKS = ("203.0.113.0/24", "0.0.0.0/0")
 FIRST_CONTAINER = "spec.template.spec.containers[0]"
 
 FIXTURES: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
@@ -58,7 +57,9 @@ FIXTURES: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
     "no-legacy-authorization": (GKE, *inputs_at("enableLegacyAbac", False, True)),
     "api-server-not-public": (
         GKE,
-        *inputs_at("masterAuthorizedNetworksConfig.cidrBlocks", *([{"cidrBlock": each}] for each in NETWORKS)),
+        *inputs_at(
+            "masterAuthorizedNetworksConfig.cidrBlocks", [{"cidrBlock": "203.0.113.0/24"}], [{"cidrBlock": "0.0.0.0/0"}]
+        ),
     ),
     "eks-api-server-not-public": (
         EKS,

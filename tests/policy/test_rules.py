@@ -1,4 +1,4 @@
-"""Rules of the policy: good and bad inputs of each, pods of all kinds, levels, exceptions, stacks of this project."""
+"""Rules of the policy: good and bad inputs, pods of all kinds, levels, exceptions, and the stacks of this project."""
 
 from __future__ import annotations
 
@@ -46,6 +46,7 @@ def test_policy_images_by_digest_accepts_images_that_setup_names_after_their_con
 
 
 def security(non_root: bool | None) -> dict[str, object]:
+    """Return the part of a pod or container with this `runAsNonRoot`. None leaves it out."""
     return {"securityContext": {} if non_root is None else {"runAsNonRoot": non_root}}
 
 
