@@ -62,6 +62,7 @@ def comparable_worker(kind: JobKind, values: dict[str, Any], placement: Placemen
         objects = pod_templates(manifests(spec(values, kind=kind), placement))
         (launcher,) = next(each for path, each in objects.items() if "Launcher" in path)["spec"]["containers"]
         words = launcher["args"]
+        # The program follows the last `-x VARIABLE`.
         program = words[len(words) - words[::-1].index("-x") + 1 :]
         container.pop("startupProbe")
         container |= {"command": program[:1], "args": program[1:]}

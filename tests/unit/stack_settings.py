@@ -46,7 +46,7 @@ def existing_cluster(**changes: Any) -> dict[str, Any]:
 
 
 def job_on_cluster(**changes: Any) -> dict[str, Any]:
-    """Return a configuration with an existing cluster, which may have accelerators, and with `JOB` after these changes."""
+    """Return a configuration with `JOB` after these changes and with `CLUSTER`, which may have accelerators."""
     return {"platform": {**CLUSTER, "kubeconfig": str(KUBECONFIG)}, "jobs": [{**JOB, **changes}]}
 
 
