@@ -356,7 +356,7 @@ def test_gke_job_on_v100_runs_prebuilt_image() -> None:
     assert exported["run_records"]["a"]["image"] == prebuilt
 
 
-def test_gke_job_with_user_image_builds_no_image() -> None:
+def test_gke_job_with_own_image_builds_no_image() -> None:
     engine, exported = graph(gke({"name": "gpus"}), [{"name": "a", "script": "/a.py", "image": "example.com/a:1"}])
     assert engine.of_type("index:Image") == []
     assert exported["image"] == ""
