@@ -193,7 +193,7 @@ def test_gke_multi_networking_follows_machine_type_and_stays_on() -> None:
     assert list(na3.requests["cluster-control-plane"].ignoreChanges) == ["nodeConfig", "enableMultiNetworking"]
 
 
-def test_gke_pool_of_one_a3_host_has_no_additional_networks_and_no_placement_policy() -> None:
+def test_gke_pool_of_one_a3_host_has_no_additional_networks_or_placement_policy() -> None:
     found = pool(**A3, nodes=1)
     assert found["networkConfig"]["additionalNodeNetworkConfigs"] == []
     assert "placementPolicy" not in found

@@ -145,7 +145,7 @@ def test_scheduling_of_tpu_slice_selects_its_topology() -> None:
     ],
     ids=["fallback order", "queued"],
 )
-def test_scheduling_tolerates_the_taint_of_a_compute_class_or_of_queued_provisioning(capacity: object, taint: str, selected_class: str | None) -> None:
+def test_scheduling_tolerates_taints_of_compute_class_and_queued_provisioning(capacity: object, taint: str, selected_class: str | None) -> None:
     pool = {"name": "h100", "machine_type": "a3-highgpu-8g", "capacity": capacity}
     found = stack({**GKE, "pools": [pool]}).cloud.scheduling(host("nvidia-h100-80gb"))
     assert found.node_selector.get(taint) == selected_class
@@ -169,7 +169,7 @@ TWO_POOLS = {
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_pools_of_jobs_job_with_one_gpu_gets_the_pool_with_the_smallest_nodes(order: tuple[int, int]) -> None:
+def test_pools_of_jobs_gives_a_job_with_one_gpu_the_smallest_nodes(order: tuple[int, int]) -> None:
     eight_gpus = {**A100, "name": "eight-gpus", "accelerators_per_host": 8, "hosts": 2}
     one_gpu = {**A100, "name": "one-gpu"}
     config = stack(TWO_POOLS, *((eight_gpus, one_gpu)[index] for index in order))

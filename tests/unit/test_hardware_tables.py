@@ -231,12 +231,12 @@ def test_tpu_slice_accepted_topology_is_consistent(generation: str, axes: list[i
     assert max(again.topology) <= max(found.topology)
 
 
-def test_is_tpu_is_true_for_generations_and_for_prefixes_of_tpu_types() -> None:
+def test_is_tpu_accepts_generations_and_prefixes_of_tpu_types() -> None:
     assert all(map(is_tpu, ["v4", "v4-31", "v5litepod-x", "v7x", "tpu7x-8"]))
     assert not any(map(is_tpu, ["nvidia-l4", "v45", "tpu", "v5litepod"]))
 
 
-def test_tpu_zones_cover_every_generation_and_its_flex_start_zones() -> None:
+def test_tpu_zones_have_every_generation_and_include_flex_start_zones() -> None:
     assert set(TPU_ZONES) == set(GENERATIONS)
     assert all(zones <= TPU_ZONES[generation] for generation, zones in TPU_FLEX_START_ZONES.items())
 

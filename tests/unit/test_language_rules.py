@@ -96,7 +96,7 @@ def test_language_flags_that_break_a_rule_are_rejected(flags: dict[str, Any], co
     assert (code, f"flags.{flag}") in [(found, path.replace("-", "_")) for found, path in problems]
 
 
-def test_elastic_job_with_a_group_of_several_hosts_or_a_fixed_data_group_is_rejected() -> None:
+def test_elastic_job_with_groups_that_need_several_hosts_is_rejected() -> None:
     elastic = {"min_hosts": 1, "max_hosts": 3}
     assert code_and_path(spec(hosts=3, elastic=elastic, flags={"parallelism": "shard=2"})) == []
     for text in ("shard=6", "data=3,shard=2"):
@@ -272,7 +272,7 @@ def test_advice_has_sizes_that_the_tensor_group_divides() -> None:
     assert problem.message.endswith("; write `context: 6250`")
 
 
-def test_too_large_published_weights_get_advice_of_more_hardware_not_of_another_preset() -> None:
+def test_published_weights_that_do_not_fit_get_advice_of_more_hardware() -> None:
     flags = {**LLAMA, "preset": "70b", "context": 256, "parallelism": "", "init_from": "gs://team/llama"}
     (problem,) = conflicts(spec(hosts=1, processes=8, flags=flags, **T4S))
     assert problem.message.endswith("; use devices with more memory, or more hosts")
