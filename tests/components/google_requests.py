@@ -1,4 +1,4 @@
-"""Requests of GKE resources as the provider sends them to Google, and Google's schemas of these requests.
+"""Requests that the provider sends to Google to create GKE resources, and Google's schemas of these requests.
 
 Source of renamed, moved and omitted fields: the expand functions of google-beta/services in
 terraform-provider-google-beta 93c65b2d. Source of the schemas: the discovery documents in google-api-python-client.

@@ -209,7 +209,7 @@ BASE_EXAMPLES = {
     "etcd": "elastic",
     "every-key": "script",
 }
-"""Example -> example to compare it with. All others are compared with `digits` of their kind."""
+"""Example -> example that it is compared with. The default is `digits` of the same kind."""
 
 
 def rendered() -> dict[str, list[dict[str, Any]]]:

@@ -1,4 +1,4 @@
-"""Valid settings of stacks, configurations that change them, and the error lines of invalid configurations."""
+"""Valid settings of stacks, configurations with changes to them, and the error lines of invalid settings."""
 
 from __future__ import annotations
 
@@ -31,27 +31,27 @@ def code_ids(cases: Iterable[tuple[object, str, str]]) -> list[str]:
 
 
 def job(**changes: Any) -> dict[str, Any]:
-    """Return a configuration with platform `local` and with `JOB` after these changes."""
+    """Return a configuration with platform `local`. The arguments change keys of `JOB`."""
     return {"platform": PLATFORM, "jobs": [{**JOB, **changes}]}
 
 
 def local_platform(**changes: Any) -> dict[str, Any]:
-    """Return a configuration with `JOB` and with `PLATFORM` after these changes."""
+    """Return a configuration with `JOB`. The arguments change keys of `PLATFORM`."""
     return {"platform": {**PLATFORM, **changes}, "jobs": [JOB]}
 
 
 def existing_cluster(**changes: Any) -> dict[str, Any]:
-    """Return a configuration with `JOB` and with `CLUSTER` after these changes."""
+    """Return a configuration with `JOB`. The arguments change keys of `CLUSTER`."""
     return {"platform": {**CLUSTER, **changes}, "jobs": [JOB]}
 
 
 def job_on_cluster(**changes: Any) -> dict[str, Any]:
-    """Return a configuration with `JOB` after these changes and with `CLUSTER`, which may have accelerators."""
+    """Return a configuration with an existing cluster, which may have GPUs. The arguments change keys of `JOB`."""
     return {"platform": {**CLUSTER, "kubeconfig": str(KUBECONFIG)}, "jobs": [{**JOB, **changes}]}
 
 
 def job_without(key: str) -> dict[str, Any]:
-    """Return a configuration with platform `local` and with `JOB` without one key."""
+    """Return a configuration with platform `local`, whose job is `JOB` without one key."""
     return {"platform": PLATFORM, "jobs": [{name: value for name, value in JOB.items() if name != key}]}
 
 

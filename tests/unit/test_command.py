@@ -141,7 +141,7 @@ def test_trainer_parser_accepts_flags_of_example(example: str) -> None:
         assert getattr(config, {"lr": "learning_rate"}.get(key, key)) == value
 
 
-def test_recipes_equal_those_of_trainer() -> None:
+def test_every_recipe_of_the_settings_is_a_recipe_of_the_trainer() -> None:
     for recipe in get_args(Recipe):
         assert type(parse([recipe])).__name__ == f"{recipe.capitalize()}Config"
 

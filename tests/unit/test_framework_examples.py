@@ -1,4 +1,4 @@
-"""Examples with the trainers of other projects: each page's change of the stack file, and the command of the job."""
+"""Examples with trainers of other projects: the diff of the stack file on each page, and the command of the job."""
 
 from __future__ import annotations
 

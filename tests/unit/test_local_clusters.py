@@ -38,7 +38,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def cluster(request: pytest.FixtureRequest) -> ClusterSettings:
-    """Return a stopped cluster with keys, a port and an id, by default without nodes because nodes need images."""
+    """Return a stopped cluster with keys, a port and an id. By default it has no nodes, because nodes need images."""
     settings = stack_cluster("/checkout", "mine", nodes=getattr(request, "param", 0))
     settings.folder.mkdir(parents=True)
     (settings.folder / "port").write_text("16500", encoding="ascii")
