@@ -46,7 +46,7 @@ def existing_cluster(**changes: Any) -> dict[str, Any]:
 
 
 def job_on_cluster(**changes: Any) -> dict[str, Any]:
-    """Return a configuration with an existing cluster, which may have GPUs. The arguments change keys of `JOB`."""
+    """Return a configuration with a cluster that may have accelerators. The arguments change keys of `JOB`."""
     return {"platform": {**CLUSTER, "kubeconfig": str(KUBECONFIG)}, "jobs": [{**JOB, **changes}]}
 
 
