@@ -190,7 +190,7 @@ def test_gke_multi_networking_follows_machine_type_and_stays_on() -> None:
     assert list(a3.requests["cluster-control-plane"].ignoreChanges) == ["nodeConfig"]
     t4, _ = graph(gke())
     assert "enableMultiNetworking" not in cluster_of(t4)
-    assert list(na3.requests["cluster-control-plane"].ignoreChanges) == ["nodeConfig", "enableMultiNetworking"]
+    assert list(t4.requests["cluster-control-plane"].ignoreChanges) == ["nodeConfig", "enableMultiNetworking"]
 
 
 def test_gke_pool_of_one_a3_host_has_no_additional_networks_or_placement_policy() -> None:

@@ -70,7 +70,11 @@ def test_operator_webhook_refers_to_its_service() -> None:
     (service,) = engine.of_type(":Service")
     (configuration,) = engine.of_type(":ValidatingWebhookConfiguration")
     service_reference = configuration.inputs["webhooks"][0]["clientConfig"]["service"]
-    assert service_reference == {"name": service.inputs["metadata"]["name"], "namespace": OPERATORS_NAMESPACE, "path": "/z"}
+    assert service_reference == {
+        "name": service.inputs["metadata"]["name"],
+        "namespace": OPERATORS_NAMESPACE,
+        "path": "/z",
+    }
     (deployment,) = engine.of_type(":Deployment")
     labels = deployment.inputs["spec"]["template"]["metadata"]["labels"]
     assert service.inputs["spec"]["selector"].items() <= labels.items()

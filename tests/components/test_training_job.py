@@ -124,7 +124,7 @@ def test_job_environment_names_are_unique(kind: JobKind) -> None:
 
 
 FIXED_VARIABLES = {"PET_NNODES", "PET_NODE_RANK", "PET_NPROC_PER_NODE", "PET_MASTER_ADDR", "PET_MASTER_PORT"}
-"""Variables that both operators set: pkg/controller.v1/pytorch/envvar.go, plugins/torch/torch.go."""
+"""Variables that both operators set: pkg/controller.v1/pytorch/envvar.go for PyTorchJobs, plugins/torch/torch.go."""
 ELASTIC_VARIABLES = {
     "PET_NNODES",
     "PET_NPROC_PER_NODE",

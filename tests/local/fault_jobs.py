@@ -122,7 +122,14 @@ def objects(kind: JobKind, cause: Cause, placement: Placement) -> list[dict[str,
     """
     name = job_name(kind, cause)
     restarts = 4 if kind == "mpi-job" and cause not in LAUNCHER_CAUSES else 1
-    values = {"name": name, "kind": kind, "script": "/replaced.py", "hosts": 2, "restarts": restarts, "grace_seconds": 5}
+    values = {
+        "name": name,
+        "kind": kind,
+        "script": "/replaced.py",
+        "hosts": 2,
+        "restarts": restarts,
+        "grace_seconds": 5,
+    }
     # The program is not Trainyard's launcher, whose exit codes the failure policy of an Indexed Job would expect.
     spec = JobSpec.model_validate({**values, "torchrun": kind != "indexed-job"})
     found = manifests(spec, placement)

@@ -14,9 +14,9 @@ from settings.problem import dotted
 from simulation.cloud import fact_check
 from simulation.cloud.fact_table import FOLDER, fact_table
 from tests.components.cloud_program import graph, rejections
-from tests.rehearsal.valid_inputs import VALID_INPUTS
 from tests.rehearsal.rejected_by_aws import AWS_BASE, AWS_REJECTIONS, EKS_CLUSTER
 from tests.rehearsal.rejected_by_google import CLUSTER, GOOGLE_BASE, GOOGLE_REJECTIONS, POOL
+from tests.rehearsal.valid_inputs import VALID_INPUTS
 
 TABLES = sorted(FOLDER.glob("*/*.json"))
 BASE = VALID_INPUTS | GOOGLE_BASE | AWS_BASE

@@ -42,7 +42,9 @@ def test_second_up_after_a_fault_converges(new_stack: Callable[[str], SimulatedS
 
 
 @pytest.mark.parametrize("call", [1, 3])
-def test_second_destroy_after_a_denied_call_empties_the_clouds(new_stack: Callable[[str], SimulatedStack], call: int) -> None:
+def test_second_destroy_after_a_denied_call_empties_the_clouds(
+    new_stack: Callable[[str], SimulatedStack], call: int
+) -> None:
     stack = new_stack(PROGRAM)
     stack.up()
     stack.destroy(fault=f"denied:{call}", fails=True)

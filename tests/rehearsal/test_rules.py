@@ -26,7 +26,9 @@ def all_rules() -> list[Rule]:
     return [rule for kind in KINDS.values() for rule in kind.rules]
 
 
-@pytest.mark.parametrize(("type_", "inputs"), [*VALID_INPUTS.items(), (POOL, TPU_POOL)], ids=[*VALID_INPUTS, "TPU slice"])
+@pytest.mark.parametrize(
+    ("type_", "inputs"), [*VALID_INPUTS.items(), (POOL, TPU_POOL)], ids=[*VALID_INPUTS, "TPU slice"]
+)
 def test_valid_inputs_pass_the_schema(type_: str, inputs: dict[str, Any]) -> None:
     assert [str(each) for each in checking.problems(type_, inputs)] == []
 

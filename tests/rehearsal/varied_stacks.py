@@ -152,7 +152,9 @@ STACKS: dict[str, Stack] = {
         job("nvidia-h200-141gb", 8, 2, name="second"),
     ),
     "a Capacity Block of P6": eks(
-        "us-west-2", [pool("p6", "p6-b200.48xlarge", capacity=CAPACITY_BLOCK, zones=["us-west-2a"])], job("nvidia-b200", 8, 2)
+        "us-west-2",
+        [pool("p6", "p6-b200.48xlarge", capacity=CAPACITY_BLOCK, zones=["us-west-2a"])],
+        job("nvidia-b200", 8, 2),
     ),
     "P6-B300": eks("us-west-2", [pool("p6", "p6-b300.48xlarge", zones=["us-west-2b"])], job("nvidia-b300", 8, 2)),
     "CPUs in two zones of AWS": eks(

@@ -152,7 +152,9 @@ def test_get_pulumi_with_a_cli_on_path_builds_only_the_plugin(bare_machine: Path
     assert not pulumi_cli.BUILT_CLI.is_built()
 
 
-def test_get_pulumi_downloads_the_official_plugin(lines: list[str], bare_machine: Path, request: pytest.FixtureRequest) -> None:
+def test_get_pulumi_downloads_the_official_plugin(
+    lines: list[str], bare_machine: Path, request: pytest.FixtureRequest
+) -> None:
     request.getfixturevalue("wrong_server")
     folder = bare_machine / "pulumi" / "plugins" / f"resource-kubernetes-v{pulumi_cli.KUBERNETES_PLUGIN_VERSION}"
     install = f'[ "$*" = "plugin install resource kubernetes {pulumi_cli.KUBERNETES_PLUGIN_VERSION}" ] || exit 1\n'

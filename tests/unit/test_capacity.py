@@ -145,7 +145,9 @@ def test_scheduling_of_tpu_slice_selects_its_topology() -> None:
     ],
     ids=["fallback order", "queued"],
 )
-def test_scheduling_tolerates_taints_of_compute_class_and_queued_provisioning(capacity: object, taint: str, selected_class: str | None) -> None:
+def test_scheduling_tolerates_taints_of_compute_class_and_queued_provisioning(
+    capacity: object, taint: str, selected_class: str | None
+) -> None:
     pool = {"name": "h100", "machine_type": "a3-highgpu-8g", "capacity": capacity}
     found = stack({**GKE, "pools": [pool]}).cloud.scheduling(host("nvidia-h100-80gb"))
     assert found.node_selector.get(taint) == selected_class
@@ -155,9 +157,7 @@ def test_scheduling_tolerates_taints_of_compute_class_and_queued_provisioning(ca
 def test_scheduling_on_efa_nodes_requests_adapters_in_proportion_to_gpus() -> None:
     # If each job requested all adapters, two jobs could not share a node's GPUs.
     for gpus, adapters in ((8, "32"), (2, "8")):
-        assert stack(P5).cloud.scheduling(host("nvidia-h100-80gb", gpus)).devices == {
-            "vpc.amazonaws.com/efa": adapters
-        }
+        assert stack(P5).cloud.scheduling(host("nvidia-h100-80gb", gpus)).devices == {"vpc.amazonaws.com/efa": adapters}
     assert stack({"kind": "eks"}).cloud.scheduling(host("nvidia-tesla-t4", 2)).devices == {}
 
 
@@ -181,7 +181,9 @@ def test_pools_of_jobs_gives_a_job_with_one_gpu_the_smallest_nodes(order: tuple[
     [([{**A100, "suspend": True}, A100], ["two", "one"]), ([{**A100, "queue": "research"}] * 3, ["one", "two", "one"])],
     ids=["suspended", "queued"],
 )
-def test_pools_of_suspended_or_queued_jobs_spread_over_equal_pools(jobs: list[dict[str, Any]], expected: list[str]) -> None:
+def test_pools_of_suspended_or_queued_jobs_spread_over_equal_pools(
+    jobs: list[dict[str, Any]], expected: list[str]
+) -> None:
     pools = [{"name": name, "machine_type": "a2-ultragpu-1g", "nodes": 1} for name in ("one", "two")]
     config = stack({**GKE, "pools": pools}, *jobs)
     assert list(pools_of_jobs(config.cloud, config.jobs).values()) == expected

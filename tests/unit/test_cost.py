@@ -157,7 +157,9 @@ def test_cost_estimate_of_another_region_uses_its_prices() -> None:
 
 def test_cost_estimate_range_is_wider_in_other_regions_and_for_spot() -> None:
     def width(**changes: Any) -> float:
-        estimate = cost_estimate(platform("gke", {"machine_type": "e2-standard-4", **changes.pop("pool", {})}, **changes))
+        estimate = cost_estimate(
+            platform("gke", {"machine_type": "e2-standard-4", **changes.pop("pool", {})}, **changes)
+        )
         found = estimate.by_part()["pool-0"]
         return (found.high - found.low) / found.amount
 

@@ -58,7 +58,11 @@ EKS_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (eks(kubernetes_version="1.23"), "eks.kubernetes_version.no_longer_offered", "kubernetes_version"),
     (eks(kubernetes_version="1.33"), "eks.kubernetes_version.standard_support_ended", "kubernetes_version"),
     (eks(zones=["us-east-1a", "us-west-2b"]), "eks.zones.other_region", "zones"),
-    (eks_pool(**P5) | {"kubernetes_version": "1.32", "check_availability": False}, "eks.pool.efa_version", "pools.0.efa"),
+    (
+        eks_pool(**P5) | {"kubernetes_version": "1.32", "check_availability": False},
+        "eks.pool.efa_version",
+        "pools.0.efa",
+    ),
     (eks(network={"vpc": "8.8.0.0/16"}), "eks.network.public", "network.vpc"),
     (eks(network={"vpc": "10.0.0.0/24"}), "eks.network.vpc_size", "network.vpc"),
     (eks(admins=["me"]), "settings.aws_principal", "admins.0"),

@@ -17,7 +17,11 @@ PREBUILT = f"a/b@sha256:{'0' * 64}"
 V4 = ("v4-32", "us-central2-b")
 GKE_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     ({"kind": "gke"}, "settings.missing", "project"),
-    (gke_pool(**A3, capacity=["reservation:r", "spot"], min_nodes=1), "gke.pool.min_with_fallback", "pools.0.min_nodes"),
+    (
+        gke_pool(**A3, capacity=["reservation:r", "spot"], min_nodes=1),
+        "gke.pool.min_with_fallback",
+        "pools.0.min_nodes",
+    ),
     (gke_pool(**N2, accelerators_per_node=1), "gke.pool.count_without_accelerator", "pools.0.accelerators_per_node"),
     (gke(kubernetes_version="1.34"), "gke.kubernetes_version.standard_support_ended", "kubernetes_version"),
     (gke(authorized_networks=["203.0.113.7/24"]), "settings.address_in_range", "authorized_networks.0"),

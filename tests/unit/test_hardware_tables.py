@@ -40,7 +40,9 @@ def test_hardware_table_row_has_no_defaults(row: type) -> None:
 def test_gpu_of_gce_has_quota_and_zones(name: str) -> None:
     gpu = GPUS[name]
     assert (gpu.gce_quota is not None) == (name in GCE_GPUS), f"set gce_quota of {name} if GCE has this GPU"
-    assert bool(gpu.gce_zones) == (name in GCE_GPUS - GPUS_WITHOUT_LISTED_ZONES), f"set gce_zones of {name}, or add it to GPUS_WITHOUT_LISTED_ZONES"
+    assert bool(gpu.gce_zones) == (name in GCE_GPUS - GPUS_WITHOUT_LISTED_ZONES), (
+        f"set gce_zones of {name}, or add it to GPUS_WITHOUT_LISTED_ZONES"
+    )
     assert gpu.gce_zones <= GCP_ZONES
 
 

@@ -55,7 +55,11 @@ JOB_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (job(**RAY_JOB, elastic=ELASTIC_TWO_HOSTS), "job.elastic.kind", "0.elastic"),
     (job(**RAY_JOB, rendezvous="static"), "job.rendezvous.without_torchrun_kind", "0.rendezvous"),
     (job(**RAY_JOB | {"shared_memory": "100Mi"}), "job.shared_memory.of_ray_job", "0.shared_memory"),
-    (job(**RAY_JOB | {"resources": {"cpu": "100m", "memory": "1Gi"}}), "job.resources.cpu_of_ray_job", "0.resources.cpu"),
+    (
+        job(**RAY_JOB | {"resources": {"cpu": "100m", "memory": "1Gi"}}),
+        "job.resources.cpu_of_ray_job",
+        "0.resources.cpu",
+    ),
     (
         job(**RAY_JOB | {"resources": {"cpu": 1, "memory": "255Mi"}, "shared_memory": "200Mi"}),
         "job.resources.memory_of_ray_job",
@@ -149,7 +153,11 @@ JOB_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
         "0.flags.cache_dir",
     ),
     (job(flags=MODEL_SHARDING), "job.sharding.without_xla", "0.flags.sharding"),
-    (job_on_cluster(**V4, processes_per_host=4, flags=MODEL_SHARDING), "job.sharding.several_processes", "0.flags.sharding"),
+    (
+        job_on_cluster(**V4, processes_per_host=4, flags=MODEL_SHARDING),
+        "job.sharding.several_processes",
+        "0.flags.sharding",
+    ),
     (job(flags={"profile_port": 9012}), "job.profile_port.without_xla", "0.flags.profile_port"),
     (job(flags={"profile-steps": "3-5", "bucket": ""}), "job.flags.no_bucket", "0.flags.profile-steps"),
     (job(flags={"wandb": "offline", "bucket": ""}), "job.flags.no_bucket", "0.flags.wandb"),
@@ -198,9 +206,7 @@ def test_job_conflict_has_code_and_path(values: dict[str, Any], code: str, path:
     "values",
     [
         job_on_cluster(**FOUR_L4),
-        job_on_cluster(
-            **FOUR_L4, recipe=None, script="/a.py", processes_per_host=1, image="example.com/a:1"
-        ),
+        job_on_cluster(**FOUR_L4, recipe=None, script="/a.py", processes_per_host=1, image="example.com/a:1"),
         job_on_cluster(**FOUR_L4, recipe=None, script="/a.py", torchrun=False, image="e/a:1"),
         job(environment={"CUDA_VISIBLE_DEVICES": ""}),
         job(**NETWORK_CHECK, args=["$(OTHER)", "$RUN"], environment={"RUN": "$(pwd)"}),
@@ -229,8 +235,6 @@ def test_job_without_conflict_is_accepted(values: dict[str, Any]) -> None:
 def test_job_online_wandb_with_secret_is_accepted() -> None:
     values = job(flags={"wandb": "online"}, secrets={"WANDB_API_KEY": "wandb"})
     assert parse(values, {"wandb": True}).jobs
-
-
 
 
 @pytest.mark.parametrize(

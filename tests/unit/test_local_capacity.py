@@ -83,7 +83,9 @@ def test_local_capacity_problem_names_key_of_pod_group() -> None:
 def test_local_capacity_suspended_job_needs_to_fit_only_alone() -> None:
     assert local_problems(job_with("a", 2, "1"), {**job_with("b", 2, "1"), "suspend": True}) == []
     assert local_problems({**job_with("b", 2, "1"), "suspend": True}, job_with("a", 2, "1")) == []
-    assert codes_and_paths({**job_with("b", 3, "1"), "suspend": True}) == [("capacity.local.hosts_too_many", "jobs[0].hosts")]
+    assert codes_and_paths({**job_with("b", 3, "1"), "suspend": True}) == [
+        ("capacity.local.hosts_too_many", "jobs[0].hosts")
+    ]
     assert codes_and_paths({**job_with("b", 2, "1"), "suspend": True, "kind": "mpi-job"}) == [
         ("capacity.local.no_capacity_left", "jobs[0].kind")
     ]

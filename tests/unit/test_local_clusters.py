@@ -356,7 +356,9 @@ def children(pid: int) -> list[int]:
     return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()]
 
 
-def test_start_with_a_failed_engine_check_launches_nothing(cluster: ClusterSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_start_with_a_failed_engine_check_launches_nothing(
+    cluster: ClusterSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def ended() -> None:
         raise RuntimeError("ended")
 

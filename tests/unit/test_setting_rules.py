@@ -90,7 +90,11 @@ SETTING_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (local_platform(context="x"), "settings.unknown_key", "platform.context"),
     (local_platform(namespace="kube-system"), "settings.namespace_not_deletable", "platform.namespace"),
     (local_platform(name="My_Cluster"), "settings.cluster_name", "platform.name"),
-    (existing_cluster(namespace="kube-system", create_namespace=False), "settings.namespace_of_others", "platform.namespace"),
+    (
+        existing_cluster(namespace="kube-system", create_namespace=False),
+        "settings.namespace_of_others",
+        "platform.namespace",
+    ),
     ({"platform": {"kind": "kubeconfig", "image": "x"}, "jobs": []}, "settings.missing", "platform.context"),
     (existing_cluster(bucket={}), "settings.missing_kind", "platform.bucket.kind"),
     (existing_cluster(bucket={"kind": "url", "url": "ftp://x"}), "settings.bucket_url", "platform.bucket.url"),

@@ -227,7 +227,9 @@ def test_misspelled_example_names_the_similar_one_and_the_option_as_typed(
         ("trainyard", "`trainyard config --stack dev set --secret secrets:key`"),
     ],
 )
-def test_secret_command_is_of_the_program_that_the_user_runs(program: str, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secret_command_is_of_the_program_that_the_user_runs(
+    program: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("STACK", "dev")
     monkeypatch.setenv(COMMAND_VARIABLE, program)
     assert secret_command("secrets:key") == expected
