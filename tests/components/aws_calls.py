@@ -1,7 +1,7 @@
-"""Calls to AWS with which the provider creates each resource of a recorded EKS stack, for botocore.
+"""AWS calls that the provider makes to create each resource of a recorded EKS stack.
 
-The calls of a type follow its create function in hashicorp/terraform-provider-aws internal/service. Calls refer to
-other resources by their ids in the recording. `make_calls.py` replaces these with the ids in moto's responses.
+The calls for a resource type follow its create function in hashicorp/terraform-provider-aws internal/service. Calls
+refer to other resources by their ids in the recording. `make_calls.py` replaces these with the ids in moto's responses.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from tests.recording import Record
 
 Inputs = dict[str, Any]
 Call = dict[str, Any]
-"""`service`, `operation`, `parameters`, and `response_paths`: value in the recording -> path in the
-response of the value that replaces it."""
+"""Call with the keys `service`, `operation`, `parameters` and `response_paths`.
+
+`response_paths` maps values of the recording to paths in the response. The values at these paths replace them.
+"""
 
 
 def call(service: str, operation: str, response_paths: Mapping[str, str] | None = None, **parameters: Any) -> Call:

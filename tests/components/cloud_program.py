@@ -17,7 +17,7 @@ from tests.recording import Record, RecordingEngine
 
 PLACES: Properties = {"project": "some-project", "region": "us-central1", "zone": "us-central1-a"}
 ACCEPTED = set[str]()
-"""Resources that the facts about the providers accept. Equal resources are checked once."""
+"""Resources that the facts about the providers accept. Each is checked only once."""
 
 
 @functools.cache
@@ -61,7 +61,7 @@ def gke(*pools: dict[str, Any], **changes: Any) -> dict[str, Any]:
 
 
 def pools(platform: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the node pools of a platform's settings, without the system pool."""
+    """Return the inputs of each node pool of a platform by its name, without the system pool."""
     engine, _ = graph(platform)
     found = {record.inputs["name"]: record.inputs for record in engine.of_type("nodePool:NodePool")}
     assert found.pop("system")
@@ -69,13 +69,13 @@ def pools(platform: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def pool(**keys: Any) -> dict[str, Any]:
-    """Return the node pool of a GKE platform with one pool. Keys that begin with `platform_` belong to the platform."""
+    """Return the inputs of the only node pool of a GKE platform. Keys `platform_KEY` are keys of the platform."""
     platform = {key.removeprefix("platform_"): keys.pop(key) for key in list(keys) if key.startswith("platform_")}
     (found,) = pools(gke(keys, **platform)).values()
     return found
 
 
 def cluster(**changes: Any) -> dict[str, Any]:
-    """Return the control plane."""
+    """Return the inputs of the control plane of a GKE platform with these changes."""
     (record,) = graph(gke(**changes))[0].of_type("cluster:Cluster")
     return record.inputs

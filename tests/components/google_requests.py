@@ -1,4 +1,4 @@
-"""Requests of GKE resources as the provider sends them to Google, and Google's schemas of these requests.
+"""Requests that the provider sends to Google to create GKE resources, and Google's schemas of these requests.
 
 Source of renamed, moved and omitted fields: the expand functions of google-beta/services in
 terraform-provider-google-beta 93c65b2d. Source of the schemas: the discovery documents in google-api-python-client.
@@ -167,9 +167,9 @@ def problems(name: str, schema: str, body: Any) -> list[str]:
     return list(_problems(document(name), {"$ref": schema}, body, schema))
 
 
-def _problems(found: Mapping[str, Any], schema: Mapping[str, Any], body: Any, path: str) -> Iterator[str]:
+def _problems(api: Mapping[str, Any], schema: Mapping[str, Any], body: Any, path: str) -> Iterator[str]:
     if "$ref" in schema:
-        schema = found["schemas"][schema["$ref"]]
+        schema = api["schemas"][schema["$ref"]]
     if isinstance(body, dict):
         named, others = schema.get("properties", {}), schema.get("additionalProperties")
         for key, value in body.items():
@@ -177,12 +177,12 @@ def _problems(found: Mapping[str, Any], schema: Mapping[str, Any], body: Any, pa
             if inner is None:
                 yield f"{path}.{key}: unknown field"
             else:
-                yield from _problems(found, inner, value, f"{path}.{key}")
+                yield from _problems(api, inner, value, f"{path}.{key}")
     elif isinstance(body, list):
         if schema.get("type") != "array":
             yield f"{path}: a list, not {schema.get('type')}"
         for value in body:
-            yield from _problems(found, schema.get("items", {}), value, path)
+            yield from _problems(api, schema.get("items", {}), value, path)
     else:
         yield from _scalar_problems(schema, body, path)
 

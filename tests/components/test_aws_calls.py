@@ -1,6 +1,6 @@
 """Calls to AWS that create EKS stacks: botocore and moto accept them in order, and the permissions allow them.
 
-moto 5.2.5 does not implement the calls in `NOT_IN_MOTO`. botocore checks only their parameters.
+moto 5.2.5 does not implement the calls in `NOT_IN_MOTO`. For these, only botocore checks the parameters.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def one(engine: RecordingEngine, suffix: str, name: str = "") -> dict[str, Any]:
     return found.inputs
 
 
-def group(**keys: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def node_group(**keys: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the node group and the launch template of a platform's only pool."""
     engine, _ = graph(eks(keys))
     return one(engine, "nodeGroup:NodeGroup", "pool-0"), one(engine, "LaunchTemplate", "pool-0")
@@ -65,6 +65,9 @@ def test_eks_nodes_have_no_public_address(engine: RecordingEngine) -> None:
     assert all(inputs["mapPublicIpOnLaunch"] is False for inputs in subnets.values())
     for record in engine.of_type("nodeGroup:NodeGroup"):
         assert all(subnet.startswith("network-private-") for subnet in record.inputs["subnetIds"])
+
+
+def test_eks_default_security_group_has_no_ingress(engine: RecordingEngine) -> None:
     assert one(engine, "DefaultSecurityGroup")["ingress"] == []
 
 
@@ -97,7 +100,7 @@ def test_eks_nodes_require_metadata_tokens_and_encrypted_disks(engine: Recording
 
 @pytest.mark.parametrize(("machine", "pods"), [("m7i.large", 29), ("m7i.4xlarge", 110), ("p5.48xlarge", 100)])
 def test_eks_nodes_max_pods_is_number_of_addresses_up_to_110(machine: str, pods: int) -> None:
-    _, template = group(machine_type=machine)
+    _, template = node_group(machine_type=machine)
     text = base64.b64decode(template["userData"]).decode()
     settings = json.loads(text.partition("application/node.eks.aws")[2].partition("--trainyard--")[0])
     assert settings["spec"]["kubelet"]["config"]["maxPods"] == pods
@@ -174,7 +177,7 @@ def test_eks_objects_are_deleted_with_cluster(engine: RecordingEngine) -> None:
 
 
 def test_eks_fabric_node_has_all_adapters() -> None:
-    found, template = group(**P5)
+    found, template = node_group(**P5)
     assert found["amiType"] == "AL2023_x86_64_NVIDIA"
     assert found["taints"] == [{"key": "nvidia.com/gpu", "value": "present", "effect": "NO_SCHEDULE"}]
     assert found["labels"]["trainyard.dev/accelerator"] == "nvidia-h100-80gb"
@@ -189,7 +192,7 @@ def test_eks_fabric_node_has_all_adapters() -> None:
 
 
 def test_eks_fabric_node_p6_b300_uses_first_card_for_ip_traffic() -> None:
-    _, template = group(machine_type="p6-b300.48xlarge")
+    _, template = node_group(machine_type="p6-b300.48xlarge")
     interfaces = template["networkInterfaces"]
     assert [each["networkCardIndex"] for each in interfaces] == list(range(17))
     assert {each["deviceIndex"] for each in interfaces} == {0}
@@ -197,7 +200,7 @@ def test_eks_fabric_node_p6_b300_uses_first_card_for_ip_traffic() -> None:
 
 
 def test_eks_capacity_block_node_group_names_its_reservation() -> None:
-    found, template = group(**P5, capacity="capacity-block:cr-0123456789abcdef0", zones="us-west-2b")
+    found, template = node_group(**P5, capacity="capacity-block:cr-0123456789abcdef0", zones="us-west-2b")
     assert found["capacityType"] == "CAPACITY_BLOCK"
     assert "instanceTypes" not in found
     assert template["instanceType"] == "p5.48xlarge"
@@ -209,9 +212,9 @@ def test_eks_capacity_block_node_group_names_its_reservation() -> None:
 
 
 def test_eks_reserved_nodes_have_no_placement_group_and_are_updated_without_extra_nodes() -> None:
-    reserved, template = group(**P5, capacity="reservation:cr-0123456789abcdef0", zones="us-west-2b")
+    reserved, template = node_group(**P5, capacity="reservation:cr-0123456789abcdef0", zones="us-west-2b")
     assert reserved["updateConfig"] == {"maxUnavailable": 1, "updateStrategy": "MINIMAL"}
-    assert group(**P5)[0]["updateConfig"] == {"maxUnavailable": 1}
+    assert node_group(**P5)[0]["updateConfig"] == {"maxUnavailable": 1}
     assert "placement" not in template
     assert template["networkInterfaces"]
 
@@ -235,13 +238,13 @@ def test_eks_node_groups_follow_version_of_control_plane() -> None:
     [{"disk_size_gb": 200}, {"efa": False}, {"placement_group": False}, {"capacity": "reservation:cr-012345678"}],
 )
 def test_eks_launch_template_change_updates_node_group(change: dict[str, Any]) -> None:
-    before, _ = group(**P5, zones="us-west-2a")
-    after, _ = group(**P5, zones="us-west-2a", **change)
+    before, _ = node_group(**P5, zones="us-west-2a")
+    after, _ = node_group(**P5, zones="us-west-2a", **change)
     assert before["launchTemplate"]["version"] != after["launchTemplate"]["version"]
 
 
 def test_eks_spot_node_group_spans_all_zones() -> None:
-    found, template = group(machine_type="g5.xlarge", capacity="spot")
+    found, template = node_group(machine_type="g5.xlarge", capacity="spot")
     assert (found["capacityType"], found["instanceTypes"]) == ("SPOT", ["g5.xlarge"])
     assert len(found["subnetIds"]) == 3
     assert "networkInterfaces" not in template

@@ -18,7 +18,7 @@ from tests.recording import Record, RecordingEngine
 
 @pytest.fixture(scope="module")
 def engine() -> RecordingEngine:
-    """Return the graph of the tutorial's stack."""
+    """Return the graph of the default settings."""
     return graph(gke())[0]
 
 
@@ -42,6 +42,7 @@ def test_gke_pool_has_driver_for_its_gpu(settings: dict[str, Any], version: str)
 
 
 def test_gke_default_stack_equals_tutorial() -> None:
+    # The Weights & Biases distributed-training tutorial.
     found = pool()
     config = found["nodeConfig"]
     assert (found["nodeCount"], config["machineType"], config["diskType"], config["diskSizeGb"]) == (
@@ -61,6 +62,9 @@ def test_gke_nodes_have_no_public_address(engine: RecordingEngine) -> None:
     assert cluster()["privateClusterConfig"]["enablePrivateNodes"] is True
     for record in engine.of_type("nodePool:NodePool"):
         assert record.inputs["networkConfig"]["enablePrivateNodes"] is True
+
+
+def test_gke_network_has_no_automatic_subnetworks(engine: RecordingEngine) -> None:
     (network,) = engine.of_type("network:Network")
     assert network.inputs["autoCreateSubnetworks"] is False
 

@@ -1,4 +1,4 @@
-"""Node pools of a GKE platform: slices, kinds of capacity, and the networks between their hosts."""
+"""Node pools of a GKE platform: slices, provisioning models, and the networks between their hosts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_gke_cluster_in_a_zone_without_e2_has_n1_nodes() -> None:
     assert cluster_of(engine)["nodeConfig"]["machineType"] == "n1-standard-8"
 
 
-def test_gke_pool_autoscaled_slice_sets_zonal_limits() -> None:
+def test_gke_pool_autoscaled_slice_has_zonal_limits_and_gpus_have_total_limits() -> None:
     scaling = pool(**TPU_V4, min_nodes=0)["autoscaling"]
     assert scaling == {"minNodeCount": 0, "maxNodeCount": 4, "locationPolicy": "ANY"}
     gpus = pool(min_nodes=0)["autoscaling"]
@@ -104,7 +104,7 @@ def test_gke_pool_queued_has_label_and_taint() -> None:
     ]
 
 
-def test_gke_pool_reservation_block_is_named() -> None:
+def test_gke_pool_with_reservation_block_names_it() -> None:
     name = "projects/p/reservations/r/reservationBlocks/b/reservationSubBlocks/s"
     assert pool(**A3, capacity=f"reservation:{name}")["nodeConfig"]["reservationAffinity"] == {
         "consumeReservationType": "SPECIFIC_RESERVATION",
@@ -153,16 +153,16 @@ def test_gke_fabric_has_networks_of_its_machine_type(
 ) -> None:
     platform = gke({"machine_type": machine}, zone=zone)
     engine, _ = graph(platform)
-    further = [record for record in engine.of_type("network:Network") if record.name.startswith("fabric")]
-    assert len(further) == vpcs
-    assert {record.inputs["mtu"] for record in further} == {mtu}
+    fabric_networks = [record for record in engine.of_type("network:Network") if record.name.startswith("fabric")]
+    assert len(fabric_networks) == vpcs
+    assert {record.inputs["mtu"] for record in fabric_networks} == {mtu}
     (found,) = pools(platform).values()
     assert len(found["networkConfig"]["additionalNodeNetworkConfigs"]) == interfaces
     assert len(engine.of_type("networking.gke.io/v1:Network")) == interfaces
     assert cluster_of(engine)["enableMultiNetworking"] is True
     ranges = [record.inputs["ipCidrRange"] for record in engine.of_type("subnetwork:Subnetwork")]
     assert len(set(ranges)) == len(ranges) == interfaces + 1
-    profiles = [record.inputs["networkProfile"] for record in further if "networkProfile" in record.inputs]
+    profiles = [record.inputs["networkProfile"] for record in fabric_networks if "networkProfile" in record.inputs]
     assert all(profile.endswith(f"{zone}-vpc-roce") for profile in profiles)
     assert bool(profiles) == (mtu == 8896)
 
@@ -185,15 +185,15 @@ def test_gke_fabric_firewall_is_replaced_with_network() -> None:
 
 
 def test_gke_multi_networking_follows_machine_type_and_stays_on() -> None:
-    one, _ = graph(gke({**A3, "nodes": 1}))
-    assert cluster_of(one)["enableMultiNetworking"] is True
-    assert list(one.requests["cluster-control-plane"].ignoreChanges) == ["nodeConfig"]
-    none, _ = graph(gke())
-    assert "enableMultiNetworking" not in cluster_of(none)
-    assert list(none.requests["cluster-control-plane"].ignoreChanges) == ["nodeConfig", "enableMultiNetworking"]
+    a3, _ = graph(gke({**A3, "nodes": 1}))
+    assert cluster_of(a3)["enableMultiNetworking"] is True
+    assert list(a3.requests["cluster-control-plane"].ignoreChanges) == ["nodeConfig"]
+    t4, _ = graph(gke())
+    assert "enableMultiNetworking" not in cluster_of(t4)
+    assert list(t4.requests["cluster-control-plane"].ignoreChanges) == ["nodeConfig", "enableMultiNetworking"]
 
 
-def test_gke_fabric_of_one_host_has_no_extra_networks() -> None:
+def test_gke_pool_of_one_a3_host_has_no_additional_networks_or_placement_policy() -> None:
     found = pool(**A3, nodes=1)
     assert found["networkConfig"]["additionalNodeNetworkConfigs"] == []
     assert "placementPolicy" not in found

@@ -69,8 +69,12 @@ def test_operator_webhook_refers_to_its_service() -> None:
     engine = operator_graph("jobset")
     (service,) = engine.of_type(":Service")
     (configuration,) = engine.of_type(":ValidatingWebhookConfiguration")
-    where = configuration.inputs["webhooks"][0]["clientConfig"]["service"]
-    assert where == {"name": service.inputs["metadata"]["name"], "namespace": OPERATORS_NAMESPACE, "path": "/z"}
+    service_reference = configuration.inputs["webhooks"][0]["clientConfig"]["service"]
+    assert service_reference == {
+        "name": service.inputs["metadata"]["name"],
+        "namespace": OPERATORS_NAMESPACE,
+        "path": "/z",
+    }
     (deployment,) = engine.of_type(":Deployment")
     labels = deployment.inputs["spec"]["template"]["metadata"]["labels"]
     assert service.inputs["spec"]["selector"].items() <= labels.items()
@@ -135,10 +139,10 @@ def test_operator_kueue_definitions_have_conversion_webhook() -> None:
     assert "conversion" not in found["operators-jobset-jobsets"]
     conversion = found["operators-kueue-clusterqueues"]["conversion"]
     assert conversion["strategy"] == "Webhook"
-    where = conversion["webhook"]["clientConfig"]["service"]
+    service_reference = conversion["webhook"]["clientConfig"]["service"]
     services = {each.inputs["metadata"]["name"] for each in engine.of_type(":Service")}
-    assert where["name"] in services
-    assert where["namespace"] == OPERATORS_NAMESPACE
+    assert service_reference["name"] in services
+    assert service_reference["namespace"] == OPERATORS_NAMESPACE
 
 
 def test_operator_namespace_enforces_restricted_standard() -> None:
@@ -148,13 +152,13 @@ def test_operator_namespace_enforces_restricted_standard() -> None:
 
 @pytest.mark.parametrize("name", RELEASES)
 def test_operator_pods_request_reserved_capacity_and_have_no_empty_list(name: str) -> None:
-    def empty(value: Any) -> bool:
+    def has_empty_list(value: Any) -> bool:
         if isinstance(value, dict):
-            return any(empty(each) for each in value.values())
-        return isinstance(value, list) and (not value or any(empty(each) for each in value))
+            return any(has_empty_list(each) for each in value.values())
+        return isinstance(value, list) and (not value or any(has_empty_list(each) for each in value))
 
     found = pod(name)
-    assert not empty(found)
+    assert not has_empty_list(found)
     resources = found["containers"][0]["resources"]
     cpu, memory = resources["requests"]["cpu"], resources["requests"]["memory"]
     assert Capacity(millicores=parse_cpu(cpu), memory=parse_memory(memory)) == OPERATOR_REQUEST

@@ -37,7 +37,7 @@ KEYS_OF_BOTH_CLOUDS: dict[str, list[dict[str, Any]]] = {
     "image.python_version": [{}, {"image": {"python_version": "3.12"}}],
     "image.prebuilt": [{}, {"image": {"prebuilt": IMAGE}}],
 }
-GKE: dict[str, list[dict[str, Any]]] = {
+GKE_KEYS: dict[str, list[dict[str, Any]]] = {
     **KEYS_OF_BOTH_CLOUDS,
     "project": [{}, {"project": "other-project"}],
     "zone": [{}, {"zone": "us-central1-b"}],
@@ -87,7 +87,7 @@ GKE: dict[str, list[dict[str, Any]]] = {
 G5 = {"name": "gpus", "machine_type": "g5.8xlarge"}
 ZONED = {**G5, "zones": ["us-west-2a"], "efa": True}
 
-EKS: dict[str, list[dict[str, Any]]] = {
+EKS_KEYS: dict[str, list[dict[str, Any]]] = {
     **KEYS_OF_BOTH_CLOUDS,
     "account": [{}, {"account": "123456789012"}],
     "region": [{}, {"region": "us-east-1"}],
@@ -115,13 +115,13 @@ EKS: dict[str, list[dict[str, Any]]] = {
 }
 
 JOB = {"name": "digits", "recipe": "digits", "resources": {"cpu": 1, "memory": "4Gi"}}
-"""Job on the trainer image, without which no image is built."""
+"""Job on the trainer image. Without such a job, the program builds no image."""
 VALIDATION_ONLY_KEYS = {"kind", "check_availability", "pools.check_zones"}
 """Keys that affect only validation, not resources."""
 
 
 def plan(kind: str, key: str, settings: dict[str, Any]) -> str:
-    """Return all results of a platform's settings: resources in a fixed order, their options, outputs."""
+    """Return the plan of a platform: resources in a fixed order, names of retained resources, and outputs."""
     project = {"project": "some-project"} if kind == "gke" else {}
     engine, exported = graph({"kind": kind, **project, **settings}, [JOB] if key.startswith("image.") else [])
     resources = sorted(
@@ -141,18 +141,18 @@ def keys(model: type[BaseModel], prefix: str = "") -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("key", GKE)
+@pytest.mark.parametrize("key", GKE_KEYS)
 def test_gke_key_changes_the_plan(key: str) -> None:
-    one, other = GKE[key]
+    one, other = GKE_KEYS[key]
     assert plan("gke", key, one) != plan("gke", key, other)
 
 
-@pytest.mark.parametrize("key", EKS)
+@pytest.mark.parametrize("key", EKS_KEYS)
 def test_eks_key_changes_the_plan(key: str) -> None:
-    one, other = EKS[key]
+    one, other = EKS_KEYS[key]
     assert plan("eks", key, one) != plan("eks", key, other)
 
 
 def test_cloud_keys_are_all_compared() -> None:
-    assert set(GKE) | VALIDATION_ONLY_KEYS == keys(GkeConfig)
-    assert set(EKS) | VALIDATION_ONLY_KEYS - {"pools.check_zones"} == keys(EksConfig)
+    assert set(GKE_KEYS) | VALIDATION_ONLY_KEYS == keys(GkeConfig)
+    assert set(EKS_KEYS) | VALIDATION_ONLY_KEYS - {"pools.check_zones"} == keys(EksConfig)

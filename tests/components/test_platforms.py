@@ -1,4 +1,4 @@
-"""Equal containers of a job and equal outputs on every platform, and the outputs that README.md describes."""
+"""A job has equal containers, and the program equal outputs, on every platform. README.md describes the outputs."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from tests.golden.manifests import GPU, ON_CLAIM, ON_GPUS, SCRIPT, engine
 from workloads.kinds.ray_job import HEAD, KEEP_COMMAND
 from workloads.objects import Placement
 
-ONE = {**SCRIPT, "kind": "ray-job", "queue": None}
+RAY_JOB = {**SCRIPT, "kind": "ray-job", "queue": None}
 
 
 def container(template: dict[str, Any]) -> dict[str, Any]:
@@ -23,8 +23,8 @@ def container(template: dict[str, Any]) -> dict[str, Any]:
 
 
 def job(placement: Placement = ON_CLAIM, **changes: Any) -> dict[str, Any]:
-    """Return the RayJob."""
-    return main_object({**ONE, **changes}, placement)
+    """Return the RayJob of `RAY_JOB` with changes."""
+    return main_object({**RAY_JOB, **changes}, placement)
 
 
 def test_launcher_submits_the_script_with_its_arguments() -> None:
@@ -41,8 +41,8 @@ def test_head_offers_no_cpus_to_ray_and_has_no_accelerator() -> None:
 
 
 def test_ray_workers_equal_indexed_workers_except_for_their_program() -> None:
-    (ray,) = workers(ONE)
-    (indexed,) = workers({**ONE, "kind": "indexed-job", "torchrun": False, "processes_per_host": 1})
+    (ray,) = workers(RAY_JOB)
+    (indexed,) = workers({**RAY_JOB, "kind": "indexed-job", "torchrun": False, "processes_per_host": 1})
     ray_names, indexed_names = ({each["name"] for each in container(host)["env"]} for host in (ray, indexed))
     assert {name.partition("_")[0] for name in ray_names - indexed_names} == {"RAY"}
     for pod in (ray["spec"], indexed["spec"]):
@@ -91,7 +91,7 @@ def test_interactive_job_has_no_launcher() -> None:
 def test_interactive_job_is_replaced_when_it_is_suspended() -> None:
     # The operator does not suspend a job while its hosts wait for a user.
     idle, busy = (
-        engine(spec(ONE, interactive=interactive, suspend=True), ON_CLAIM).requests["resnet-job"]
+        engine(spec(RAY_JOB, interactive=interactive, suspend=True), ON_CLAIM).requests["resnet-job"]
         for interactive in (True, False)
     )
     assert "spec.suspend" in idle.replaceOnChanges

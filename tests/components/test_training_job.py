@@ -62,6 +62,7 @@ def comparable_worker(kind: JobKind, values: dict[str, Any], placement: Placemen
         objects = pod_templates(manifests(spec(values, kind=kind), placement))
         (launcher,) = next(each for path, each in objects.items() if "Launcher" in path)["spec"]["containers"]
         words = launcher["args"]
+        # The program follows the last `-x VARIABLE`.
         program = words[len(words) - words[::-1].index("-x") + 1 :]
         container.pop("startupProbe")
         container |= {"command": program[:1], "args": program[1:]}
@@ -125,7 +126,7 @@ def test_job_environment_names_are_unique(kind: JobKind) -> None:
 
 
 FIXED_VARIABLES = {"PET_NNODES", "PET_NODE_RANK", "PET_NPROC_PER_NODE", "PET_MASTER_ADDR", "PET_MASTER_PORT"}
-"""Variables that both operators set: pkg/controller.v1/pytorch/envvar.go, plugins/torch/torch.go."""
+"""Variables that both operators set: pkg/controller.v1/pytorch/envvar.go for PyTorchJobs, plugins/torch/torch.go."""
 ELASTIC_VARIABLES = {
     "PET_NNODES",
     "PET_NPROC_PER_NODE",

@@ -94,7 +94,7 @@ SCRIPT: dict[str, Any] = {
     "script": "/opt/team/train.py",
     "args": ("--epochs", 3, "$HOME"),
 }
-"""The same job with a script, which every kind supports."""
+"""`EVERY_KEY` with a script instead of a recipe, because every kind supports scripts."""
 ELASTIC: dict[str, Any] = {"name": "elastic", "recipe": "digits", "elastic": {"min_hosts": 1, "max_hosts": 3}}
 TPU: dict[str, Any] = {"name": "spmd", "recipe": "digits", "accelerator": "v4-32"}
 GPU: dict[str, Any] = {**SCRIPT, "name": "gpus", "hosts": 2, "accelerator": "nvidia-tesla-v100"}
@@ -194,13 +194,13 @@ def queues_engine() -> RecordingEngine:
 
 EACH_KIND = frozenset(f"{'digits' if KINDS[kind].runs_recipes else 'script'}.{kind}" for kind in get_args(JobKind))
 """Example of each kind."""
-WHOLE = {*EACH_KIND, "queues"}
-"""Examples, and the queues, whose golden file has the complete manifests."""
-ALIASED_LINES = 6
+COMPLETE_FILES = {*EACH_KIND, "queues"}
+"""Names of the golden files with complete manifests: an example of each kind, and the queues."""
+MIN_ALIASED_LINES = 6
 """Minimum number of lines of a repeated part of a manifest that a golden file contains only once."""
-LINE_LENGTH = 60
+MAX_LINE_LENGTH = 60
 """Maximum length of a list or an object of scalars that a golden file has on one line."""
-BASES = {
+BASE_EXAMPLES = {
     "slices": "tpu",
     "gpus": "script",
     "alone": "script",
@@ -209,7 +209,7 @@ BASES = {
     "etcd": "elastic",
     "every-key": "script",
 }
-"""Example -> example to compare it with, instead of its kind's `digits`."""
+"""Example -> example that it is compared with. The default is `digits` of the same kind."""
 
 
 def rendered() -> dict[str, list[dict[str, Any]]]:
@@ -224,7 +224,7 @@ def golden_files() -> set[Path]:
 
 
 def with_aliases(value: Any, seen: dict[str, Any]) -> Any:
-    """Return a copy in which equal long parts are one object, so that YAML has an alias instead of the second one."""
+    """Return a copy in which equal long parts are one object. YAML then has an alias in place of each later part."""
     if isinstance(value, dict):
         value = {key: with_aliases(each, seen) for key, each in value.items()}
     elif isinstance(value, list):
@@ -232,7 +232,7 @@ def with_aliases(value: Any, seen: dict[str, Any]) -> Any:
     else:
         return value
     text = yaml.safe_dump(value)
-    return seen.setdefault(text, value) if text.count("\n") >= ALIASED_LINES else value
+    return seen.setdefault(text, value) if text.count("\n") >= MIN_ALIASED_LINES else value
 
 
 class Dumper(yaml.SafeDumper):
@@ -254,7 +254,7 @@ class Dumper(yaml.SafeDumper):
 def is_short(parts: list[yaml.Node]) -> bool:
     """Return True if the parts of a list or an object are scalars that fit on one line."""
     return all(isinstance(each, yaml.ScalarNode) for each in parts) and (
-        sum(len(each.value) + 2 for each in parts) <= LINE_LENGTH
+        sum(len(each.value) + 2 for each in parts) <= MAX_LINE_LENGTH
     )
 
 
@@ -266,10 +266,10 @@ def yaml_text(found: list[dict[str, Any]]) -> str:
 def goldens() -> dict[Path, str]:
     """Return the text of each golden file."""
     found = rendered()
-    texts = {FOLDER / f"{name}.yaml": yaml_text(found[name]) for name in WHOLE}
-    for name in sorted(found.keys() - WHOLE):
+    texts = {FOLDER / f"{name}.yaml": yaml_text(found[name]) for name in COMPLETE_FILES}
+    for name in sorted(found.keys() - COMPLETE_FILES):
         example, _, kind = name.partition(".")
-        base = f"{BASES.get(example, 'digits')}.{kind}"
+        base = f"{BASE_EXAMPLES.get(example, 'digits')}.{kind}"
         lines = [f"--- {base}", f"+++ {name}", *difference(found[base], found[name]), ""]
         path = FOLDER / f"{kind}.diff"
         texts[path] = texts.get(path, "") + "\n".join(lines)

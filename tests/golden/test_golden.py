@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.golden.differences import difference
-from tests.golden.manifests import WHOLE, examples, golden_files, goldens, rendered
+from tests.golden.manifests import COMPLETE_FILES, examples, golden_files, goldens, rendered
 from workloads.spec import JobSpec
 from workloads.validation.conflicts import conflicts
 
@@ -29,14 +29,14 @@ def test_golden_manifests_are_current(expected: dict[Path, str]) -> None:
 
 def test_golden_files_have_each_example_once(expected: dict[Path, str]) -> None:
     compared = [line[4:] for text in expected.values() for line in text.splitlines() if line.startswith("+++ ")]
-    assert sorted([*compared, *WHOLE]) == sorted({*examples(), "queues"}) == sorted(rendered())
+    assert sorted([*compared, *COMPLETE_FILES]) == sorted({*examples(), "queues"}) == sorted(rendered())
 
 
 def test_golden_examples_set_every_job_key() -> None:
     assert {key for spec, _ in examples().values() for key in spec.model_fields_set} == set(JobSpec.model_fields)
 
 
-def test_golden_example_is_valid() -> None:
+def test_golden_examples_are_valid() -> None:
     for name, (spec, _) in examples().items():
         assert conflicts(spec) == [], name
 

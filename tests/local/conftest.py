@@ -1,4 +1,4 @@
-"""Local cluster of the tests, whose port depends on the checkout, and kubectl for the cluster."""
+"""Local cluster of the tests, and kubectl for it. The port of the cluster depends on the checkout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs for the fault table: each kind as Trainyard renders it, with a small program that fails as instructed.
+"""Jobs for the table of faults in docs/kinds.md: Trainyard's objects, with a small program that fails as instructed.
 
 The fault affects host 1. `no-image` and `no-capacity` affect all hosts. In an `mpi-job`, the faults of
 `LAUNCHER_CAUSES` affect the launcher. The other hosts wait until host 1 has started again and completed. In place of
@@ -94,8 +94,8 @@ while not (folder / "done").exists():
 """
 
 
-def victim(kind: JobKind, cause: Cause, name: str) -> str:
-    """Return the beginning of the affected pod's name."""
+def affected_pod_prefix(kind: JobKind, cause: Cause, name: str) -> str:
+    """Return the prefix of the name of the pod that the fault affects."""
     if kind == "mpi-job":
         return f"{name}-launcher" if cause in LAUNCHER_CAUSES else f"{name}-worker-1"
     # The Master of a PyTorchJob is host 0.
@@ -122,20 +122,27 @@ def objects(kind: JobKind, cause: Cause, placement: Placement) -> list[dict[str,
     """
     name = job_name(kind, cause)
     restarts = 4 if kind == "mpi-job" and cause not in LAUNCHER_CAUSES else 1
-    own = {"name": name, "kind": kind, "script": "/replaced.py", "hosts": 2, "restarts": restarts, "grace_seconds": 5}
+    values = {
+        "name": name,
+        "kind": kind,
+        "script": "/replaced.py",
+        "hosts": 2,
+        "restarts": restarts,
+        "grace_seconds": 5,
+    }
     # The program is not Trainyard's launcher, whose exit codes the failure policy of an Indexed Job would expect.
-    spec = JobSpec.model_validate({**own, "torchrun": kind != "indexed-job"})
+    spec = JobSpec.model_validate({**values, "torchrun": kind != "indexed-job"})
     found = manifests(spec, placement)
     for each in found:
         each["metadata"].setdefault("name", f"{name}-runtime")
         if each["kind"] == "TrainJob":
             each["spec"]["runtimeRef"]["name"] = f"{name}-runtime"
     for template in pod_templates(found).values():
-        _replace(template, kind, cause, name)
+        _run_small_program(template, kind, cause, name)
     return found
 
 
-def _replace(template: dict[str, Any], kind: JobKind, cause: Cause, name: str) -> None:
+def _run_small_program(template: dict[str, Any], kind: JobKind, cause: Cause, name: str) -> None:
     """Make a pod run the small program, with few resources."""
     (container,) = template["spec"]["containers"]
     role = template["metadata"]["labels"][COMPONENT_LABEL]
@@ -144,7 +151,7 @@ def _replace(template: dict[str, Any], kind: JobKind, cause: Cause, name: str) -
         {"name": "CAUSE", "value": cause},
         {"name": "PREEMPTED", "value": PREEMPTION_EXIT_CODES.get(kind, "75")},
         {"name": "ROLE", "value": "sshd" if (kind, role) == ("mpi-job", "worker") else role},
-        {"name": "VICTIM", "value": victim(kind, cause, name)},
+        {"name": "VICTIM", "value": affected_pod_prefix(kind, cause, name)},
         {"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
     ]
     cpu = "900" if cause == "no-capacity" and role == "worker" else "5m"

@@ -257,7 +257,7 @@ def test_cluster_unresponsive_node_is_repaired(cluster: ClusterSettings) -> None
     wait_for("the node accepts pods again", lambda: "taints" not in request(cluster, "GET", node)["spec"])
 
 
-def test_cluster_network_has_no_way_out(cluster: ClusterSettings) -> None:
+def test_cluster_network_has_no_default_route_and_no_other_interface(cluster: ClusterSettings) -> None:
     inits = [pid for pid in leftovers.processes(cluster.folder) if leftovers.is_namespace_init(pid)]
     (control_plane,) = (pid for pid in inits if leftovers.environment_value(pid, "TRAINYARD_NODE_INDEX") is None)
 

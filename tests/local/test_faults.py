@@ -28,7 +28,7 @@ from setup.progress import run_steps
 from tests.golden.manifests import ON_CLAIM
 from tests.local import conftest
 from tests.local.conftest import kubectl_of
-from tests.local.fault_jobs import CAUSES, KINDS, PODS, STARTS_FOLDER, Cause, job_name, objects, victim
+from tests.local.fault_jobs import CAUSES, KINDS, PODS, STARTS_FOLDER, Cause, affected_pod_prefix, job_name, objects
 from tests.plugins.stack import ROOT, Stack
 from workloads.kinds import KINDS as JOB_KINDS
 from workloads.spec import JobKind
@@ -65,7 +65,7 @@ def documented_effects() -> dict[tuple[str, str], str]:
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:1] == "|"]
     kinds = [cell.strip("`") for cell in rows[0][1:]]
     causes = dict(zip(CAUSES, rows[2:], strict=True))
-    return {(cause, kind): row[1 + place] for cause, row in causes.items() for place, kind in enumerate(kinds)}
+    return {(cause, kind): row[column] for cause, row in causes.items() for column, kind in enumerate(kinds, start=1)}
 
 
 def place_of(pod: str) -> str:
@@ -114,8 +114,8 @@ def running_jobs(
     placement = replace(ON_CLAIM, image=trainer)
     items = [each for kind in kinds for cause in causes for each in objects(kind, cause, placement)]
     # The operator rejects a TrainJob without its runtime.
-    for last in (False, True):
-        chosen = [each for each in items if (each["kind"] == "TrainJob") == last]
+    for is_train_job in (False, True):
+        chosen = [each for each in items if (each["kind"] == "TrainJob") == is_train_job]
         kubectl("create", "-f", "-", document={"apiVersion": "v1", "kind": "List", "items": chosen})
     yield stack
     # Delete the jobs first, because their pods use the bucket's claim and their operators belong to the stack. A
@@ -145,7 +145,7 @@ def inject_fault(faults: Faults, core: Any, kind: JobKind, cause: Cause) -> None
     """Delete or evict the affected pod after all pods of its job have started."""
     name = job_name(kind, cause)
     wait_for(f"all pods of {name} have started", lambda: faults.starts(kind, cause).total() == PODS.get(kind, 2))
-    place = victim(kind, cause, name)
+    place = affected_pod_prefix(kind, cause, name)
     (pod,) = [each.name for each in faults.seen(kind, cause)[1] if each.name.startswith(place)]
     if cause == "deleted":
         core.delete_namespaced_pod(pod, NAMESPACE)
@@ -159,20 +159,20 @@ def observed_effect(faults: Faults, kind: JobKind, cause: Cause) -> str | None:
     job, pods = faults.seen(kind, cause)
     starts = faults.starts(kind, cause)
     name = job_name(kind, cause)
-    place = victim(kind, cause, name)
-    hit = starts.pop(place, 0)
+    place = affected_pod_prefix(kind, cause, name)
+    num_starts = starts.pop(place, 0)
     launcher = starts.pop(f"{name}-launcher", 1) if kind == "mpi-job" else 1
     others = set(starts.values())
     if job.state == "complete":
-        if hit == 2 and others == {1}:
+        if num_starts == 2 and others == {1}:
             return "continues" if launcher == 1 else "mpirun again"
-        return f"complete after {hit}, {others}"
+        return f"complete after {num_starts}, {others}"
     if job.state == "failed":
-        return "fails at once" if hit == 1 else "fails after restarts"
-    if hit > 3:
+        return "fails at once" if num_starts == 1 else "fails after restarts"
+    if num_starts > 3:
         return "again and again"
     reasons = {pod.reason for pod in pods}
-    if not hit and reasons & {"ErrImagePull", "ImagePullBackOff"}:
+    if not num_starts and reasons & {"ErrImagePull", "ImagePullBackOff"}:
         return "waits, image"
     return "waits, capacity" if "Unschedulable" in reasons else None
 

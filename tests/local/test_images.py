@@ -85,7 +85,7 @@ def unpacked_copies() -> list[Path]:
     return sorted((store_folder() / "io.containerd.snapshotter.v1.overlayfs" / "snapshots").rglob("program"))
 
 
-def test_import_unpacks_image_and_removes_replaced(program: Path) -> None:
+def test_import_unpacks_image_and_removes_the_replaced_image(program: Path) -> None:
     archive, (layer,) = layers(FIRST, program)
     change_store(FIRST, lambda target: _write(target, archive))
     assert blob(layer).exists()

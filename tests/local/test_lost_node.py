@@ -83,7 +83,7 @@ class LostNode:
         """Return the ready nodes."""
         return ready_nodes(self._settings)
 
-    def hold_repair(self, number: signal.Signals) -> None:
+    def signal_repair(self, number: signal.Signals) -> None:
         """Send SIGSTOP or SIGCONT to the process that repairs nodes."""
         (repair,) = (
             pid for pid in leftovers.processes(self._settings.folder) if b"infra.local.repair" in words_of(pid)
@@ -163,7 +163,7 @@ def lost_node(settings: ClusterSettings, tmp_path_factory: pytest.TempPathFactor
     """Yield a killed node with pods of a job of each kind. The node's repair is on hold."""
     with running_jobs(settings, tmp_path_factory.mktemp("lost"), KINDS, ["node-lost"]) as stack:
         found = LostNode(settings, stack.core(), "node-lost")
-        found.hold_repair(signal.SIGSTOP)
+        found.signal_repair(signal.SIGSTOP)
         found.kill_node()
         try:
             yield found
@@ -192,7 +192,7 @@ def test_lost_node_jobs_continue_on_other_node(lost_node: LostNode) -> None:
     assert all(set(lost_node.starts(kind).values()) == {1} for kind in KINDS), (
         "no pod may be recreated before the repair resumes"
     )
-    lost_node.hold_repair(signal.SIGCONT)
+    lost_node.signal_repair(signal.SIGCONT)
     begun = time.monotonic()
     lost_node.wait_for_replacements()
     print(f"all pods were replaced {time.monotonic() - begun:.0f} s after the repair was resumed")

@@ -25,7 +25,7 @@ def node(status: str, seconds: float, *taints: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("found", "kubelet", "step"),
+    ("node_object", "has_kubelet", "step"),
     [
         (node("True", 3600), True, "nothing"),
         (node("Unknown", MAX_SILENT_SECONDS - 1, UNREACHABLE), True, "nothing"),
@@ -40,8 +40,8 @@ def node(status: str, seconds: float, *taints: Any) -> dict[str, Any]:
         ({"spec": {}, "status": {}}, True, "nothing"),
     ],
 )
-def test_repair_step_follows_node_state(found: dict[str, Any], kubelet: bool, step: Step) -> None:
-    assert step_for(found, NOW, lambda: kubelet) == step
+def test_repair_step_follows_node_state(node_object: dict[str, Any], has_kubelet: bool, step: Step) -> None:
+    assert step_for(node_object, NOW, lambda: has_kubelet) == step
 
 
 def test_repair_of_silent_node_waits_longer_than_toleration() -> None:

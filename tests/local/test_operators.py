@@ -129,13 +129,13 @@ def test_operator_permissions_on_secrets_are_limited(stack: Stack) -> None:
 
     readers = {"kuberay-operator", "mpi-operator", "trainer"}
     assert {name for name in RELEASES if may(name, "list", "secrets", "-n", "kinds")} == readers
-    own = {
+    secrets = {
         (name, release.webhooks.secret, other.webhooks.secret)
         for name, release in RELEASES.items()
         for other in RELEASES.values()
         if release.webhooks and other.webhooks and name != "trainer"
     }
-    for name, mine, secret in own:
+    for name, mine, secret in secrets:
         assert may(name, "update", f"secrets/{secret}", "-n", OPERATORS_NAMESPACE) == (secret == mine), (name, secret)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-EKS_CLUSTER, GROUP = "aws:eks/cluster:Cluster", "aws:eks/nodeGroup:NodeGroup"
+EKS_CLUSTER, NODE_GROUP = "aws:eks/cluster:Cluster", "aws:eks/nodeGroup:NodeGroup"
 TEMPLATE, ADDON = "aws:ec2/launchTemplate:LaunchTemplate", "aws:eks/addon:Addon"
 RULES = "aws:s3/bucketLifecycleConfiguration:BucketLifecycleConfiguration"
 KEY, ENDPOINT, PLACEMENT = "aws:kms/key:Key", "aws:ec2/vpcEndpoint:VpcEndpoint", "aws:ec2/placementGroup:PlacementGroup"
@@ -14,7 +14,7 @@ TAINT = {"key": "gpu", "value": "present", "effect": "NO_SCHEDULE"}
 RULE = {"id": "old", "status": "Enabled", "expiration": {"days": 3}}
 EBS = {"volumeSize": 100, "volumeType": "gp3"}
 AWS_BASE: dict[str, dict[str, Any]] = {
-    GROUP: {
+    NODE_GROUP: {
         "clusterName": "train",
         "nodeGroupName": "gpus",
         "nodeRoleArn": "arn:aws:iam::123456789012:role/nodes",
@@ -31,22 +31,22 @@ AWS_BASE: dict[str, dict[str, Any]] = {
     "aws:ecr/lifecyclePolicy:LifecyclePolicy": {"repository": "train", "policy": "{}"},
     "aws:ec2/subnet:Subnet": {"vpcId": "vpc-1", "cidrBlock": "10.0.0.0/20"},
 }
-"""Resource type -> valid inputs to change. good_inputs.py has those of the other types."""
+"""Resource type -> valid inputs to change. Other types have their valid inputs in valid_inputs.py."""
 AWS_REJECTIONS: list[tuple[str, dict[str, Any], str]] = [
-    (GROUP, {"amiType": "AL2023"}, "amiType"),
-    (GROUP, {"capacityType": "BLOCK"}, "capacityType"),
-    (GROUP, {"taints": [{**TAINT, "effect": "NoSchedule"}]}, "taints[0].effect"),
-    (GROUP, {"taints": [{**TAINT, "key": "k" * 64}]}, "taints[0].key"),
-    (GROUP, {"taints": [{**TAINT, "value": "v" * 64}]}, "taints[0].value"),
-    (GROUP, {"taints": [{**TAINT, "key": f"k{n}"} for n in range(51)]}, "taints"),
-    (GROUP, {"updateConfig": {}}, "updateConfig.maxUnavailable"),
+    (NODE_GROUP, {"amiType": "AL2023"}, "amiType"),
+    (NODE_GROUP, {"capacityType": "BLOCK"}, "capacityType"),
+    (NODE_GROUP, {"taints": [{**TAINT, "effect": "NoSchedule"}]}, "taints[0].effect"),
+    (NODE_GROUP, {"taints": [{**TAINT, "key": "k" * 64}]}, "taints[0].key"),
+    (NODE_GROUP, {"taints": [{**TAINT, "value": "v" * 64}]}, "taints[0].value"),
+    (NODE_GROUP, {"taints": [{**TAINT, "key": f"k{n}"} for n in range(51)]}, "taints"),
+    (NODE_GROUP, {"updateConfig": {}}, "updateConfig.maxUnavailable"),
     (
-        GROUP,
+        NODE_GROUP,
         {"updateConfig": {"maxUnavailable": 1, "maxUnavailablePercentage": 10}},
         "updateConfig.maxUnavailablePercentage",
     ),
-    (GROUP, {"updateConfig": {"maxUnavailable": 101}}, "updateConfig.maxUnavailable"),
-    (GROUP, {"launchTemplate": {"id": "template", "version": "1"}}, "launchTemplate.id"),
+    (NODE_GROUP, {"updateConfig": {"maxUnavailable": 101}}, "updateConfig.maxUnavailable"),
+    (NODE_GROUP, {"launchTemplate": {"id": "template", "version": "1"}}, "launchTemplate.id"),
     (EKS_CLUSTER, {"accessConfig": {"authenticationMode": "IAM"}}, "accessConfig.authenticationMode"),
     (EKS_CLUSTER, {"upgradePolicy": {"supportType": "LONG"}}, "upgradePolicy.supportType"),
     (EKS_CLUSTER, {"kubernetesNetworkConfig": {"ipFamily": "v4"}}, "kubernetesNetworkConfig.ipFamily"),

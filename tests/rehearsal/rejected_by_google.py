@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.rehearsal.good_inputs import PROJECT
+from tests.rehearsal.valid_inputs import PROJECT
 
 POOL, CLUSTER = "gcp:container/nodePool:NodePool", "gcp:container/cluster:Cluster"
 FIREWALL, NETWORK = "gcp:compute/firewall:Firewall", "gcp:compute/network:Network"
@@ -143,4 +143,4 @@ GOOGLE_BASE: dict[str, dict[str, Any]] = {
     },
     POLICY: {"project": PROJECT, "region": "us-central1", "name": "close"},
 }
-"""Resource type that good_inputs.py lacks -> valid inputs to change."""
+"""Resource type that valid_inputs.py lacks -> valid inputs to change."""

@@ -90,16 +90,16 @@ class SimulatedStack:
 
     def up(self, *, fault: str = "", fails: bool = False) -> str:
         """Deploy the program, with or without a fault."""
-        self._set(fault)
+        self._set_fault(fault)
         return self.run("up", "--yes", "--skip-preview", fails=fails)
 
-    def _set(self, fault: str) -> None:
+    def _set_fault(self, fault: str) -> None:
         with edit_state(self.folder / "clouds") as state:
             state.fault, state.calls = fault, 0
 
     def destroy(self, *, fault: str = "", fails: bool = False) -> str:
         """Destroy the stack, with or without a fault."""
-        self._set(fault)
+        self._set_fault(fault)
         return self.run("destroy", "--yes", "--skip-preview", fails=fails)
 
     @property

@@ -1,4 +1,4 @@
-"""A replacement of the subnets between GPU hosts also replaces their pool, which is deleted before the subnets."""
+"""A new range for the networks between GPU hosts replaces their subnets and their pool. The pool is deleted first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of facts: Check accepts the program's resources, and rejects what the real providers reject."""
+"""Tables of facts: they accept the resources of the program, and reject what the real providers reject."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from settings.problem import dotted
 from simulation.cloud import fact_check
 from simulation.cloud.fact_table import FOLDER, fact_table
 from tests.components.cloud_program import graph, rejections
-from tests.rehearsal.good_inputs import GOOD
 from tests.rehearsal.rejected_by_aws import AWS_BASE, AWS_REJECTIONS, EKS_CLUSTER
 from tests.rehearsal.rejected_by_google import CLUSTER, GOOGLE_BASE, GOOGLE_REJECTIONS, POOL
+from tests.rehearsal.valid_inputs import VALID_INPUTS
 
 TABLES = sorted(FOLDER.glob("*/*.json"))
-BASE = GOOD | GOOGLE_BASE | AWS_BASE
+BASE = VALID_INPUTS | GOOGLE_BASE | AWS_BASE
 """Resource type -> valid inputs."""
 SOURCES = {
     "gcp": "https://github.com/hashicorp/terraform-provider-google-beta/blob/",
@@ -42,8 +42,8 @@ def test_check_rejects_a_resource_of_the_program_with_a_wrong_value() -> None:
     assert [rejections(each) != [] for each in (pool, wrong)] == [False, True]
 
 
-def error_lines(type_: str, change: dict[str, Any]) -> dict[str, str]:
-    """Return the problem of each input that the type's facts reject, for its valid inputs with this change."""
+def rejected_inputs(type_: str, change: dict[str, Any]) -> dict[str, str]:
+    """Return the message for each input that the facts reject if this change is made to the type's valid inputs."""
     inputs = {key: value for key, value in {**BASE[type_], **change}.items() if value is not None}
     table = fact_table(type_)
     assert table is not None
@@ -51,13 +51,13 @@ def error_lines(type_: str, change: dict[str, Any]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("type_", "change", "where"),
+    ("type_", "change", "path"),
     [*GOOGLE_REJECTIONS, *AWS_REJECTIONS],
-    ids=[f"{type_.rpartition(':')[2]}-{where}" for type_, _, where in (*GOOGLE_REJECTIONS, *AWS_REJECTIONS)],
+    ids=[f"{type_.rpartition(':')[2]}-{path}" for type_, _, path in (*GOOGLE_REJECTIONS, *AWS_REJECTIONS)],
 )
-def test_check_rejects_what_the_real_provider_rejects(type_: str, change: dict[str, Any], where: str) -> None:
-    assert error_lines(type_, {}) == {}
-    assert SOURCES[type_.partition(":")[0]] in error_lines(type_, change)[where]
+def test_check_rejects_what_the_real_provider_rejects(type_: str, change: dict[str, Any], path: str) -> None:
+    assert rejected_inputs(type_, {}) == {}
+    assert SOURCES[type_.partition(":")[0]] in rejected_inputs(type_, change)[path]
 
 
 BAD_VALUES: dict[str, Any] = {
@@ -95,9 +95,9 @@ def test_every_named_check_has_a_bad_value() -> None:
 
 
 def test_check_accepts_numbers_and_booleans_in_strings() -> None:
-    assert error_lines(POOL, {"nodeCount": "2", "autoscaling": {"maxNodeCount": "3"}}) == {}
-    assert error_lines(CLUSTER, {"removeDefaultNodePool": "true"}) == {}
-    assert list(error_lines(POOL, {"nodeCount": "2.5"})) == ["nodeCount"]
+    assert rejected_inputs(POOL, {"nodeCount": "2", "autoscaling": {"maxNodeCount": "3"}}) == {}
+    assert rejected_inputs(CLUSTER, {"removeDefaultNodePool": "true"}) == {}
+    assert list(rejected_inputs(POOL, {"nodeCount": "2.5"})) == ["nodeCount"]
 
 
 @pytest.mark.parametrize("file", TABLES, ids=lambda file: file.stem)
@@ -117,12 +117,12 @@ def test_table_of_facts_has_commit_lines_and_known_inputs(file: Any) -> None:
 
 
 def test_check_accepts_services_in_the_shared_address_space() -> None:
-    assert error_lines(EKS_CLUSTER, {"kubernetesNetworkConfig": {"serviceIpv4Cidr": "100.64.0.0/16"}}) == {}
+    assert rejected_inputs(EKS_CLUSTER, {"kubernetesNetworkConfig": {"serviceIpv4Cidr": "100.64.0.0/16"}}) == {}
 
 
 def test_check_of_a_list_length_names_the_allowed_lengths() -> None:
-    few = error_lines(EKS_CLUSTER, {"vpcConfig": {"subnetIds": []}})["vpcConfig.subnetIds"]
+    few = rejected_inputs(EKS_CLUSTER, {"vpcConfig": {"subnetIds": []}})["vpcConfig.subnetIds"]
     assert few.startswith("must have a length of at least 1, not 0 [")
     filters = [{"filter": "a*", "filterType": "WILDCARD"}] * 6
-    many = error_lines("aws:ecr/repository:Repository", {"imageTagMutabilityExclusionFilters": filters})
+    many = rejected_inputs("aws:ecr/repository:Repository", {"imageTagMutabilityExclusionFilters": filters})
     assert many["imageTagMutabilityExclusionFilters"].startswith("must have a length of 0 to 5, not 6 [")

@@ -23,7 +23,7 @@ FAULTS = ["stockout", "quota", "timeout", "slow", "crash", "eventual"]
 
 
 @pytest.mark.parametrize("fault", [*(f"{kind}:network" for kind in FAULTS), *(f"denied:{call}" for call in (1, 2, 3))])
-def test_a_second_up_converges(new_stack: Callable[[str], SimulatedStack], fault: str) -> None:
+def test_second_up_after_a_fault_converges(new_stack: Callable[[str], SimulatedStack], fault: str) -> None:
     stack = new_stack(PROGRAM)
     stack.up(fault=fault, fails=True)
     assert stack.clouds.fault == ""
@@ -42,7 +42,9 @@ def test_a_second_up_converges(new_stack: Callable[[str], SimulatedStack], fault
 
 
 @pytest.mark.parametrize("call", [1, 3])
-def test_a_second_destroy_empties_the_clouds(new_stack: Callable[[str], SimulatedStack], call: int) -> None:
+def test_second_destroy_after_a_denied_call_empties_the_clouds(
+    new_stack: Callable[[str], SimulatedStack], call: int
+) -> None:
     stack = new_stack(PROGRAM)
     stack.up()
     stack.destroy(fault=f"denied:{call}", fails=True)

@@ -87,12 +87,12 @@ def interrupt(stack: SimulatedStack, command: str, after: float, times: int) -> 
 def test_up_and_destroy_interrupted_at_random_moments_converge(new_stack: Callable[[str], SimulatedStack]) -> None:
     seed = int(os.environ.get("TRAINYARD_SEED") or random.randrange(1 << 32))
     print(f"TRAINYARD_SEED={seed}")
-    moments = random.Random(seed)
+    random_numbers = random.Random(seed)
     case = CASES["gke"]
     stack = new_stack(case.program)
     for count in range(TRIES):
-        command, times = moments.choice(("up", "up", "destroy")), moments.choice((1, 1, 2))
-        after = moments.uniform(0, MAX_DELAY_SECONDS)
+        command, times = random_numbers.choice(("up", "up", "destroy")), random_numbers.choice((1, 1, 2))
+        after = random_numbers.uniform(0, MAX_DELAY_SECONDS)
         output = interrupt(stack, command, after, times)
         print(f"{count}: {command}, {times} after {after:.2f} s: {output.splitlines()[-1]}")
         assert "Traceback" not in output, output

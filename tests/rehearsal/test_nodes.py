@@ -10,7 +10,7 @@ from simulation.cluster.effects import eks_nodes, gke_nodes
 from simulation.cluster.kubelet import expand_references
 from simulation.cluster.tpu_webhook import COMPLETION_INDEX, patches, tpu_environment
 from simulation.placement import node_fits_pod
-from tests.rehearsal.good_inputs import GROUP, T4_POOL, TPU_POOL
+from tests.rehearsal.valid_inputs import NODE_GROUP, T4_POOL, TPU_POOL
 
 
 def test_gke_gpu_nodes_have_labels_and_taints() -> None:
@@ -53,7 +53,7 @@ def test_gke_tpu_nodes_have_slice_and_topology() -> None:
 
 
 def test_eks_nodes_are_spread_over_zones() -> None:
-    nodes = eks_nodes(GROUP, ec2_machine("g4dn.12xlarge"), ["us-west-2a", "us-west-2b"], 1)
+    nodes = eks_nodes(NODE_GROUP, ec2_machine("g4dn.12xlarge"), ["us-west-2a", "us-west-2b"], 1)
     assert [each["metadata"]["labels"]["topology.kubernetes.io/zone"] for each in nodes] == ["us-west-2a", "us-west-2b"]
     assert nodes[0]["status"]["allocatable"]["nvidia.com/gpu"] == "4"
     assert nodes[0]["status"]["allocatable"]["vpc.amazonaws.com/efa"] == "1"

@@ -128,9 +128,11 @@ def lister(*found: CloudResource) -> Lister:
 
 def test_find_in_cloud_finds_a_resource_by_its_tags() -> None:
     tags = {"Name": "dist", "trainyard-cluster": "dist.us-west-2"}
-    others = CloudResource(kind="VPC", name="vpc-1", id="vpc-1", labels={**tags, "trainyard-cluster": "dist.eu-west-1"})
+    other_region = CloudResource(
+        kind="VPC", name="vpc-1", id="vpc-1", labels={**tags, "trainyard-cluster": "dist.eu-west-1"}
+    )
     old, ours = (CloudResource(kind="VPC", name=id_, id=id_, labels=tags) for id_ in ("vpc-2", "vpc-3"))
-    find = find_in_cloud(CLOUD, lister(others, old, ours))
+    find = find_in_cloud(CLOUD, lister(other_region, old, ours))
     wanted = {"cidrBlock": "10.0.0.0/16", "tags": {"Name": "dist"}}
     assert find("aws:ec2/vpc:Vpc", wanted, frozenset({"vpc-2"})) == "vpc-3"
     assert find("aws:ec2/vpc:Vpc", wanted, frozenset({"vpc-2", "vpc-3"})) is None

@@ -10,7 +10,7 @@ from settings.problem import dotted
 from simulation.cloud import checking
 from simulation.cloud.checking import KINDS
 from simulation.cloud.model import CloudState, Record, Rule
-from tests.rehearsal.good_inputs import CLUSTER, GOOD, GROUP, POLICY, SUBNET, T4_POOL, TPU_POOL
+from tests.rehearsal.valid_inputs import GKE_CLUSTER, NODE_GROUP, POLICY, SUBNET, T4_POOL, TPU_POOL, VALID_INPUTS
 
 POOL, NODES = "gcp:container/nodePool:NodePool", "aws:eks/nodeGroup:NodeGroup"
 EKS = "aws:eks/cluster:Cluster"
@@ -26,8 +26,10 @@ def all_rules() -> list[Rule]:
     return [rule for kind in KINDS.values() for rule in kind.rules]
 
 
-@pytest.mark.parametrize(("type_", "inputs"), [*GOOD.items(), (POOL, TPU_POOL)], ids=[*GOOD, "TPU slice"])
-def test_good_inputs_pass_the_schema(type_: str, inputs: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("type_", "inputs"), [*VALID_INPUTS.items(), (POOL, TPU_POOL)], ids=[*VALID_INPUTS, "TPU slice"]
+)
+def test_valid_inputs_pass_the_schema(type_: str, inputs: dict[str, Any]) -> None:
     assert [str(each) for each in checking.problems(type_, inputs)] == []
 
 
@@ -40,8 +42,8 @@ def test_rules_have_unique_codes() -> None:
 @pytest.mark.parametrize(
     ("type_", "inputs", "words"),
     [
-        ("gcp:container/cluster:Cluster", {**CLUSTER, "nme": "x"}, "did you mean name"),
-        ("gcp:container/cluster:Cluster", {**CLUSTER, "initialNodeCount": "many"}, "a whole number"),
+        ("gcp:container/cluster:Cluster", {**GKE_CLUSTER, "nme": "x"}, "did you mean name"),
+        ("gcp:container/cluster:Cluster", {**GKE_CLUSTER, "initialNodeCount": "many"}, "a whole number"),
         ("gcp:serviceaccount/iAMMember:IAMMember", {"role": "roles/viewer"}, "is missing"),
         (
             "gcp:container/nodePool:NodePool",
@@ -67,7 +69,7 @@ TEMPLATE = "aws:ec2/launchTemplate:LaunchTemplate"
 
 def cluster(version: str) -> Record:
     """Return the cluster `train` with this version."""
-    return record(EKS, "train", **{**GOOD[EKS], "name": "train", "version": version})
+    return record(EKS, "train", **{**VALID_INPUTS[EKS], "name": "train", "version": version})
 
 
 def role_of(service: str, name: str) -> Record:
@@ -85,10 +87,10 @@ BROKEN_RULES: list[tuple[str, str, str, dict[str, Any], list[Record]]] = [
         "secondary_ranges_exist",
         "ipAllocationPolicy.clusterSecondaryRangeName",
         GKE,
-        {**CLUSTER, "ipAllocationPolicy": {"clusterSecondaryRangeName": "pots"}},
+        {**GKE_CLUSTER, "ipAllocationPolicy": {"clusterSecondaryRangeName": "pots"}},
         [NODES_SUBNET],
     ),
-    ("workload_pool_exists", "member", MEMBER, GOOD[MEMBER], []),
+    ("workload_pool_exists", "member", MEMBER, VALID_INPUTS[MEMBER], []),
     (
         "member_exists",
         "member",
@@ -107,34 +109,34 @@ BROKEN_RULES: list[tuple[str, str, str, dict[str, Any], list[Record]]] = [
         "subnets_in_two_zones",
         "vpcConfig.subnetIds",
         EKS,
-        GOOD[EKS],
+        VALID_INPUTS[EKS],
         [record("aws:ec2/subnet:Subnet", "subnet-1", availabilityZone="us-west-2a")],
     ),
-    ("cluster_role", "roleArn", EKS, GOOD[EKS], [role_of("ec2.amazonaws.com", "eks")]),
-    ("cluster_role", "roleArn", EKS, GOOD[EKS], [role_of("pods.eks.amazonaws.com", "eks")]),
+    ("cluster_role", "roleArn", EKS, VALID_INPUTS[EKS], [role_of("ec2.amazonaws.com", "eks")]),
+    ("cluster_role", "roleArn", EKS, VALID_INPUTS[EKS], [role_of("pods.eks.amazonaws.com", "eks")]),
     (
         "placement_group_in_one_zone",
         "subnetIds",
         NODES,
-        {**GROUP, "subnetIds": ["subnet-1", "subnet-2"]},
+        {**NODE_GROUP, "subnetIds": ["subnet-1", "subnet-2"]},
         [record(TEMPLATE, "lt-1", placement={"groupName": "gpus"})],
     ),
-    ("version_goes_up_by_one", "version", EKS, {**GOOD[EKS], "version": "1.35"}, [cluster("1.33")]),
-    ("version_goes_up_by_one", "version", EKS, {**GOOD[EKS], "version": "1.33"}, [cluster("1.34")]),
+    ("version_goes_up_by_one", "version", EKS, {**VALID_INPUTS[EKS], "version": "1.35"}, [cluster("1.33")]),
+    ("version_goes_up_by_one", "version", EKS, {**VALID_INPUTS[EKS], "version": "1.33"}, [cluster("1.34")]),
     (
         "version_goes_up_by_one",
         "version",
         EKS,
-        {**GOOD[EKS], "version": "1.35"},
+        {**VALID_INPUTS[EKS], "version": "1.35"},
         [cluster("1.34"), record(NODES, "train:gpus", clusterName="train", version="1.33")],
     ),
     (
         "zones_stay",
         "vpcConfig.subnetIds",
         EKS,
-        {**GOOD[EKS], "vpcConfig": {"subnetIds": ["subnet-2"]}},
+        {**VALID_INPUTS[EKS], "vpcConfig": {"subnetIds": ["subnet-2"]}},
         [
-            record(EKS, "train", **{**GOOD[EKS], "vpcConfig": {"subnetIds": ["subnet-1"]}}),
+            record(EKS, "train", **{**VALID_INPUTS[EKS], "vpcConfig": {"subnetIds": ["subnet-1"]}}),
             record("aws:ec2/subnet:Subnet", "subnet-1", availabilityZone="us-west-2a", vpcId="vpc-1"),
             record("aws:ec2/subnet:Subnet", "subnet-2", availabilityZone="us-west-2b", vpcId="vpc-1"),
         ],
@@ -143,19 +145,19 @@ BROKEN_RULES: list[tuple[str, str, str, dict[str, Any], list[Record]]] = [
         "group_not_above_cluster",
         "version",
         NODES,
-        {**GROUP, "version": "1.35"},
-        [record(EKS, GROUP["clusterName"], name=GROUP["clusterName"], version="1.34")],
+        {**NODE_GROUP, "version": "1.35"},
+        [record(EKS, NODE_GROUP["clusterName"], name=NODE_GROUP["clusterName"], version="1.34")],
     ),
     (
         "block_is_in_the_template",
         "launchTemplate",
         NODES,
-        {**GROUP, "capacityType": "CAPACITY_BLOCK", "launchTemplate": {"id": "lt-1", "version": "1"}},
+        {**NODE_GROUP, "capacityType": "CAPACITY_BLOCK", "launchTemplate": {"id": "lt-1", "version": "1"}},
         [record(TEMPLATE, "lt-1")],
     ),
-    ("node_role", "nodeRoleArn", NODES, GROUP, [record("aws:iam/role:Role", "nodes", assumeRolePolicy=POLICY)]),
-    ("addon_has_nodes", "addonName", "aws:eks/addon:Addon", GOOD["aws:eks/addon:Addon"], []),
-    ("pod_role", "roleArn", IDENTITY, GOOD[IDENTITY], [role_of("ec2.amazonaws.com", "pods")]),
+    ("node_role", "nodeRoleArn", NODES, NODE_GROUP, [record("aws:iam/role:Role", "nodes", assumeRolePolicy=POLICY)]),
+    ("addon_has_nodes", "addonName", "aws:eks/addon:Addon", VALID_INPUTS["aws:eks/addon:Addon"], []),
+    ("pod_role", "roleArn", IDENTITY, VALID_INPUTS[IDENTITY], [role_of("ec2.amazonaws.com", "pods")]),
 ]
 """Name of a rule, the input that the rule reports, a resource type, its inputs, and the resources that exist."""
 

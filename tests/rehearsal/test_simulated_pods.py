@@ -22,14 +22,14 @@ from simulation.cloud.gcp import NODE_POOL
 from simulation.cloud.model import Record, edit_state, new_state
 from simulation.cluster import control_plane
 from simulation.cluster.effects import GKE_POOL_LABEL, gke_nodes
-from tests.rehearsal.good_inputs import T4_POOL
+from tests.rehearsal.valid_inputs import T4_POOL
 
 # The first run on a machine builds kwok.
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
 PROJECT = Path(__file__).resolve().parents[2]
 PODS = "/api/v1/namespaces/default/pods"
-SOON_SECONDS = 30.0
-"""Time limit in seconds: longer than the restart of a program on a busy machine, shorter than the lease of a node."""
+POD_TIMEOUT_SECONDS = 30.0
+"""Longest wait for a pod, in seconds: longer than a restart of kwok on a busy machine, shorter than a node's lease."""
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def run_pod(settings: ClusterSettings, name: str, node: str) -> None:
     started = time.monotonic()
     request(settings, "POST", PODS, {"metadata": {"name": name}, "spec": spec}, JSON)
     while phase(settings, name) != "Running":
-        assert time.monotonic() - started < SOON_SECONDS, f"pod {name} does not run"
+        assert time.monotonic() - started < POD_TIMEOUT_SECONDS, f"pod {name} does not run"
         time.sleep(0.2)
 
 
@@ -101,7 +101,7 @@ def test_let_jobs_complete_ignores_a_deleted_pod(cluster: ClusterSettings) -> No
     placement.let_jobs_complete(cluster, found)
     started = time.monotonic()
     while phase(cluster, "second") != "Succeeded":
-        assert time.monotonic() - started < SOON_SECONDS, "the other pod does not end"
+        assert time.monotonic() - started < POD_TIMEOUT_SECONDS, "the other pod does not end"
         time.sleep(0.2)
 
 

@@ -1,4 +1,4 @@
-"""Different stacks that use only documented settings: all accelerators and kinds of jobs, and most capacities."""
+"""Different stacks that use only documented settings: every accelerator, kind of job and most provisioning models."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 Stack = dict[str, Any]
 IMAGE = "example.com/team/train:1"
 """Image with the software for mpi-job, mx-job and ray-job. A rehearsal does not pull images."""
-BLOCK = "capacity-block:cr-0123456789abcdef0"
+CAPACITY_BLOCK = "capacity-block:cr-0123456789abcdef0"
 
 
 def pool(name: str, machine_type: str, nodes: int = 2, **keys: Any) -> dict[str, Any]:
@@ -126,7 +126,7 @@ STACKS: dict[str, Stack] = {
     ),
     "a Capacity Block of P5": eks(
         "us-west-2",
-        [pool("p5", "p5.48xlarge", capacity=BLOCK, zones=["us-west-2c"])],
+        [pool("p5", "p5.48xlarge", capacity=CAPACITY_BLOCK, zones=["us-west-2c"])],
         job("nvidia-h100-80gb", 8, 2, kind="mpi-job", image=IMAGE),
     ),
     "G4dn, G5 and G6": eks(
@@ -152,7 +152,9 @@ STACKS: dict[str, Stack] = {
         job("nvidia-h200-141gb", 8, 2, name="second"),
     ),
     "a Capacity Block of P6": eks(
-        "us-west-2", [pool("p6", "p6-b200.48xlarge", capacity=BLOCK, zones=["us-west-2a"])], job("nvidia-b200", 8, 2)
+        "us-west-2",
+        [pool("p6", "p6-b200.48xlarge", capacity=CAPACITY_BLOCK, zones=["us-west-2a"])],
+        job("nvidia-b200", 8, 2),
     ),
     "P6-B300": eks("us-west-2", [pool("p6", "p6-b300.48xlarge", zones=["us-west-2b"])], job("nvidia-b300", 8, 2)),
     "CPUs in two zones of AWS": eks(

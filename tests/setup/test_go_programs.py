@@ -119,7 +119,7 @@ def test_concurrent_compilers_leave_half_of_the_memory(
 
 
 @pytest.mark.parametrize("program", ["make", "trainyard"])
-def test_uv_that_is_missing_advises_the_command_of_the_program(
+def test_missing_uv_names_the_setup_command_of_the_program(
     program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

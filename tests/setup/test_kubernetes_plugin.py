@@ -30,7 +30,7 @@ def program(path: Path) -> Path:
 
 
 @pytest.fixture
-def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def bare_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Simulate a user with an empty home and no programs on PATH. Return the folder that contains the home."""
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
@@ -54,49 +54,49 @@ def test_go_module_is_the_commit_of_the_plugin_version() -> None:
     assert KUBERNETES_PLUGIN_VERSION == "4.25.0"
 
 
-def test_built_plugin_is_in_the_home_of_the_checkout_only(bare: Path) -> None:
+def test_built_plugin_is_in_the_home_of_the_checkout_only(bare_machine: Path) -> None:
     program(KUBERNETES_PLUGIN.folder / KUBERNETES_PLUGIN_NAME)
-    home = home_with_build(bare / "checkout")
-    assert home == (bare / "checkout").joinpath(*BUILT_PLUGIN_HOME)
+    home = home_with_build(bare_machine / "checkout")
+    assert home == (bare_machine / "checkout").joinpath(*BUILT_PLUGIN_HOME)
     assert (home / PLUGIN).samefile(KUBERNETES_PLUGIN.folder / KUBERNETES_PLUGIN_NAME)
     assert not (home / PLUGIN).parent.is_symlink()
-    assert not (bare / "home").exists()
+    assert not (bare_machine / "home").exists()
 
 
-def test_home_of_the_checkout_has_other_plugins_of_the_user(bare: Path) -> None:
+def test_home_of_the_checkout_has_other_plugins_of_the_user(bare_machine: Path) -> None:
     program(KUBERNETES_PLUGIN.folder / KUBERNETES_PLUGIN_NAME)
-    others = program(bare / "home" / ".pulumi" / "plugins" / "resource-gcp-v1.0.0" / "pulumi-resource-gcp")
-    home = home_with_build(bare)
+    plugin = program(bare_machine / "home" / ".pulumi" / "plugins" / "resource-gcp-v1.0.0" / "pulumi-resource-gcp")
+    home = home_with_build(bare_machine)
     assert home
-    assert (home / "plugins" / "resource-gcp-v1.0.0" / "pulumi-resource-gcp").samefile(others)
+    assert (home / "plugins" / "resource-gcp-v1.0.0" / "pulumi-resource-gcp").samefile(plugin)
 
 
-@pytest.mark.parametrize("where", ["bin/pulumi-resource-kubernetes", f"home/.pulumi/{PLUGIN}"])
-def test_plugin_of_the_user_takes_precedence(bare: Path, where: str) -> None:
+@pytest.mark.parametrize("path", ["bin/pulumi-resource-kubernetes", f"home/.pulumi/{PLUGIN}"])
+def test_plugin_of_the_user_takes_precedence(bare_machine: Path, path: str) -> None:
     program(KUBERNETES_PLUGIN.folder / KUBERNETES_PLUGIN_NAME)
-    program(bare / where)
-    assert home_with_build(bare) is None
+    program(bare_machine / path)
+    assert home_with_build(bare_machine) is None
 
 
-def test_plugin_of_another_version_does_not_take_precedence(bare: Path) -> None:
+def test_plugin_of_another_version_does_not_take_precedence(bare_machine: Path) -> None:
     program(KUBERNETES_PLUGIN.folder / KUBERNETES_PLUGIN_NAME)
-    program(bare / "home" / ".pulumi" / "plugins" / "resource-kubernetes-v4.0.0" / KUBERNETES_PLUGIN_NAME)
-    assert home_with_build(bare)
+    program(bare_machine / "home" / ".pulumi" / "plugins" / "resource-kubernetes-v4.0.0" / KUBERNETES_PLUGIN_NAME)
+    assert home_with_build(bare_machine)
 
 
-def test_shell_of_the_checkout_keeps_its_home(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shell_of_the_checkout_keeps_its_home(bare_machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program(KUBERNETES_PLUGIN.folder / KUBERNETES_PLUGIN_NAME)
-    home = home_with_build(bare)
+    home = home_with_build(bare_machine)
     monkeypatch.setenv("PULUMI_HOME", str(home))
-    assert home_with_build(bare) == home
+    assert home_with_build(bare_machine) == home
     assert pulumi_cli.credentials_folder() is None
 
 
-def test_credentials_of_the_user_stay_in_use(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(environment, "PROJECT", bare)
+def test_credentials_of_the_user_stay_in_use(bare_machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment, "PROJECT", bare_machine)
     program(KUBERNETES_PLUGIN.folder / KUBERNETES_PLUGIN_NAME)
     assert "PULUMI_CREDENTIALS_PATH" not in environment.stack_environment()
-    program(bare / "home" / ".pulumi" / "credentials.json")
+    program(bare_machine / "home" / ".pulumi" / "credentials.json")
     found = environment.stack_environment()
-    assert found["PULUMI_CREDENTIALS_PATH"] == str(bare / "home" / ".pulumi")
+    assert found["PULUMI_CREDENTIALS_PATH"] == str(bare_machine / "home" / ".pulumi")
     assert Path(found["PULUMI_HOME"]).parts[-2:] == BUILT_PLUGIN_HOME

@@ -25,7 +25,7 @@ def program(folder: Path, name: str, text: str = "#!/bin/sh\n") -> Path:
 
 
 @pytest.fixture
-def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def bare_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Simulate a machine with empty caches and no programs on PATH. Return the folder that contains the caches."""
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setenv("PULUMI_HOME", str(tmp_path / "pulumi"))
@@ -33,18 +33,18 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.usefixtures("bare")
+@pytest.mark.usefixtures("bare_machine")
 def test_hosts_on_a_bare_machine_are_stand_ins() -> None:
     assert not pulumi_cli.has_cli()
     assert pulumi_cli.missing_hosts() == ["language", "dynamic"]
 
 
-def test_host_on_path_takes_precedence(bare: Path) -> None:
-    program(bare / "bin", "pulumi-language-python")
+def test_host_on_path_takes_precedence(bare_machine: Path) -> None:
+    program(bare_machine / "bin", "pulumi-language-python")
     assert pulumi_cli.missing_hosts() == ["dynamic"]
 
 
-@pytest.mark.usefixtures("bare")
+@pytest.mark.usefixtures("bare_machine")
 def test_release_has_its_own_hosts() -> None:
     for name in ("pulumi", "pulumi-language-python", "pulumi-resource-pulumi-python"):
         program(pulumi_cli.release_folder(), name)
@@ -53,43 +53,43 @@ def test_release_has_its_own_hosts() -> None:
     assert pulumi_cli.missing_hosts() == []
 
 
-def test_cli_on_path_takes_precedence_over_installed_ones(bare: Path) -> None:
+def test_cli_on_path_takes_precedence_over_installed_ones(bare_machine: Path) -> None:
     program(pulumi_cli.release_folder(), "pulumi")
-    program(bare / "bin", "pulumi")
+    program(bare_machine / "bin", "pulumi")
     assert pulumi_cli.cli_folders() == []
     hosts = [pulumi_cli.STAND_INS / "language", pulumi_cli.STAND_INS / "dynamic"]
-    assert pulumi_cli.path_folders(bare) == ([], hosts)
+    assert pulumi_cli.path_folders(bare_machine) == ([], hosts)
 
 
-def test_built_cli_has_the_hosts_of_a_release_next_to_it(bare: Path) -> None:
+def test_built_cli_has_the_hosts_of_a_release_next_to_it(bare_machine: Path) -> None:
     program(pulumi_cli.BUILT_CLI.folder, "pulumi")
-    cli = bare / "checkout" / ".trainyard" / "cli"
-    assert pulumi_cli.path_folders(bare / "checkout") == ([cli], [])
+    cli = bare_machine / "checkout" / ".trainyard" / "cli"
+    assert pulumi_cli.path_folders(bare_machine / "checkout") == ([cli], [])
     assert (cli / "pulumi").samefile(pulumi_cli.BUILT_CLI.folder / "pulumi")
     assert (cli / "pulumi-language-python").resolve().is_relative_to(pulumi_cli.STAND_INS)
-    program(bare / "bin", "pulumi-language-python")
-    pulumi_cli.path_folders(bare / "checkout")
+    program(bare_machine / "bin", "pulumi-language-python")
+    pulumi_cli.path_folders(bare_machine / "checkout")
     assert {path.name for path in cli.iterdir()} == {"pulumi", "pulumi-resource-pulumi-python"}
 
 
-def test_path_folders_replaces_an_older_cli(bare: Path) -> None:
+def test_path_folders_replaces_an_older_cli(bare_machine: Path) -> None:
     for content in ("old", "new"):
         built = program(pulumi_cli.BUILT_CLI.folder, "pulumi")
         draft = built.with_name("draft")
         draft.write_text(content, encoding="ascii")
         draft.replace(built)
-        ((cli,), _) = pulumi_cli.path_folders(bare)
+        ((cli,), _) = pulumi_cli.path_folders(bare_machine)
         assert (cli / "pulumi").read_text(encoding="ascii") == content
 
 
-def test_shell_of_a_checkout_has_the_same_cli(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shell_of_a_checkout_has_the_same_cli(bare_machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program(pulumi_cli.BUILT_CLI.folder, "pulumi")
-    folders = pulumi_cli.path_folders(bare)
+    folders = pulumi_cli.path_folders(bare_machine)
     monkeypatch.setenv("PATH", ":".join(str(folder) for side in folders for folder in side))
-    assert pulumi_cli.path_folders(bare) == folders
+    assert pulumi_cli.path_folders(bare_machine) == folders
 
 
-@pytest.mark.usefixtures("bare")
+@pytest.mark.usefixtures("bare_machine")
 def test_stand_in_on_path_is_not_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(pulumi_cli.STAND_INS / "language"))
     assert "language" in pulumi_cli.missing_hosts()
@@ -113,7 +113,7 @@ def wrong_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-@pytest.mark.usefixtures("bare", "wrong_server")
+@pytest.mark.usefixtures("bare_machine", "wrong_server")
 def test_release_with_another_digest_is_rejected() -> None:
     with pytest.raises(DownloadError, match="has sha256"):
         pulumi_cli.fetch_release(Downloads())
@@ -135,7 +135,7 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return []
 
 
-@pytest.mark.usefixtures("bare")
+@pytest.mark.usefixtures("bare_machine")
 def test_get_pulumi_without_downloads_builds_after_one_message(lines: list[str]) -> None:
     assert not pulumi_cli.is_complete()
     pulumi_cli.get_pulumi(Downloads(), lines.append)
@@ -145,33 +145,35 @@ def test_get_pulumi_without_downloads_builds_after_one_message(lines: list[str])
     assert line.endswith("building from Go modules")
 
 
-def test_get_pulumi_with_a_cli_on_path_builds_only_the_plugin(bare: Path, lines: list[str]) -> None:
-    program(bare / "bin", "pulumi")
+def test_get_pulumi_with_a_cli_on_path_builds_only_the_plugin(bare_machine: Path, lines: list[str]) -> None:
+    program(bare_machine / "bin", "pulumi")
     pulumi_cli.get_pulumi(Downloads(), lines.append)
     assert pulumi_cli.KUBERNETES_PLUGIN.is_built()
     assert not pulumi_cli.BUILT_CLI.is_built()
 
 
-def test_get_pulumi_downloads_the_official_plugin(lines: list[str], bare: Path, request: pytest.FixtureRequest) -> None:
+def test_get_pulumi_downloads_the_official_plugin(
+    lines: list[str], bare_machine: Path, request: pytest.FixtureRequest
+) -> None:
     request.getfixturevalue("wrong_server")
-    folder = bare / "pulumi" / "plugins" / f"resource-kubernetes-v{pulumi_cli.KUBERNETES_PLUGIN_VERSION}"
+    folder = bare_machine / "pulumi" / "plugins" / f"resource-kubernetes-v{pulumi_cli.KUBERNETES_PLUGIN_VERSION}"
     install = f'[ "$*" = "plugin install resource kubernetes {pulumi_cli.KUBERNETES_PLUGIN_VERSION}" ] || exit 1\n'
     program(
-        bare / "bin",
+        bare_machine / "bin",
         "pulumi",
         f"#!/bin/sh\n{install}/bin/mkdir -p {folder} && : > {folder}/{pulumi_cli.KUBERNETES_PLUGIN_NAME}\n",
     )
     pulumi_cli.get_pulumi(Downloads(), lines.append)
     assert pulumi_cli.is_complete()
     assert lines == []
-    assert pulumi_cli.home_with_build(bare) is None
+    assert pulumi_cli.home_with_build(bare_machine) is None
 
 
 def test_get_pulumi_builds_a_plugin_that_fails_to_download(
-    lines: list[str], bare: Path, request: pytest.FixtureRequest
+    lines: list[str], bare_machine: Path, request: pytest.FixtureRequest
 ) -> None:
     request.getfixturevalue("wrong_server")
-    program(bare / "bin", "pulumi", "#!/bin/sh\necho error: 403 >&2\nexit 1\n")
+    program(bare_machine / "bin", "pulumi", "#!/bin/sh\necho error: 403 >&2\nexit 1\n")
     pulumi_cli.get_pulumi(Downloads(), lines.append)
     [line] = lines
     assert "failed: error: 403): building from Go modules" in line

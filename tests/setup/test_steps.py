@@ -44,7 +44,7 @@ def test_trainer_image_step_waits_only_for_its_data_and_the_container_runtime() 
     assert set(found) >= {DEBIAN_STEP, RUNTIME_STEP}
 
 
-def test_container_runtime_is_the_first_go_program() -> None:
+def test_container_runtime_step_follows_the_debian_packages() -> None:
     found = names(steps(cluster=True))
     assert found.index(RUNTIME_STEP) == found.index(DEBIAN_STEP) + 1
 

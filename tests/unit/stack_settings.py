@@ -1,4 +1,4 @@
-"""Valid settings of stacks, functions that change them, and their error lines."""
+"""Valid settings of stacks, configurations with changes to them, and the error lines of invalid settings."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ def error_lines(values: dict[str, Any]) -> list[str]:
 
 
 def code_ids(cases: Iterable[tuple[object, str, str]]) -> list[str]:
-    """Return ids for pytest: the code of each case with settings, code and path."""
+    """Return the pytest ids of cases: the code is the second item of each case."""
     return [code for _, code, _ in cases]
 
 
 def job(**changes: Any) -> dict[str, Any]:
-    """Return a configuration with `JOB` and these changes on platform `local`."""
+    """Return a configuration with platform `local`. The arguments change keys of `JOB`."""
     return {"platform": PLATFORM, "jobs": [{**JOB, **changes}]}
 
 
-def platform(**changes: Any) -> dict[str, Any]:
-    """Return a configuration with `PLATFORM` and these changes."""
+def local_platform(**changes: Any) -> dict[str, Any]:
+    """Return a configuration with `JOB`. The arguments change keys of `PLATFORM`."""
     return {"platform": {**PLATFORM, **changes}, "jobs": [JOB]}
 
 
-def cluster(**changes: Any) -> dict[str, Any]:
-    """Return a configuration with `CLUSTER`, the default kubeconfig and these changes."""
+def existing_cluster(**changes: Any) -> dict[str, Any]:
+    """Return a configuration with `JOB`. The arguments change keys of `CLUSTER`."""
     return {"platform": {**CLUSTER, **changes}, "jobs": [JOB]}
 
 
-def cloud(**changes: Any) -> dict[str, Any]:
-    """Return a configuration with `JOB` and these changes on an existing cluster, which may have accelerators."""
+def job_on_cluster(**changes: Any) -> dict[str, Any]:
+    """Return a configuration with a cluster that may have accelerators. The arguments change keys of `JOB`."""
     return {"platform": {**CLUSTER, "kubeconfig": str(KUBECONFIG)}, "jobs": [{**JOB, **changes}]}
 
 
-def without(key: str) -> dict[str, Any]:
-    """Return a configuration whose job lacks one key."""
+def job_without(key: str) -> dict[str, Any]:
+    """Return a configuration with platform `local`, whose job is `JOB` without one key."""
     return {"platform": PLATFORM, "jobs": [{name: value for name, value in JOB.items() if name != key}]}
 
 
@@ -60,15 +60,15 @@ def gke(**changes: Any) -> dict[str, Any]:
     return {"kind": "gke", "project": "some-project", **changes}
 
 
-def pool(**keys: Any) -> dict[str, Any]:
-    """Return a GKE platform with one pool. Keys that begin with `platform_` change the platform."""
+def gke_pool(**keys: Any) -> dict[str, Any]:
+    """Return a GKE platform with one pool that has these keys. Keys `platform_KEY` are keys of the platform."""
     platform = {key.removeprefix("platform_"): keys.pop(key) for key in list(keys) if key.startswith("platform_")}
     return gke(pools=[{"name": "a", **keys}], **platform)
 
 
-def tpu(accelerator: str, zone: str, **keys: Any) -> dict[str, Any]:
+def tpu_pool(accelerator: str, zone: str, **keys: Any) -> dict[str, Any]:
     """Return a GKE platform with one pool of TPUs in this zone."""
-    return pool(accelerator=accelerator, platform_zone=zone, **keys)
+    return gke_pool(accelerator=accelerator, platform_zone=zone, **keys)
 
 
 def eks(**changes: Any) -> dict[str, Any]:
@@ -76,12 +76,12 @@ def eks(**changes: Any) -> dict[str, Any]:
     return {"kind": "eks", **changes}
 
 
-def group(**keys: Any) -> dict[str, Any]:
-    """Return an EKS platform with one pool."""
+def eks_pool(**keys: Any) -> dict[str, Any]:
+    """Return an EKS platform with one pool that has these keys."""
     return eks(pools=[{"name": "a", **keys}])
 
 
 A3 = {"machine_type": "a3-highgpu-8g"}
 P5 = {"machine_type": "p5.48xlarge"}
 RESERVATION = "reservation:cr-0123456789abcdef0"
-BLOCK = "capacity-block:cr-0123456789abcdef0"
+CAPACITY_BLOCK = "capacity-block:cr-0123456789abcdef0"

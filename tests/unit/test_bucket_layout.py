@@ -1,4 +1,4 @@
-"""The lifecycle rules of a bucket, and run records, name the folders that the trainer writes to."""
+"""Lifecycle rules of a bucket and run records have the folders that the trainer writes to."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def stack(**job: object) -> StackConfig:
 
 def test_bucket_lifecycle_prefixes_match_trainer_folders() -> None:
     rules = lifecycle(EksBucketConfig(name="bucket", prefix="runs", profile_days=3, checkpoint_days=5))
-    prefixes = [rule.filter.prefix for rule in rules if rule.expiration]  # type: ignore[union-attr]  # plain values
+    prefixes = [rule.filter.prefix for rule in rules if rule.expiration]  # type: ignore[union-attr]  # no Outputs
     bucket = Folder(f"{BUCKET}/runs")
     folders = (profiles_folder(bucket, "any"), checkpoints_folder(bucket, "any"))
     for prefix, folder in zip(prefixes, folders, strict=True):

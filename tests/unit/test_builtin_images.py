@@ -1,4 +1,4 @@
-"""Builtin images that share layers with the trainer image have the same first build steps and package versions."""
+"""Builtin images that share layers with the trainer image have its first build steps and its package versions."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def pins(requirements: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("name", SHARING_IMAGES)
-def test_first_steps_equal_those_of_the_trainer_image(name: str) -> None:
+def test_image_has_the_first_steps_of_the_trainer_image(name: str) -> None:
     own, trainer = steps(BUILTIN_IMAGES[name].dockerfile), steps("trainer/Dockerfile")
-    equal = next(index for index, (one, other) in enumerate(zip(own, trainer, strict=False)) if one != other)
-    assert "requirements${TORCH}.txt" in own[equal - 1], "the layer of torch must be shared"
+    first_difference = next(index for index, pair in enumerate(zip(own, trainer, strict=False)) if pair[0] != pair[1])
+    assert "requirements${TORCH}.txt" in own[first_difference - 1], "the layer of torch must be shared"
 
 
 @pytest.mark.parametrize("name", SHARING_IMAGES)
-def test_packages_of_the_shared_layer_are_kept(name: str) -> None:
+def test_image_has_every_package_of_the_trainer_image_at_the_same_version(name: str) -> None:
     own = pins(PROJECT / BUILTIN_IMAGES[name].folder / "requirements.txt")
     assert pins(PROJECT / "trainer" / "requirements.txt") < own

@@ -21,7 +21,7 @@ TPUS = {**GKE, "zone": "us-central2-b", "pools": [{"name": "v4", "accelerator": 
 EKS: dict[str, Any] = {"kind": "eks"}
 P5: dict[str, Any] = {"kind": "eks", "pools": [{"name": "p5", "machine_type": "p5.48xlarge"}]}
 H100 = {"accelerator": "nvidia-h100-80gb", "accelerators_per_host": 8, "hosts": 2}
-QUEUED = {**GKE, "pools": [{"name": "a3", "machine_type": "a3-highgpu-8g", "capacity": "queued"}]}
+QUEUED_PROVISIONING = {**GKE, "pools": [{"name": "a3", "machine_type": "a3-highgpu-8g", "capacity": "queued"}]}
 C7 = [{"name": "cpus", "machine_type": "c7i.2xlarge", "nodes": 2}]
 CPUS: dict[str, Any] = {**EKS, "pools": C7}
 N2: dict[str, Any] = {**GKE, "pools": [{"name": "cpus", "machine_type": "n2-standard-32", "nodes": 1}]}
@@ -51,7 +51,7 @@ SCHEDULABLE: list[tuple[dict[str, Any], list[dict[str, Any]]]] = [
     (GKE, [T4]),
     (GKE, [{**T4, "hosts": 4, "accelerators_per_host": 1, "resources": {"cpu": 1}}]),
     (TPUS, [{**V4, "slices": 2}]),
-    (QUEUED, [{**H100, "queue": "a3"}]),
+    (QUEUED_PROVISIONING, [{**H100, "queue": "a3"}]),
     (GKE, [{**T4, "queue": "research"}] * 2),
     (GKE, [{**T4, "hosts": 1, "accelerators_per_host": 1}] * 4),
     (GKE, [T4, {**T4, "suspend": True}]),
@@ -105,7 +105,7 @@ UNSCHEDULABLE: list[tuple[dict[str, Any], list[dict[str, Any]], str, str]] = [
         "0.hosts",
     ),
     (N2, [{**SMALL_HOSTS, "hosts": 23}], "pool_full", "0.hosts"),
-    (QUEUED, [H100], "queue_missing", "0.queue"),
+    (QUEUED_PROVISIONING, [H100], "queue_missing", "0.queue"),
     ({**GKE, "pools": []}, [{"resources": {"cpu": 16}}], "host_too_large", "0.resources"),
 ]
 
@@ -117,18 +117,18 @@ def test_jobs_beyond_capacity_are_rejected_with_code_and_path(
     assert problems_of(stack_values(platform, *jobs)) == [(f"capacity.job.{code}", f"jobs.{path}")]
 
 
-def hosts(accelerator: str | None = None, accelerators: int = 1, *, tpu: TpuSlice | None = None) -> PodGroup:
-    """Return one host of a job as a pod group."""
+def host(accelerator: str | None = None, accelerators: int = 1, *, tpu: TpuSlice | None = None) -> PodGroup:
+    """Return a pod group with one host of a job."""
     capacity = Capacity(millicores=1000, memory=2**30)
     return PodGroup(count=1, per_pod=capacity, accelerator=accelerator, accelerators=accelerators, tpu=tpu)
 
 
 def test_scheduling_without_accelerator_is_empty() -> None:
-    assert stack(GKE).cloud.scheduling(hosts()) == Scheduling()
+    assert stack(GKE).cloud.scheduling(host()) == Scheduling()
 
 
 def test_scheduling_of_tpu_slice_selects_its_topology() -> None:
-    found = stack(TPUS).cloud.scheduling(hosts("v4", tpu=tpu_slice("v4", "2x2x4")))
+    found = stack(TPUS).cloud.scheduling(host("v4", tpu=tpu_slice("v4", "2x2x4")))
     assert found.node_selector == {
         "cloud.google.com/gke-tpu-accelerator": "tpu-v4-podslice",
         "cloud.google.com/gke-tpu-topology": "2x2x4",
@@ -138,27 +138,27 @@ def test_scheduling_of_tpu_slice_selects_its_topology() -> None:
 
 
 @pytest.mark.parametrize(
-    ("capacity", "label", "selected"),
+    ("capacity", "taint", "selected_class"),
     [
         (["reservation:r", "spot"], "cloud.google.com/compute-class", "h100"),
         ("queued", "cloud.google.com/gke-queued", None),
     ],
     ids=["fallback order", "queued"],
 )
-def test_scheduling_tolerates_taint_of_capacity(capacity: object, label: str, selected: str | None) -> None:
+def test_scheduling_tolerates_taints_of_compute_class_and_queued_provisioning(
+    capacity: object, taint: str, selected_class: str | None
+) -> None:
     pool = {"name": "h100", "machine_type": "a3-highgpu-8g", "capacity": capacity}
-    found = stack({**GKE, "pools": [pool]}).cloud.scheduling(hosts("nvidia-h100-80gb"))
-    assert found.node_selector.get(label) == selected
-    assert {each["key"] for each in found.tolerations} == {"nvidia.com/gpu", label}
+    found = stack({**GKE, "pools": [pool]}).cloud.scheduling(host("nvidia-h100-80gb"))
+    assert found.node_selector.get(taint) == selected_class
+    assert {each["key"] for each in found.tolerations} == {"nvidia.com/gpu", taint}
 
 
 def test_scheduling_on_efa_nodes_requests_adapters_in_proportion_to_gpus() -> None:
     # If each job requested all adapters, two jobs could not share a node's GPUs.
     for gpus, adapters in ((8, "32"), (2, "8")):
-        assert stack(P5).cloud.scheduling(hosts("nvidia-h100-80gb", gpus)).devices == {
-            "vpc.amazonaws.com/efa": adapters
-        }
-    assert stack({"kind": "eks"}).cloud.scheduling(hosts("nvidia-tesla-t4", 2)).devices == {}
+        assert stack(P5).cloud.scheduling(host("nvidia-h100-80gb", gpus)).devices == {"vpc.amazonaws.com/efa": adapters}
+    assert stack({"kind": "eks"}).cloud.scheduling(host("nvidia-tesla-t4", 2)).devices == {}
 
 
 A100 = {"accelerator": "nvidia-a100-80gb"}
@@ -169,11 +169,11 @@ TWO_POOLS = {
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_pools_of_jobs_small_job_gets_smallest_nodes(order: tuple[int, int]) -> None:
-    jobs: list[dict[str, Any]] = [{**A100, "accelerators_per_host": 8, "hosts": 2}, A100]
-    ordered = stack(TWO_POOLS, *(jobs[index] for index in order))
-    pools = list(pools_of_jobs(ordered.cloud, ordered.jobs).values())
-    assert [pools[order.index(index)] for index in (0, 1)] == ["large", "small"]
+def test_pools_of_jobs_gives_a_job_with_one_gpu_the_smallest_nodes(order: tuple[int, int]) -> None:
+    eight_gpus = {**A100, "name": "eight-gpus", "accelerators_per_host": 8, "hosts": 2}
+    one_gpu = {**A100, "name": "one-gpu"}
+    config = stack(TWO_POOLS, *((eight_gpus, one_gpu)[index] for index in order))
+    assert pools_of_jobs(config.cloud, config.jobs) == {"eight-gpus": "large", "one-gpu": "small"}
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,9 @@ def test_pools_of_jobs_small_job_gets_smallest_nodes(order: tuple[int, int]) -> 
     [([{**A100, "suspend": True}, A100], ["two", "one"]), ([{**A100, "queue": "research"}] * 3, ["one", "two", "one"])],
     ids=["suspended", "queued"],
 )
-def test_pools_of_jobs_spread_over_equal_pools(jobs: list[dict[str, Any]], expected: list[str]) -> None:
+def test_pools_of_suspended_or_queued_jobs_spread_over_equal_pools(
+    jobs: list[dict[str, Any]], expected: list[str]
+) -> None:
     pools = [{"name": name, "machine_type": "a2-ultragpu-1g", "nodes": 1} for name in ("one", "two")]
     config = stack({**GKE, "pools": pools}, *jobs)
     assert list(pools_of_jobs(config.cloud, config.jobs).values()) == expected
@@ -192,16 +194,16 @@ def pool_capacity(config: StackConfig, pool: str) -> PoolCapacity:
     return next(each for each in queue_capacity(config.cloud, config.jobs) if each.name == pool)
 
 
-def test_queue_capacity_excludes_jobs_without_queue() -> None:
-    everything = stack(GKE, {**T4, "queue": "research"})
-    rest = stack(GKE, {**T4, "hosts": 1, "queue": "research"}, {**T4, "hosts": 1})
-    assert [each.name for each in queue_capacity(everything.cloud, everything.jobs)] == ["system", "gpus"]
-    whole, half = pool_capacity(everything, "gpus"), pool_capacity(rest, "gpus")
+def test_queue_capacity_excludes_requests_of_jobs_without_a_queue() -> None:
+    all_queued = stack(GKE, {**T4, "queue": "research"})
+    half_queued = stack(GKE, {**T4, "hosts": 1, "queue": "research"}, {**T4, "hosts": 1})
+    assert [each.name for each in queue_capacity(all_queued.cloud, all_queued.jobs)] == ["system", "gpus"]
+    whole, half = pool_capacity(all_queued, "gpus"), pool_capacity(half_queued, "gpus")
     assert (whole.devices, half.devices) == ({"nvidia.com/gpu": 4}, {"nvidia.com/gpu": 2})
-    assert whole.free.millicores - half.free.millicores == rest.jobs[1].resources.capacity.millicores
-    assert whole.free.memory - half.free.memory == rest.jobs[1].resources.capacity.memory
+    assert whole.free.millicores - half.free.millicores == half_queued.jobs[1].resources.capacity.millicores
+    assert whole.free.memory - half.free.memory == half_queued.jobs[1].resources.capacity.memory
     assert (whole.node_labels, whole.taint) == ({"trainyard.dev/pool": "gpus"}, "nvidia.com/gpu")
-    assert pool_capacity(everything, "system").taint is None
+    assert pool_capacity(all_queued, "system").taint is None
 
 
 def test_queue_capacity_of_queued_pool_is_on_request() -> None:
@@ -219,22 +221,22 @@ def test_queue_capacity_counts_chips_and_adapters() -> None:
 
 
 def test_scheduling_with_pool_selects_that_pool() -> None:
-    found = stack(TWO_POOLS).cloud.scheduling(hosts("nvidia-a100-80gb"), "small")
+    found = stack(TWO_POOLS).cloud.scheduling(host("nvidia-a100-80gb"), "small")
     assert found.node_selector["trainyard.dev/pool"] == "small"
-    assert stack(TWO_POOLS).cloud.scheduling(hosts(), "system").node_selector == {"trainyard.dev/pool": "system"}
+    assert stack(TWO_POOLS).cloud.scheduling(host(), "system").node_selector == {"trainyard.dev/pool": "system"}
 
 
-def test_scheduling_on_existing_cluster_selects_only_tpu_topology() -> None:
+def test_scheduling_on_existing_cluster_selects_nodes_only_for_tpus() -> None:
     cloud = stack({**CLUSTER, "kubeconfig": str(KUBECONFIG)}).cloud
-    assert cloud.scheduling(hosts("nvidia-l4")).node_selector == {}
-    found = cloud.scheduling(hosts("v6e-16", tpu=tpu_slice("v6e-16")))
+    assert cloud.scheduling(host("nvidia-l4")).node_selector == {}
+    found = cloud.scheduling(host("v6e-16", tpu=tpu_slice("v6e-16")))
     assert found.node_selector["cloud.google.com/gke-tpu-topology"] == "4x4"
 
 
 @pytest.mark.parametrize("platform", [{"kind": "local"}, GKE, {"kind": "eks"}])
 def test_scheduling_of_missing_accelerator_raises(platform: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"only CPUs|no pool has"):
-        stack(platform).cloud.scheduling(hosts("nvidia-b200"))
+        stack(platform).cloud.scheduling(host("nvidia-b200"))
 
 
 @pytest.mark.parametrize(
@@ -274,7 +276,7 @@ IDLE_ADVICE = "nodes of these pools stay and cost money when no job runs: gpus (
     ],
     ids=str,
 )
-def test_advice_names_zones_of_a_job_and_idle_pools(
+def test_advice_names_the_zones_of_a_job_in_several_zones_and_idle_pools(
     platform: dict[str, Any], job: dict[str, Any], ttl_hours: float | None, expected: list[str]
 ) -> None:
     config = stack(platform, {**job, "name": "one"})

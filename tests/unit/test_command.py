@@ -1,4 +1,4 @@
-"""Command line and environment of a job's hosts, checked with torchrun's own parser."""
+"""Command line and environment of a job's hosts. The parsers of torchrun and of the trainer accept them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def command(**changes: Any) -> Command:
 
 
 def expand(text: str, variables: dict[str, str]) -> str:
-    """Return a value as Kubernetes expands it.
+    """Return the text of a command or variable as Kubernetes expands it.
 
     https://pkg.go.dev/k8s.io/kubernetes/third_party/forked/golang/expansion
     """
@@ -78,7 +78,7 @@ def test_host_command_user_environment_overrides_default() -> None:
     assert command(environment={"OMP_NUM_THREADS": 3}).environment["OMP_NUM_THREADS"] == "3"
 
 
-def test_host_command_variable_precedes_its_references() -> None:
+def test_host_command_namespace_precedes_the_endpoint_that_refers_to_it() -> None:
     names = list(command().environment)
     assert names.index("TRAINYARD_NAMESPACE") < names.index("PET_RDZV_ENDPOINT")
 
@@ -141,18 +141,18 @@ def test_trainer_parser_accepts_flags_of_example(example: str) -> None:
         assert getattr(config, {"lr": "learning_rate"}.get(key, key)) == value
 
 
-def test_recipes_equal_those_of_trainer() -> None:
+def test_every_recipe_of_the_settings_is_a_recipe_of_the_trainer() -> None:
     for recipe in get_args(Recipe):
         assert type(parse([recipe])).__name__ == f"{recipe.capitalize()}Config"
 
 
-def test_final_exit_codes_equal_those_of_trainer() -> None:
-    final = (exit_codes.DIVERGED, exit_codes.DATA_ERROR, exit_codes.SLOW_LINK, exit_codes.BAD_CONFIGURATION)
-    assert final == NON_RETRYABLE_EXIT_CODES
+def test_non_retryable_exit_codes_equal_those_of_trainer() -> None:
+    non_retryable = (exit_codes.DIVERGED, exit_codes.DATA_ERROR, exit_codes.SLOW_LINK, exit_codes.BAD_CONFIGURATION)
+    assert non_retryable == NON_RETRYABLE_EXIT_CODES
     assert PREEMPTED_EXIT_CODE == exit_codes.PREEMPTED
 
 
-def test_final_exit_codes_equal_those_of_launcher() -> None:
+def test_non_retryable_exit_codes_equal_those_of_launcher() -> None:
     # Import this module here, because it imports torch, which takes seconds.
     from trainer.restarts import agent
 
@@ -160,9 +160,10 @@ def test_final_exit_codes_equal_those_of_launcher() -> None:
 
 
 def test_lost_exit_codes_exclude_codes_of_failed_ranks() -> None:
-    own = {exit_codes.DIVERGED, exit_codes.HANG, exit_codes.RESTARTS_USED, exit_codes.STORAGE_ERROR, 1}
+    failed = {exit_codes.DIVERGED, exit_codes.HANG, exit_codes.RESTARTS_USED, exit_codes.STORAGE_ERROR, 1}
     signals = (signal.SIGABRT, signal.SIGBUS, signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM)
-    assert not (own | {256 - number for number in signals}) & set(LOST_EXIT_CODES)
+    # A launcher that restarts its ranks exits with 256 - N if signal N ended a rank (trainer/restarts/agent.py).
+    assert not (failed | {256 - number for number in signals}) & set(LOST_EXIT_CODES)
     assert PREEMPTED_EXIT_CODE in LOST_EXIT_CODES
 
 
@@ -181,7 +182,7 @@ def test_lost_exit_codes_exclude_codes_of_failed_ranks() -> None:
         *(({"kind": kind}, False) for kind in ("pytorch-job", "mpi-job", "jobset", "train-job")),
     ],
 )
-def test_restarts_in_place_is_true_for_trainyard_launcher_of_indexed_job(
+def test_restarts_in_place_needs_an_indexed_job_with_restarts_and_trainyards_launcher(
     changes: dict[str, Any], is_in_place: bool
 ) -> None:
     spec = JobSpec.model_validate({"name": "digits", "recipe": "digits", **changes})
@@ -209,7 +210,7 @@ def test_host_command_script_runs_under_launcher_of_its_image() -> None:
     assert "PET_NNODES" not in script(kind="mx-job").environment
 
 
-def test_host_command_xla_on_one_host_runs_one_process() -> None:
+def test_host_command_xla_has_pjrt_device_and_a_launcher_only_on_several_hosts() -> None:
     alone = command(runtime="xla")
     assert alone.argv == ("python", "-m", "trainer", "digits")
     assert alone.environment["PJRT_DEVICE"] == "CPU"

@@ -47,11 +47,13 @@ def test_prices_are_unique_by_item_and_region() -> None:
 
 
 UNPRICED = {"p5e.48xlarge", "tpu7x-standard-1t", "tpu7x-standard-4t"}
-"""Machine types without a published price: AWS sells the first in capacity blocks, and the others are too new."""
+"""Machine types without a published price. AWS sells the first only in capacity blocks; the others are too new."""
 UNPRICED_SPOT = {"g4"}
 """Families of GCE without a published spot price."""
 NO_PRICE = "add a price of this name to infra/cost.py; if no page has one, add the machine type to UNPRICED"
 NO_SPOT_PRICE = "add a spot price of this name to infra/cost.py; if no page has one, add the family to UNPRICED_SPOT"
+DISK_USD = 100 * 0.08 / 730
+"""US dollars an hour for the boot disk of a node: 100 GB, each for 0.08 dollars a month of 730 hours."""
 
 
 @pytest.mark.parametrize("name", EC2_MACHINES)
@@ -135,15 +137,13 @@ def test_cost_estimate_lists_attached_gpus(name: str) -> None:
 
 def test_cost_estimate_counts_chips_of_all_slices() -> None:
     found = cost_estimate(tpu("v6e-16", slices=2))
-    disks = 8 * 100 * 0.08 / 730
-    assert found.by_part()["tpu"].amount == pytest.approx(32 * 2.7 + disks)
+    assert found.by_part()["tpu"].amount == pytest.approx(32 * 2.7 + 8 * DISK_USD)
 
 
 def test_cost_estimate_of_spot_pool_uses_spot_price() -> None:
     found = cost_estimate(tpu("v6e-16", capacity="spot"))
-    disks = 4 * 100 * 0.08 / 730
-    assert found.by_part()["tpu"].amount == pytest.approx(16 * 0.54421 + disks)
-    assert found.by_part(spot=False)["tpu"].amount == pytest.approx(16 * 2.7 + disks)
+    assert found.by_part()["tpu"].amount == pytest.approx(16 * 0.54421 + 4 * DISK_USD)
+    assert found.by_part(spot=False)["tpu"].amount == pytest.approx(16 * 2.7 + 4 * DISK_USD)
     assert found.by_part(spot=True)["cluster"] == found.by_part(spot=False)["cluster"]
 
 
@@ -157,8 +157,10 @@ def test_cost_estimate_of_another_region_uses_its_prices() -> None:
 
 def test_cost_estimate_range_is_wider_in_other_regions_and_for_spot() -> None:
     def width(**changes: Any) -> float:
-        money = cost_estimate(platform("gke", {"machine_type": "e2-standard-4", **changes.pop("pool", {})}, **changes))
-        found = money.by_part()["pool-0"]
+        estimate = cost_estimate(
+            platform("gke", {"machine_type": "e2-standard-4", **changes.pop("pool", {})}, **changes)
+        )
+        found = estimate.by_part()["pool-0"]
         return (found.high - found.low) / found.amount
 
     default_region = width()
@@ -169,7 +171,7 @@ def test_cost_estimate_range_is_wider_in_other_regions_and_for_spot() -> None:
 
 def test_cost_estimate_names_unpriced_machines() -> None:
     found = cost_estimate(platform("eks", {"machine_type": "p5e.48xlarge"}))
-    assert found.by_part()["pool-0"].amount == pytest.approx(100 * 0.08 / 730)
+    assert found.by_part()["pool-0"].amount == pytest.approx(DISK_USD)
     assert found.unpriced == ("pool-0: 1 x p5e.48xlarge",)
     assert "pool-0" in found.incomplete()
 

@@ -36,7 +36,8 @@ PAGES = pages()
 GITHUB_COLUMNS = 97
 """Characters of a code block that a page on GitHub shows without scrolling."""
 PARTS = [part for parts in GROUPS.values() for part in parts]
-BLOCKS = [(name, place) for name in example_names() for place, _ in enumerate(yaml_blocks(name))]
+EXAMPLE_BLOCKS = [(name, index) for name in example_names() for index, _ in enumerate(yaml_blocks(name))]
+"""Example and index of each YAML block on the pages of the examples."""
 PROBLEM_CODES = {code for _, code, _ in (*EKS_PROBLEMS, *GKE_PROBLEMS)}
 GKE = {"kind": "gke", "project": "some-project"}
 CLOUDS_PAGE = (PROJECT / "docs" / "clouds.md").read_text(encoding="utf-8")
@@ -46,8 +47,8 @@ STACK_PAGES = (
     *(f"docs/{name}.md" for name in ["data", "several-jobs", "profile", "wandb", "gke", "eks"]),
 )
 """Pages whose YAML blocks are settings of stacks."""
-SMALLEST = Capacity(millicores=2000, memory=8 * 2**30)
-"""Machine that README.md requires."""
+SMALLEST_MACHINE = Capacity(millicores=2000, memory=8 * 2**30)
+"""Smallest machine that README.md allows."""
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -90,10 +91,10 @@ def test_versions_page_lists_python_packages(pin: str) -> None:
 
 def test_versions_page_lists_go_programs() -> None:
     pins = {path.relative_to(PROJECT).as_posix() for path in PROJECT.glob("setup/go/*/go.mod")}
-    without_modules = {"setup/go/pause/go.mod"}
+    without_dependencies = {"setup/go/pause/go.mod"}
     development = {"setup/go/actionlint/go.mod"}
     listed = {part.pin for part in PARTS if part.pin.startswith("setup/go/")}
-    assert pins - without_modules - development == listed, "add the module to docs/versions_reference.py"
+    assert pins - without_dependencies - development == listed, "add the module to docs/versions_reference.py"
 
 
 def table_rows(title: str) -> list[list[str]]:
@@ -148,7 +149,7 @@ def test_page_stacks_are_valid_on_smallest_machine(page: str, tmp_path: Path, mo
     (tmp_path / "requirements.txt").write_text("einops==0.8.1\n", encoding="utf-8")
     (tmp_path / "my-images").mkdir()
     monkeypatch.setenv(PROJECT_VARIABLE, str(tmp_path))
-    monkeypatch.setattr(validation, "this_machine", lambda: SMALLEST)
+    monkeypatch.setattr(validation, "this_machine", lambda: SMALLEST_MACHINE)
     found = blocks(page)
     assert found
     for block in found:
@@ -209,7 +210,7 @@ def test_upgrading_page_old_scripts_are_rejected() -> None:
         assert parse({"platform": {"kind": "local"}, "jobs": [{"name": "mine", "script": new}]}).jobs[0].script == new
 
 
-def test_upgrading_page_new_commands_exist() -> None:
+def test_upgrading_page_commands_exist_only_under_their_new_names() -> None:
     for old, new in upgrade_rows("| before | now |"):
         before, now = (each.removeprefix("python -m ") for each in (old, new))
         assert importlib.util.find_spec(now.partition(" ")[0])
@@ -242,11 +243,11 @@ def test_examples_index_lists_every_page() -> None:
     assert sorted(listed) == example_names()
 
 
-@pytest.mark.parametrize(("name", "place"), BLOCKS)
-def test_example_block_is_valid_job(name: str, place: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("name", "index"), EXAMPLE_BLOCKS)
+def test_example_block_is_valid_job(name: str, index: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # Trainyard sets this variable in every pod.
     monkeypatch.setenv("TRAINYARD_BUCKET", "file:///bucket")
-    for spec in valid_jobs(yaml.safe_load(yaml_blocks(name)[place])):
+    for spec in valid_jobs(yaml.safe_load(yaml_blocks(name)[index])):
         if spec.recipe:
             words = program(spec)
             parse_flags(words[words.index("trainer") + 1 :])

@@ -1,4 +1,4 @@
-"""Site of the documentation: its navigation has every page, and its links lead to pages of the site."""
+"""Site of the documentation: its navigation has every page, and its links lead to its own pages."""
 
 from __future__ import annotations
 

@@ -11,15 +11,15 @@ from infra.aws.rules import DeployedCluster, cluster_in, deployed_cluster, updat
 from stack.config import parse
 from tests.commands.platforms import eks as eks_config
 from tests.problems import problems_of
-from tests.unit.stack_settings import BLOCK, P5, RESERVATION, code_ids, eks, group
+from tests.unit.stack_settings import CAPACITY_BLOCK, P5, RESERVATION, code_ids, eks, eks_pool
 
 G5 = {"machine_type": "g5.xlarge"}
 ZONES = ["us-west-2a", "us-west-2b"]
-P5_BLOCK = {**P5, "capacity": BLOCK, "zones": "us-west-2a"}
+P5_BLOCK = {**P5, "capacity": CAPACITY_BLOCK, "zones": "us-west-2a"}
 P5_RESERVED = {**P5, "capacity": RESERVATION, "zones": "us-west-2a"}
 SMALL_VPC = {"network": {"vpc": "10.0.0.0/18"}}
 EKS_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
-    (group(**G5, capacity=RESERVATION, zones=ZONES), "eks.pool.reservation_zones", "pools.0.zones"),
+    (eks_pool(**G5, capacity=RESERVATION, zones=ZONES), "eks.pool.reservation_zones", "pools.0.zones"),
     (eks(network={"services": "10.100.0.0/30"}), "eks.network.services_size", "network.services"),
     (eks(zones=["us-west-2", "us-west-2b"]), "settings.aws_zone", "zones.0"),
     (eks(zones=["us-west-2a", "us-west-2z"]), "eks.zones.unknown", "zones"),
@@ -34,23 +34,23 @@ EKS_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     ),
     (eks(authorized_networks=["10.1.0.0/16"]), "eks.authorized_networks.private", "authorized_networks.0"),
     (eks(admins=["arn:aws:iam::123456789012:role/a"] * 2), "eks.admins.duplicate", "admins.1"),
-    (group(machine_type="p5.large"), "eks.pool.machine_unknown", "pools.0.machine_type"),
-    (group(**P5, zones=ZONES), "eks.pool.efa_zones", "pools.0.zones"),
+    (eks_pool(machine_type="p5.large"), "eks.pool.machine_unknown", "pools.0.machine_type"),
+    (eks_pool(**P5, zones=ZONES), "eks.pool.efa_zones", "pools.0.zones"),
     (
-        group(machine_type="g5.48xlarge", capacity=BLOCK, zones="us-west-2a"),
+        eks_pool(machine_type="g5.48xlarge", capacity=CAPACITY_BLOCK, zones="us-west-2a"),
         "eks.pool.capacity_block_machine",
         "pools.0.capacity",
     ),
-    (group(**P5_BLOCK, placement_group=True), "eks.pool.placement_capacity_block", "pools.0.placement_group"),
-    (group(**P5_RESERVED, placement_group=True), "eks.pool.placement_reservation", "pools.0.placement_group"),
-    (group(**P5, capacity=RESERVATION), "eks.pool.reservation_without_zone", "pools.0.zones"),
+    (eks_pool(**P5_BLOCK, placement_group=True), "eks.pool.placement_capacity_block", "pools.0.placement_group"),
+    (eks_pool(**P5_RESERVED, placement_group=True), "eks.pool.placement_reservation", "pools.0.placement_group"),
+    (eks_pool(**P5, capacity=RESERVATION), "eks.pool.reservation_without_zone", "pools.0.zones"),
     (eks(system_pool={"machine_type": "g5.xlarge"}), "eks.system_pool.has_gpus", "system_pool.machine_type"),
-    (group(**G5, placement_group=True, zones=ZONES), "eks.pool.placement_zones", "pools.0.zones"),
+    (eks_pool(**G5, placement_group=True, zones=ZONES), "eks.pool.placement_zones", "pools.0.zones"),
     (eks(kubernetes_version="1.99"), "eks.kubernetes_version.not_yet_offered", "kubernetes_version"),
     (eks(region="us-west-1"), "eks.zones.by_account", "zones"),
-    (group(**P5) | {"region": "sa-east-1"}, "eks.pool.machine_not_in_region", "pools.0.machine_type"),
+    (eks_pool(**P5) | {"region": "sa-east-1"}, "eks.pool.machine_not_in_region", "pools.0.machine_type"),
     (eks(region="us-west-9"), "eks.region.unknown", "region"),
-    (group(disk_size_gb=10), "settings.greater_than_equal", "pools.0.disk_size_gb"),
+    (eks_pool(disk_size_gb=10), "settings.greater_than_equal", "pools.0.disk_size_gb"),
     (eks(region="us-central1"), "settings.aws_region", "region"),
     (eks(account="123"), "settings.aws_account", "account"),
     (eks(account=123456789012), "settings.string_type", "account"),
@@ -58,18 +58,22 @@ EKS_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (eks(kubernetes_version="1.23"), "eks.kubernetes_version.no_longer_offered", "kubernetes_version"),
     (eks(kubernetes_version="1.33"), "eks.kubernetes_version.standard_support_ended", "kubernetes_version"),
     (eks(zones=["us-east-1a", "us-west-2b"]), "eks.zones.other_region", "zones"),
-    (group(**P5) | {"kubernetes_version": "1.32", "check_availability": False}, "eks.pool.efa_version", "pools.0.efa"),
+    (
+        eks_pool(**P5) | {"kubernetes_version": "1.32", "check_availability": False},
+        "eks.pool.efa_version",
+        "pools.0.efa",
+    ),
     (eks(network={"vpc": "8.8.0.0/16"}), "eks.network.public", "network.vpc"),
     (eks(network={"vpc": "10.0.0.0/24"}), "eks.network.vpc_size", "network.vpc"),
     (eks(admins=["me"]), "settings.aws_principal", "admins.0"),
     (eks(bucket={"name": "abc-s3alias"}), "eks.bucket.name_reserved", "bucket.name"),
     (eks(name="a" * 60), "eks.name.too_long_for_bucket", "name"),
-    (group(machine_type="c7i.large", nodes=15_000) | SMALL_VPC, "eks.network.too_few_addresses", "network.vpc"),
-    (group(**P5, nodes=41, zones="us-west-2a") | SMALL_VPC, "eks.network.too_few_addresses", "network.vpc"),
-    (group(**G5, efa=True), "eks.pool.efa_machine", "pools.0.efa"),
-    (group(**P5, zones="us-west-2d"), "eks.pool.zones_outside_platform", "pools.0.zones"),
-    (group(**P5, capacity="flex-start"), "settings.eks_capacity", "pools.0.capacity"),
-    (group(capacity=["spot", "on-demand"]), "settings.several_capacities", "pools.0.capacity"),
+    (eks_pool(machine_type="c7i.large", nodes=15_000) | SMALL_VPC, "eks.network.too_few_addresses", "network.vpc"),
+    (eks_pool(**P5, nodes=41, zones="us-west-2a") | SMALL_VPC, "eks.network.too_few_addresses", "network.vpc"),
+    (eks_pool(**G5, efa=True), "eks.pool.efa_machine", "pools.0.efa"),
+    (eks_pool(**P5, zones="us-west-2d"), "eks.pool.zones_outside_platform", "pools.0.zones"),
+    (eks_pool(**P5, capacity="flex-start"), "settings.eks_capacity", "pools.0.capacity"),
+    (eks_pool(capacity=["spot", "on-demand"]), "settings.several_capacities", "pools.0.capacity"),
     (eks(bucket={"name": "a.example.com"}), "settings.s3_bucket_name", "bucket.name"),
 ]
 """Platforms with the code and path, below `platform`, of their problem."""
@@ -82,7 +86,7 @@ def test_eks_invalid_setting_has_code_and_path(platform: dict[str, Any], code: s
 
 VALID_EKS: list[dict[str, Any]] = [
     eks(),
-    group(**P5_BLOCK),
+    eks_pool(**P5_BLOCK),
     eks(name="a" * 60, bucket={"name": "checkpoints-of-ours"}),
     eks(image={"prebuilt": f"a/b@sha256:{'0' * 64}"}),
     eks(kubernetes_version="1.40", check_availability=False),
@@ -101,13 +105,13 @@ def test_eks_image_without_platforms_is_for_x86_64_only(image: dict[str, Any]) -
 
 
 def test_eks_up_problems_reject_documentation_ranges() -> None:
+    def up_problems(*networks: str) -> list[str]:
+        cloud = parse({"platform": eks(authorized_networks=[*networks]), "jobs": []}).cloud
+        return cloud.up_problems("/checkout", "eks")
+
     public, documentation = "8.8.8.8/32", "203.0.113.128/25"
-    found = [
-        parse({"platform": eks(authorized_networks=networks), "jobs": []}).cloud.up_problems("/checkout", "eks")
-        for networks in ([public], [public, documentation])
-    ]
-    assert found[0] == []
-    (line,) = found[1]
+    assert up_problems(public) == []
+    (line,) = up_problems(public, documentation)
     assert documentation in line
 
 
@@ -116,7 +120,7 @@ def cluster_settings(**changes: Any) -> EksConfig:
     return eks_config("train", **{"kubernetes_version": "1.34", "check_availability": False, **changes})
 
 
-CLUSTER = deployed_cluster(cluster_settings())
+DEPLOYED = deployed_cluster(cluster_settings())
 UNSUPPORTED_CHANGES: dict[str, tuple[dict[str, Any], str, str]] = {
     "one zone fewer": ({"zones": ["us-west-2a", "us-west-2b"]}, "eks.zones.fixed", "zones"),
     "other zones": ({"zones": ["us-west-2b", "us-west-2c"]}, "eks.zones.fixed", "zones"),
@@ -130,7 +134,7 @@ UNSUPPORTED_CHANGES: dict[str, tuple[dict[str, Any], str, str]] = {
 @pytest.mark.parametrize("name", UNSUPPORTED_CHANGES)
 def test_update_problems_of_unsupported_change_have_code_and_path(name: str) -> None:
     changes, code, path = UNSUPPORTED_CHANGES[name]
-    found = update_problems(CLUSTER, cluster_settings(**changes))
+    found = update_problems(DEPLOYED, cluster_settings(**changes))
     assert [(each.code, ".".join(map(str, each.path))) for each in found] == [(code, f"platform.{path}")]
 
 
@@ -145,7 +149,7 @@ def test_update_problems_of_unsupported_change_have_code_and_path(name: str) -> 
     ids=str,
 )
 def test_update_problems_of_supported_change_are_empty(changes: dict[str, Any]) -> None:
-    assert update_problems(CLUSTER, cluster_settings(**changes)) == []
+    assert update_problems(DEPLOYED, cluster_settings(**changes)) == []
 
 
 def resource(kind: str, name: str, **outputs: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Examples with trainers of other projects: the change of the stack file on their pages, and their commands."""
+"""Examples with trainers of other projects: the diff of the stack file on each page, and the command of the job."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def difference(name: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_difference_turns_the_local_stack_into_the_example(name: str) -> None:
+def test_difference_on_page_turns_the_local_stack_into_the_example(name: str) -> None:
     lines = difference(name)
     before, after = ("\n".join(line[1:] for line in lines if line[0] in f" {sign}") for sign in "-+")
     stack = (PROJECT / STACK).read_text(encoding="utf-8")

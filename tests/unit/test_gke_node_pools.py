@@ -63,10 +63,13 @@ def test_node_pools_of_accepted_settings_satisfy_gke_limits(pool: dict[str, Any]
     for plan in plans:
         assert len(plan.name) <= POOL_NAME_LIMIT
         assert not (plan.gpu and plan.tpu)
-        assert plan.multi_host <= (len(plan.zones) == 1)
-        assert not (plan.multi_host and plan.nodes != (plan.tpu.hosts if plan.tpu else 0))
-        assert plan.compact <= (len(plan.zones) == 1)
-        assert not (plan.compact and plan.tpu)
+        if plan.multi_host:
+            assert plan.tpu
+            assert plan.nodes == plan.tpu.hosts
+            assert len(plan.zones) == 1
+        if plan.compact:
+            assert not plan.tpu
+            assert len(plan.zones) == 1
         if plan.model.is_flexible or plan.has_fallback:
             assert plan.min_nodes == 0
         if plan.model.is_flexible:

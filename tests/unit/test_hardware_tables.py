@@ -20,13 +20,13 @@ from tests.unit.stack_settings import code_ids
 
 ATTACHED_GPUS = {gpu.name for gpu in GPUS.values() if gpu.attachment}
 GCE_GPUS = {machine.gpu for machine in GCE_MACHINES.values() if machine.gpu} | ATTACHED_GPUS
-UNLISTED_ZONES = {"nvidia-rtx-pro-6000"}
-"""GPU models of GCE without a published list of zones. Their zones are not checked."""
+GPUS_WITHOUT_LISTED_ZONES = {"nvidia-rtx-pro-6000"}
+"""GPU models of GCE without a published list of zones. Validation does not check their zones."""
 
 
-def test_every_gpu_is_on_a_machine() -> None:
-    carried = {machine.gpu for machine in [*GCE_MACHINES.values(), *EC2_MACHINES.values()] if machine.gpu}
-    assert carried | ATTACHED_GPUS == set(GPUS)
+def test_every_gpu_is_built_into_or_attached_to_a_machine() -> None:
+    built_in = {machine.gpu for machine in [*GCE_MACHINES.values(), *EC2_MACHINES.values()] if machine.gpu}
+    assert built_in | ATTACHED_GPUS == set(GPUS)
 
 
 @pytest.mark.parametrize("row", [GceFamily, Gpu, TpuGeneration, Ec2Family, Ec2Machine])
@@ -40,7 +40,9 @@ def test_hardware_table_row_has_no_defaults(row: type) -> None:
 def test_gpu_of_gce_has_quota_and_zones(name: str) -> None:
     gpu = GPUS[name]
     assert (gpu.gce_quota is not None) == (name in GCE_GPUS), f"set gce_quota of {name} if GCE has this GPU"
-    assert bool(gpu.gce_zones) == (name in GCE_GPUS - UNLISTED_ZONES), f"set gce_zones of {name}, or use UNLISTED_ZONES"
+    assert bool(gpu.gce_zones) == (name in GCE_GPUS - GPUS_WITHOUT_LISTED_ZONES), (
+        f"set gce_zones of {name}, or add it to GPUS_WITHOUT_LISTED_ZONES"
+    )
     assert gpu.gce_zones <= GCP_ZONES
 
 
@@ -84,10 +86,11 @@ def test_gce_family_machines_are_multiples_of_smallest(family: str) -> None:
         assert (large.gpus, large.vcpus, large.memory_gib) == (gpus, gpus * small.vcpus, gpus * small.memory_gib)
 
 
-def test_ec2_family_larger_types_have_no_less() -> None:
+def test_ec2_type_with_more_gpus_has_at_least_as_many_vcpus_and_adapters() -> None:
     for machine in EC2_MACHINES.values():
         for other in EC2_MACHINES.values():
             if other.family == machine.family and other.gpus > machine.gpus:
+                # Types with one GPU also come with many vCPUs.
                 assert other.vcpus >= machine.vcpus or machine.gpus == 1
                 assert other.efa_interfaces >= machine.efa_interfaces
 
@@ -102,14 +105,14 @@ def test_ec2_family_larger_types_have_no_less() -> None:
         ("p6-b300.48xlarge", 8, 16),
     ],
 )
-def test_ec2_machine_has_documented_adapters(name: str, gpus: int, adapters: int) -> None:
+def test_ec2_machine_has_documented_adapters_and_capacity_blocks(name: str, gpus: int, adapters: int) -> None:
     machine = ec2_machine(name)
     assert (machine.gpus, machine.efa_interfaces) == (gpus, adapters)
     assert EC2_FAMILIES[machine.family].capacity_blocks
 
 
 @pytest.mark.parametrize(
-    ("machine", "gpu", "count", "found"),
+    ("machine", "gpu", "count", "expected"),
     [
         ("n1-standard-4", "nvidia-tesla-t4", 2, ("nvidia-tesla-t4", 2)),
         ("n1-standard-8", "nvidia-tesla-v100", None, ("nvidia-tesla-v100", 1)),
@@ -121,9 +124,9 @@ def test_ec2_machine_has_documented_adapters(name: str, gpus: int, adapters: int
     ],
 )
 def test_gpus_on_machine_returns_model_and_count(
-    machine: str, gpu: str | None, count: int | None, found: tuple[str | None, int]
+    machine: str, gpu: str | None, count: int | None, expected: tuple[str | None, int]
 ) -> None:
-    assert gpus_on(gce_machine(machine), gpu, count) == found
+    assert gpus_on(gce_machine(machine), gpu, count) == expected
 
 
 HARDWARE_ERRORS: list[tuple[Callable[[], object], str, str]] = [
@@ -207,7 +210,7 @@ def test_tpu_slice_equals_documentation(
     assert tpu_slice(found.generation, topology) == tpu_slice(accelerator, topology) == found
 
 
-def test_tpu_slice_v5e_has_label_of_gke() -> None:
+def test_tpu_slice_v5e_has_the_accelerator_label_of_gke() -> None:
     assert tpu_slice("v5e", "4x4").gke_accelerator == "tpu-v5-lite-podslice"
 
 
@@ -230,12 +233,12 @@ def test_tpu_slice_accepted_topology_is_consistent(generation: str, axes: list[i
     assert max(again.topology) <= max(found.topology)
 
 
-def test_is_tpu_recognizes_tpu_types() -> None:
+def test_is_tpu_accepts_generations_and_prefixes_of_tpu_types() -> None:
     assert all(map(is_tpu, ["v4", "v4-31", "v5litepod-x", "v7x", "tpu7x-8"]))
     assert not any(map(is_tpu, ["nvidia-l4", "v45", "tpu", "v5litepod"]))
 
 
-def test_tpu_zones_cover_every_generation() -> None:
+def test_tpu_zones_have_every_generation_and_include_flex_start_zones() -> None:
     assert set(TPU_ZONES) == set(GENERATIONS)
     assert all(zones <= TPU_ZONES[generation] for generation, zones in TPU_FLEX_START_ZONES.items())
 

@@ -12,7 +12,7 @@ from infra.project import CHECKOUT, PROJECT_VARIABLE
 from stack.config import StackConfig, parse
 from stack.validation import configuration_conflicts
 from tests.problems import problems_of
-from tests.unit.stack_settings import CLUSTER, KUBECONFIG, cloud, code_ids, error_lines, job
+from tests.unit.stack_settings import CLUSTER, KUBECONFIG, code_ids, error_lines, job, job_on_cluster
 from workloads.kinds import KINDS
 from workloads.validation.images import IMAGE_SOFTWARE, SOFTWARE_CODES, data_folders, python_files
 
@@ -26,7 +26,7 @@ STORES_JOB = {"recipe": None, "script": "/opt/trainyard/serve.py", "image": "sto
 IMAGENET = {"recipe": "imagenet"}
 LANGUAGE = {"recipe": "language"}
 TINY = "/opt/trainyard/tiny-imagenet"
-URL = {**CLUSTER, "kubeconfig": str(KUBECONFIG), "bucket": {"kind": "url", "url": "s3://team/runs"}}
+CLUSTER_WITH_URL = {**CLUSTER, "kubeconfig": str(KUBECONFIG), "bucket": {"kind": "url", "url": "s3://team/runs"}}
 GKE = {"kind": "gke", "project": "some-project", "pools": [{"name": "cpu", "machine_type": "n2-standard-8"}]}
 EKS = {"kind": "eks", "pools": [{"name": "cpu", "machine_type": "c7i.2xlarge"}]}
 
@@ -62,7 +62,7 @@ IMAGE_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (job(**SCRIPT_JOB, image="horovod"), "job.image.lacks_torch", "image"),
     (job(**SCRIPT_JOB, image="etcd", torchrun=False), "job.image.lacks_python", "image"),
     (job(**SCRIPT_JOB, image="horovod", runtime="xla"), "job.image.lacks_xla", "image"),
-    (cloud(runtime="xla"), "job.image.not_built", "image"),
+    (job_on_cluster(runtime="xla"), "job.image.not_built", "image"),
     (on(EKS, **MPI_JOB, image="horovod"), "job.image.not_built", "image"),
     (job(image="trainer"), "job.image.is_default", "image"),
     (on(GKE, recipe=None, script="/bucket/train.py"), "job.script.in_bucket", "script"),
@@ -74,7 +74,7 @@ IMAGE_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     ),
     (on(GKE, flags={"bucket": "file:///bucket/a"}), "job.bucket.no_folder", "flags.bucket"),
     (on(GKE, **NETWORK_CHECK_JOB, args=["--data=/bucket/a"]), "job.bucket.no_folder", "args.0"),
-    (on(URL, environment={"DATA": "/bucket/a"}), "job.bucket.no_folder", "environment.DATA"),
+    (on(CLUSTER_WITH_URL, environment={"DATA": "/bucket/a"}), "job.bucket.no_folder", "environment.DATA"),
     (job(**SCRIPT_JOB), "job.script.not_in_image", "script"),
     (job(**NETWORK_CHECK_JOB, image="stores", torchrun=False), "job.script.not_in_image", "script"),
     (job(**LANGUAGE, flags={"init_from": "/llama"}), "job.init_from.not_in_image", "flags.init_from"),
@@ -86,7 +86,7 @@ IMAGE_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
         "flags.data_dir",
     ),
     (bucket("file:///checkpoints"), "job.bucket.read_only", "flags.bucket"),
-    (cloud(flags={"bucket": "file:///home/me"}), "job.bucket.read_only", "flags.bucket"),
+    (job_on_cluster(flags={"bucket": "file:///home/me"}), "job.bucket.read_only", "flags.bucket"),
     (cached_images("/cache"), "job.cache_dir.read_only", "flags.cache_dir"),
     (cached_images("s3://team/cache"), "job.cache_dir.read_only", "flags.cache_dir"),
     (bucket("file:///tmp/ck", hosts=2), "job.bucket.of_each_host", "flags.bucket"),
@@ -100,23 +100,23 @@ VALID_IMAGES: list[dict[str, Any]] = [
     job(**NETWORK_CHECK_JOB),
     job(recipe=None, script="/opt/trainyard/venv/lib/python3.11/site-packages/timm/a.py"),
     job(**SCRIPT_JOB, interactive=True),
-    cloud(**SCRIPT_JOB),
+    job_on_cluster(**SCRIPT_JOB),
     imagenet(data_dir="/opt/trainyard/tiny-imagenet/"),
     imagenet(data_dir="tiny-imagenet"),
     imagenet(data_dir="/bucket/imagenet"),
     job(**LANGUAGE, flags={"init_from": "/bucket/llama", "tokenizer": "/bucket/llama/tokenizer.json"}),
     job(**LANGUAGE, flags={"tokenizer": "bpe"}),
     on(GKE, **IMAGENET, flags={"fake_data": False, "data_dir": "s3://team/imagenet"}),
-    cloud(**IMAGENET, flags={"fake_data": False, "data_dir": "/data/imagenet"}),
+    job_on_cluster(**IMAGENET, flags={"fake_data": False, "data_dir": "/data/imagenet"}),
     job(**IMAGENET, image="trainyard.local/a:1", flags={"fake_data": False, "data_dir": "/data/imagenet"}),
     job(**STORES_JOB, torchrun=False),
     job(**NETWORK_CHECK_JOB, image="xla"),
     job(runtime="xla"),
-    cloud(**MPI_JOB, image="example.com/team/train:1"),
-    cloud(runtime="xla", image="example.com/team/xla:1"),
+    job_on_cluster(**MPI_JOB, image="example.com/team/train:1"),
+    job_on_cluster(runtime="xla", image="example.com/team/xla:1"),
     job(recipe=None, script="/bucket/train.py"),
-    cloud(**IMAGENET, flags={"fake_data": False, "data_dir": "/bucket/a"}),
-    on(URL, **SCRIPT_JOB, args=["/buckets/a", "a=/bucket/a"]),
+    job_on_cluster(**IMAGENET, flags={"fake_data": False, "data_dir": "/bucket/a"}),
+    on(CLUSTER_WITH_URL, **SCRIPT_JOB, args=["/buckets/a", "a=/bucket/a"]),
     job(image="example.com/team/train:1"),
     bucket("file:///bucket"),
     bucket("file:///bucket/mine", hosts=2),
@@ -158,7 +158,7 @@ def test_dockerfile_copies_declared_sources_and_data(name: str) -> None:
         for line in lines
         if line.startswith("COPY ") and not line.startswith("COPY --") and "requirements" not in line
     }
-    data = {f"COPY {name} {name}" for name in image.data & {"digits", "sotu"}}
+    data = {f"COPY {folder} {folder}" for folder in image.data & {"digits", "sotu"}}
     assert copied == {f"COPY {source} {target}" for source, target in image.sources.items()} | data
     generated = {line.rpartition(" ")[2] for line in lines if line.startswith("RUN python made_images.py ")}
     assert generated == image.data - {"digits", "sotu"}
@@ -175,7 +175,7 @@ def test_image_contents_have_python_files_and_data_folders() -> None:
     assert python_files("stores") == {"/opt/trainyard/serve.py"}
 
 
-def test_prebuilt_image_without_xla_is_rejected_for_tpus() -> None:
+def test_job_on_tpus_with_prebuilt_image_of_the_platform_is_rejected() -> None:
     image = {"prebuilt": f"example.com/trainer@sha256:{'0' * 64}"}
     platform = {**GKE, "zone": "us-central2-b", "pools": [{"name": "tpus", "accelerator": "v4-8"}], "image": image}
     values = on(platform, accelerator="v4-8")
@@ -233,7 +233,7 @@ def test_script_with_syntax_error_has_code_and_line(checkout: Path, platform: di
     assert "for Python 3.11 in line 2: expected ':'" in "".join(error_lines(values))
 
 
-def test_script_for_a_newer_python_or_an_own_image_is_not_parsed(checkout: Path) -> None:
+def test_script_for_a_newer_python_or_a_user_image_is_not_parsed(checkout: Path) -> None:
     (checkout / "train.py").write_text("type Rows = list[int]\n", encoding="utf-8")
     newer = {**GKE, "image": {"python_version": "3.13"}}
     assert parse(on(newer, recipe=None, script="./train.py")).jobs[0].script == "./train.py"

@@ -12,7 +12,7 @@ from settings.kubernetes_values import check_label
 from stack.config import parse
 from tests.golden.manifests import ON_GPUS, ON_TPUS, manifests
 from tests.problems import problems_of
-from tests.unit.stack_settings import JOB, PLATFORM, cloud, code_ids, error_lines, job
+from tests.unit.stack_settings import JOB, PLATFORM, code_ids, error_lines, job, job_on_cluster
 from workloads.kinds import KINDS
 from workloads.spec import JobKind, JobSpec
 from workloads.validation.conflicts import conflicts
@@ -21,15 +21,15 @@ IMAGENET = {"recipe": "imagenet"}
 IMAGES = {"fake_data": False, "data_dir": "/bucket/data"}
 SCRIPT_JOB: dict[str, Any] = {"recipe": None, "script": "a.py"}
 NETWORK_CHECK: dict[str, Any] = {"recipe": None, "script": "./images/trainer/network_check.py"}
-MX: dict[str, Any] = {**SCRIPT_JOB, "kind": "mx-job"}
+MX_JOB: dict[str, Any] = {**SCRIPT_JOB, "kind": "mx-job"}
 WITHOUT_TORCHRUN: dict[str, Any] = {**SCRIPT_JOB, "torchrun": False}
 L4: dict[str, Any] = {"accelerator": "nvidia-l4"}
-L4S: dict[str, Any] = {**L4, "accelerators_per_host": 4}
+FOUR_L4: dict[str, Any] = {**L4, "accelerators_per_host": 4}
 V4: dict[str, Any] = {"accelerator": "v4-32"}
-MODEL = {"sharding": "model"}
-ONE_HOST = {"min_hosts": 1, "max_hosts": 1}
-TWO_HOSTS = {"min_hosts": 1, "max_hosts": 2}
-RAY: dict[str, Any] = {
+MODEL_SHARDING = {"sharding": "model"}
+ELASTIC_ONE_HOST = {"min_hosts": 1, "max_hosts": 1}
+ELASTIC_TWO_HOSTS = {"min_hosts": 1, "max_hosts": 2}
+RAY_JOB: dict[str, Any] = {
     "kind": "ray-job",
     "recipe": None,
     "script": "/opt/team/train.py",
@@ -50,47 +50,51 @@ JOB_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (job(args=["a"]), "job.args.without_script", "0.args"),
     (job(**SCRIPT_JOB, flags={"a": 1}), "job.flags.without_recipe", "0.flags"),
     (job(kind="mx-job"), "job.recipe.needs_torch", "0.recipe"),
-    (job(**RAY | {"script": None, "recipe": "digits"}), "job.recipe.needs_torch", "0.recipe"),
-    (cloud(**RAY, **V4), "job.kind.not_on_tpus", "0.kind"),
-    (job(**RAY, elastic=TWO_HOSTS), "job.elastic.kind", "0.elastic"),
-    (job(**RAY, rendezvous="static"), "job.rendezvous.without_torchrun_kind", "0.rendezvous"),
-    (job(**RAY | {"shared_memory": "100Mi"}), "job.shared_memory.of_ray_job", "0.shared_memory"),
-    (job(**RAY | {"resources": {"cpu": "100m", "memory": "1Gi"}}), "job.resources.cpu_of_ray_job", "0.resources.cpu"),
+    (job(**RAY_JOB | {"script": None, "recipe": "digits"}), "job.recipe.needs_torch", "0.recipe"),
+    (job_on_cluster(**RAY_JOB, **V4), "job.kind.not_on_tpus", "0.kind"),
+    (job(**RAY_JOB, elastic=ELASTIC_TWO_HOSTS), "job.elastic.kind", "0.elastic"),
+    (job(**RAY_JOB, rendezvous="static"), "job.rendezvous.without_torchrun_kind", "0.rendezvous"),
+    (job(**RAY_JOB | {"shared_memory": "100Mi"}), "job.shared_memory.of_ray_job", "0.shared_memory"),
     (
-        job(**RAY | {"resources": {"cpu": 1, "memory": "255Mi"}, "shared_memory": "200Mi"}),
+        job(**RAY_JOB | {"resources": {"cpu": "100m", "memory": "1Gi"}}),
+        "job.resources.cpu_of_ray_job",
+        "0.resources.cpu",
+    ),
+    (
+        job(**RAY_JOB | {"resources": {"cpu": 1, "memory": "255Mi"}, "shared_memory": "200Mi"}),
         "job.resources.memory_of_ray_job",
         "0.resources.memory",
     ),
-    (job(**RAY, name="a" * 48), "job.name.too_long", "0.name"),
+    (job(**RAY_JOB, name="a" * 48), "job.name.too_long", "0.name"),
     (job(**L4), "job.accelerator.local", "0.accelerator"),
-    (cloud(**V4, kind="mpi-job"), "job.kind.not_on_tpus", "0.kind"),
-    (cloud(**V4, slices=2), "job.slices.kind", "0.slices"),
-    (job(**MX, processes_per_host=2), "job.processes_per_host.of_mx_job", "0.processes_per_host"),
+    (job_on_cluster(**V4, kind="mpi-job"), "job.kind.not_on_tpus", "0.kind"),
+    (job_on_cluster(**V4, slices=2), "job.slices.kind", "0.slices"),
+    (job(**MX_JOB, processes_per_host=2), "job.processes_per_host.of_mx_job", "0.processes_per_host"),
     (
-        cloud(**L4, environment={"CUDA_VISIBLE_DEVICES": "0"}),
+        job_on_cluster(**L4, environment={"CUDA_VISIBLE_DEVICES": "0"}),
         "job.environment.hides_gpus",
         "0.environment.CUDA_VISIBLE_DEVICES",
     ),
     (
-        cloud(**L4, secrets={"NVIDIA_VISIBLE_DEVICES": "gpus"}),
+        job_on_cluster(**L4, secrets={"NVIDIA_VISIBLE_DEVICES": "gpus"}),
         "job.environment.hides_gpus",
         "0.secrets.NVIDIA_VISIBLE_DEVICES",
     ),
-    (cloud(**L4, flags={"device": "cpu"}), "job.device.not_cpu", "0.flags.device"),
+    (job_on_cluster(**L4, flags={"device": "cpu"}), "job.device.not_cpu", "0.flags.device"),
     (job(shared_memory="900Mi"), "job.shared_memory.too_large", "0.shared_memory"),
     (job(flags={"wandb": "online"}), "job.wandb.no_key", "0.flags.wandb"),
     (job(environment={"A": "a\0"}), "job.text.control_character", "0.environment.A"),
     (job(recipe=None, script="./a.py", args=["a", "\x1b[0m"]), "job.text.control_character", "0.args.1"),
-    (cloud(**V4, accelerators_per_host=2), "job.accelerators_per_host.without_gpu", "0.accelerators_per_host"),
+    (job_on_cluster(**V4, accelerators_per_host=2), "job.accelerators_per_host.without_gpu", "0.accelerators_per_host"),
     (
-        cloud(**V4, processes_per_host=4, slices=2, kind="jobset"),
+        job_on_cluster(**V4, processes_per_host=4, slices=2, kind="jobset"),
         "job.processes_per_host.of_slices",
         "0.processes_per_host",
     ),
-    (cloud(**V4, runtime="torch"), "job.runtime.torch_on_tpu", "0.runtime"),
-    (job(runtime="xla", **MX), "job.runtime.without_pytorch", "0.runtime"),
-    (job(elastic=ONE_HOST, kind="jobset"), "job.elastic.kind", "0.elastic"),
-    (cloud(accelerator="v4-8", elastic=ONE_HOST), "job.elastic.tpu", "0.elastic"),
+    (job_on_cluster(**V4, runtime="torch"), "job.runtime.torch_on_tpu", "0.runtime"),
+    (job(runtime="xla", **MX_JOB), "job.runtime.without_pytorch", "0.runtime"),
+    (job(elastic=ELASTIC_ONE_HOST, kind="jobset"), "job.elastic.kind", "0.elastic"),
+    (job_on_cluster(accelerator="v4-8", elastic=ELASTIC_ONE_HOST), "job.elastic.tpu", "0.elastic"),
     (job(parameter_servers=2), "job.parameter_servers.kind", "0.parameter_servers"),
     (
         job(**SCRIPT_JOB, image="example.com/a:1", min_bandwidth_gbps=1),
@@ -99,25 +103,25 @@ JOB_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     ),
     (job(kind="train-job", rendezvous="c10d"), "job.rendezvous.kind", "0.rendezvous"),
     (job(kind="pytorch-job", rendezvous="c10d"), "job.rendezvous.operator_static", "0.rendezvous"),
-    (job(**MX, rendezvous="c10d"), "job.rendezvous.without_torchrun_kind", "0.rendezvous"),
-    (cloud(**V4, rendezvous="c10d"), "job.rendezvous.of_tpu_hosts", "0.rendezvous"),
+    (job(**MX_JOB, rendezvous="c10d"), "job.rendezvous.without_torchrun_kind", "0.rendezvous"),
+    (job_on_cluster(**V4, rendezvous="c10d"), "job.rendezvous.of_tpu_hosts", "0.rendezvous"),
     (job(environment={"WANDB_API_KEY": "abc"}), "job.environment.secret", "0.environment.WANDB_API_KEY"),
     (job(secrets={"WANDB_API_KEY": "wandb"}), "job.secrets.unknown", "0.secrets.WANDB_API_KEY"),
     (job(secrets={"A": "wandb"}, environment={"A": "1"}), "job.environment.also_secret", "0.environment.A"),
-    (job(**MX, queue="research"), "job.queue.kind", "0.queue"),
+    (job(**MX_JOB, queue="research"), "job.queue.kind", "0.queue"),
     (job(**NETWORK_CHECK, args=["--run=$(RUN)"], environment={"RUN": "a"}), "job.text.reference", "0.args.0"),
     (job(environment={"RUN": "a", "FOLDER": "/tmp/$(RUN)"}), "job.text.reference", "0.environment.FOLDER"),
     (job(torchrun=False), "job.torchrun.of_recipe", "0.torchrun"),
     (job(kind="mpi-job", **WITHOUT_TORCHRUN), "job.torchrun.starts_nothing", "0.torchrun"),
-    (job(**WITHOUT_TORCHRUN, elastic=ONE_HOST), "job.torchrun.needed", "0.torchrun"),
+    (job(**WITHOUT_TORCHRUN, elastic=ELASTIC_ONE_HOST), "job.torchrun.needed", "0.torchrun"),
     (job(**WITHOUT_TORCHRUN, min_bandwidth_gbps=1), "job.min_bandwidth_gbps.without_torchrun", "0.min_bandwidth_gbps"),
     (job(queue="a", suspend=True), "job.suspend.in_queue", "0.suspend"),
-    (cloud(accelerator="v9-32"), "settings.accelerator", "0.accelerator"),
-    (cloud(accelerator="v4", topology="3x3x3"), "settings.topology_impossible", "0.topology"),
-    (cloud(topology="2x2"), "settings.topology_without_tpu", "0.topology"),
-    (cloud(**L4, slices=2, kind="jobset"), "job.slices.without_tpu", "0.slices"),
-    (cloud(accelerator="v4-33"), "settings.tpu_partial_chip", "0.accelerator"),
-    (cloud(**L4S, processes_per_host=1), "job.processes_per_host.idle_gpus", "0.processes_per_host"),
+    (job_on_cluster(accelerator="v9-32"), "settings.accelerator", "0.accelerator"),
+    (job_on_cluster(accelerator="v4", topology="3x3x3"), "settings.topology_impossible", "0.topology"),
+    (job_on_cluster(topology="2x2"), "settings.topology_without_tpu", "0.topology"),
+    (job_on_cluster(**L4, slices=2, kind="jobset"), "job.slices.without_tpu", "0.slices"),
+    (job_on_cluster(accelerator="v4-33"), "settings.tpu_partial_chip", "0.accelerator"),
+    (job_on_cluster(**FOUR_L4, processes_per_host=1), "job.processes_per_host.idle_gpus", "0.processes_per_host"),
     (job(resources={"cpu": 1, "memory": "10Mi"}), "job.resources.memory_too_small", "0.resources.memory"),
     (
         job(resources={"cpu": 1, "memory": "799Mi"}, processes_per_host=4),
@@ -125,15 +129,15 @@ JOB_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
         "0.resources.memory",
     ),
     (job(priority_class="High"), "settings.priority_class", "0.priority_class"),
-    (cloud(**V4, processes_per_host=2), "job.processes_per_host.of_tpu_host", "0.processes_per_host"),
-    (cloud(**L4, runtime="xla"), "job.runtime.xla_on_gpu", "0.runtime"),
-    (cloud(**V4, hosts=2), "job.hosts.of_slice", "0.hosts"),
+    (job_on_cluster(**V4, processes_per_host=2), "job.processes_per_host.of_tpu_host", "0.processes_per_host"),
+    (job_on_cluster(**L4, runtime="xla"), "job.runtime.xla_on_gpu", "0.runtime"),
+    (job_on_cluster(**V4, hosts=2), "job.hosts.of_slice", "0.hosts"),
     (job(elastic={"min_hosts": 3, "max_hosts": 1}), "job.elastic.range", "0.elastic.min_hosts"),
-    (job(elastic=TWO_HOSTS, hosts=1), "job.hosts.of_elastic", "0.hosts"),
-    (job(elastic=ONE_HOST, rendezvous="static"), "job.rendezvous.static_elastic", "0.rendezvous"),
-    (job(name="a" * 59, elastic=ONE_HOST, rendezvous="etcd"), "job.name.too_long", "0.name"),
+    (job(elastic=ELASTIC_TWO_HOSTS, hosts=1), "job.hosts.of_elastic", "0.hosts"),
+    (job(elastic=ELASTIC_ONE_HOST, rendezvous="static"), "job.rendezvous.static_elastic", "0.rendezvous"),
+    (job(name="a" * 59, elastic=ELASTIC_ONE_HOST, rendezvous="etcd"), "job.name.too_long", "0.name"),
     (job(**WITHOUT_TORCHRUN, processes_per_host=2), "job.torchrun.several_processes", "0.torchrun"),
-    (cloud(accelerator="v4"), "settings.topology_missing", "0.topology"),
+    (job_on_cluster(accelerator="v4"), "settings.topology_missing", "0.topology"),
     (
         job(secrets={"WANDB_API_KEY": "0123456789abcdef0123456789abcdef01234567"}),
         "settings.secret_name",
@@ -148,8 +152,12 @@ JOB_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
         "job.cache_dir.with_stream",
         "0.flags.cache_dir",
     ),
-    (job(flags=MODEL), "job.sharding.without_xla", "0.flags.sharding"),
-    (cloud(**V4, processes_per_host=4, flags=MODEL), "job.sharding.several_processes", "0.flags.sharding"),
+    (job(flags=MODEL_SHARDING), "job.sharding.without_xla", "0.flags.sharding"),
+    (
+        job_on_cluster(**V4, processes_per_host=4, flags=MODEL_SHARDING),
+        "job.sharding.several_processes",
+        "0.flags.sharding",
+    ),
     (job(flags={"profile_port": 9012}), "job.profile_port.without_xla", "0.flags.profile_port"),
     (job(flags={"profile-steps": "3-5", "bucket": ""}), "job.flags.no_bucket", "0.flags.profile-steps"),
     (job(flags={"wandb": "offline", "bucket": ""}), "job.flags.no_bucket", "0.flags.wandb"),
@@ -168,14 +176,14 @@ JOB_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (job(flags={"schedule": "stable", "warmup": 0.9}), "job.warmup.above_run", "0.flags.warmup"),
     (job(flags={"schedule": "stable", "decay": 0.9}), "job.decay.above_run", "0.flags.decay"),
     (job(flags={"accumulate": 65}), "job.accumulate.above_batch", "0.flags.accumulate"),
-    (job(kind="pytorch-job", elastic=TWO_HOSTS, rendezvous="etcd"), "job.rendezvous.kind", "0.rendezvous"),
-    (job(elastic=TWO_HOSTS, restarts=0), "job.restarts.of_elastic", "0.restarts"),
+    (job(kind="pytorch-job", elastic=ELASTIC_TWO_HOSTS, rendezvous="etcd"), "job.rendezvous.kind", "0.rendezvous"),
+    (job(elastic=ELASTIC_TWO_HOSTS, restarts=0), "job.restarts.of_elastic", "0.restarts"),
 ]
 """Configurations with the code and path, below `jobs`, of their problem."""
 
 
 @pytest.mark.parametrize(
-    ("name", "meant"),
+    ("name", "intended"),
     {
         "v100": "nvidia-tesla-v100",
         "V5P-32": "v5p-32",
@@ -183,10 +191,10 @@ JOB_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
         "NVIDIA_A100": "nvidia-tesla-a100 or nvidia-a100-80gb",
     }.items(),
 )
-def test_unknown_accelerator_suggests_intended_name(name: str, meant: str) -> None:
-    values = cloud(accelerator=name)
+def test_unknown_accelerator_suggests_intended_name(name: str, intended: str) -> None:
+    values = job_on_cluster(accelerator=name)
     assert problems_of(values) == [("settings.accelerator", "jobs.0.accelerator")]
-    assert f"; write {meant}; allowed: " in error_lines(values)[0]
+    assert f"; write {intended}; allowed: " in error_lines(values)[0]
 
 
 @pytest.mark.parametrize(("values", "code", "path"), JOB_PROBLEMS, ids=code_ids(JOB_PROBLEMS))
@@ -197,11 +205,9 @@ def test_job_conflict_has_code_and_path(values: dict[str, Any], code: str, path:
 @pytest.mark.parametrize(
     "values",
     [
-        cloud(**L4S),
-        cloud(
-            **L4, accelerators_per_host=4, recipe=None, script="/a.py", processes_per_host=1, image="example.com/a:1"
-        ),
-        cloud(**L4S, recipe=None, script="/a.py", torchrun=False, image="e/a:1"),
+        job_on_cluster(**FOUR_L4),
+        job_on_cluster(**FOUR_L4, recipe=None, script="/a.py", processes_per_host=1, image="example.com/a:1"),
+        job_on_cluster(**FOUR_L4, recipe=None, script="/a.py", torchrun=False, image="e/a:1"),
         job(environment={"CUDA_VISIBLE_DEVICES": ""}),
         job(**NETWORK_CHECK, args=["$(OTHER)", "$RUN"], environment={"RUN": "$(pwd)"}),
         job(resources={"cpu": "1m", "memory": "200Mi"}),
@@ -231,25 +237,22 @@ def test_job_online_wandb_with_secret_is_accepted() -> None:
     assert parse(values, {"wandb": True}).jobs
 
 
-SCRIPT = {"recipe": None, "script": "/opt/train.py"}
-
-
 @pytest.mark.parametrize(
     ("name", "values"),
     [
         ("RANK", job()),
         ("MASTER_ADDR", job()),
-        ("TPU_WORKER_ID", cloud(accelerator="v4-32")),
+        ("TPU_WORKER_ID", job_on_cluster(accelerator="v4-32")),
         ("PJRT_DEVICE", job(runtime="xla")),
         ("JOB_COMPLETION_INDEX", job()),
         ("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", job(elastic={"min_hosts": 1, "max_hosts": 2})),
-        ("MASTER_ADDR", job(kind="pytorch-job", torchrun=False, **SCRIPT)),
-        ("DMLC_ROLE", job(kind="mx-job", **SCRIPT)),
+        ("MASTER_ADDR", job(kind="pytorch-job", torchrun=False, **SCRIPT_JOB)),
+        ("DMLC_ROLE", job(kind="mx-job", **SCRIPT_JOB)),
         ("OMPI_MCA_plm_rsh_args", job(kind="mpi-job")),
         ("OMPI_MCA_btl", job(kind="mpi-job")),
         ("OMPI_COMM_WORLD_RANK", job(kind="mpi-job")),
-        ("RAY_ADDRESS", job(**RAY)),
-        ("RAY_CLUSTER_NAME", job(**RAY)),
+        ("RAY_ADDRESS", job(**RAY_JOB)),
+        ("RAY_CLUSTER_NAME", job(**RAY_JOB)),
     ],
 )
 def test_reserved_variable_is_rejected(name: str, values: dict[str, Any]) -> None:
@@ -260,7 +263,7 @@ def test_reserved_variable_is_rejected(name: str, values: dict[str, Any]) -> Non
 
 
 @pytest.mark.parametrize("name", ["HOME", "OMP_NUM_THREADS"])
-def test_variable_of_pods_is_rejected_as_secret_only(name: str) -> None:
+def test_variable_that_pods_set_is_rejected_in_secrets_but_accepted_in_environment(name: str) -> None:
     assert problems_of(job(secrets={name: "wandb"})) == [("job.secrets.set_in_pods", f"jobs.0.secrets.{name}")]
     assert parse(job(environment={name: "1"})).jobs[0].environment == {name: "1"}
 
@@ -274,11 +277,11 @@ def test_pjrt_device_without_xla_is_rejected() -> None:
 @pytest.mark.parametrize(
     ("values", "name"),
     [
-        ({"kind": "mx-job", **SCRIPT}, "DMLC_INTERFACE"),
-        ({"kind": "mpi-job", **SCRIPT}, "OMPI_MCA_btl_tcp_if_include"),
-        (RAY, "RAY_DEDUP_LOGS"),
-        ({"kind": "indexed-job", **SCRIPT}, "DMLC_ROLE"),
-        ({"kind": "indexed-job", "torchrun": False, **SCRIPT}, "MASTER_ADDR"),
+        ({"kind": "mx-job", **SCRIPT_JOB}, "DMLC_INTERFACE"),
+        ({"kind": "mpi-job", **SCRIPT_JOB}, "OMPI_MCA_btl_tcp_if_include"),
+        (RAY_JOB, "RAY_DEDUP_LOGS"),
+        ({"kind": "indexed-job", **SCRIPT_JOB}, "DMLC_ROLE"),
+        ({"kind": "indexed-job", "torchrun": False, **SCRIPT_JOB}, "MASTER_ADDR"),
     ],
 )
 def test_unreserved_variable_is_accepted(values: dict[str, Any], name: str) -> None:
@@ -315,6 +318,7 @@ def test_job_name_longest_is_accepted_and_longer_rejected(kind: JobKind, hosts: 
     spec = JobSpec(name="a", kind=kind, script="a.py", hosts=hosts)
     longest = "a" * (63 - len(KINDS[kind].longest_suffix(spec)))
     assert all(check_label(longest + suffix) for suffix in KINDS[kind].label_suffixes(spec))
+    assert conflicts(JobSpec(name=longest, kind=kind, script="a.py", hosts=hosts)) == []
     too_long = JobSpec(name=longest + "a", kind=kind, script="a.py", hosts=hosts)
     assert [each.code for each in conflicts(too_long)] == ["job.name.too_long"]
 

@@ -1,4 +1,4 @@
-"""Tables of EKS and GKE versions: the versions that are accepted on a day, and the age of the tables."""
+"""Tables of EKS and GKE versions: versions that are accepted on a day, and the age of the tables."""
 
 from __future__ import annotations
 
@@ -42,8 +42,12 @@ def test_version_outside_table_has_code_and_offered_versions(version: str, expec
 def test_eks_versions_are_sorted_by_end_of_support() -> None:
     ends = [each.standard_ends for each in EKS_VERSIONS.values()]
     assert ends == sorted(set(ends))
-    for each in EKS_VERSIONS.values():
-        assert each.extended_ends == each.standard_ends.replace(year=each.standard_ends.year + 1)
+
+
+@pytest.mark.parametrize("version", EKS_VERSIONS)
+def test_eks_extended_support_ends_a_year_after_standard_support(version: str) -> None:
+    support = EKS_VERSIONS[version]
+    assert support.extended_ends == support.standard_ends.replace(year=support.standard_ends.year + 1)
 
 
 def test_eks_default_version_is_newest_with_three_months_of_support() -> None:

@@ -21,6 +21,12 @@ from workloads.language_model import GIB, estimated_memory, language_training, l
 from workloads.spec import JobSpec, yaml_blocks
 from workloads.validation.conflicts import conflicts
 
+LLAMA: dict[str, Any] = {"preset": "8b", "context": 8192, "amp": True, "batch_size": 1, "parallelism": "shard=8"}
+LLAMA_BLOCK_NUMBERS = 83_968
+"""Numbers that each of the 32 blocks of `LLAMA` keeps for a token. Each number has 2 bytes."""
+H100S: dict[str, Any] = {"accelerator": "nvidia-h100-80gb", "accelerators_per_host": 8}
+T4S: dict[str, Any] = {"accelerator": "nvidia-tesla-t4", "accelerators_per_host": 8}
+
 
 def spec(*, hosts: int = 2, processes: int = 2, **values: Any) -> JobSpec:
     """Return a job with recipe `language`, by default on CPUs with 500 TiB of memory."""
@@ -79,19 +85,18 @@ def test_language_flags_within_the_rules_are_accepted(flags: dict[str, Any]) -> 
     assert code_and_path(spec(flags=flags)) == []
 
 
-def test_mapping_of_groups_becomes_text() -> None:
+def test_parallelism_as_a_mapping_becomes_text() -> None:
     groups = {"data": "auto", "tensor": 2}
     assert spec(flags={"parallelism": groups}).flags["parallelism"] == "data=auto,tensor=2"
 
 
 @pytest.mark.parametrize(("flags", "code", "flag"), REJECTED_FLAGS)
 def test_language_flags_that_break_a_rule_are_rejected(flags: dict[str, Any], code: str, flag: str) -> None:
-    assert (code, f"flags.{flag}") in [
-        (code, path.replace("-", "_")) for code, path in code_and_path(spec(flags=flags))
-    ]
+    problems = code_and_path(spec(flags=flags))
+    assert (code, f"flags.{flag}") in [(found, path.replace("-", "_")) for found, path in problems]
 
 
-def test_groups_of_an_elastic_job_must_fit_a_host() -> None:
+def test_elastic_job_with_groups_that_need_several_hosts_is_rejected() -> None:
     elastic = {"min_hosts": 1, "max_hosts": 3}
     assert code_and_path(spec(hosts=3, elastic=elastic, flags={"parallelism": "shard=2"})) == []
     for text in ("shard=6", "data=3,shard=2"):
@@ -156,7 +161,7 @@ def test_model_that_exceeds_the_memory_of_chips_is_rejected_with_flags_that_fit(
     assert on_tpus({**LLAMA, "batch_size": 4, **changes}) == []
 
 
-def test_example_fits_a_v5p_slice_by_the_estimate() -> None:
+def test_example_language_spmd_fits_a_v5p_slice_by_the_estimate() -> None:
     pool = {"name": "v5p", "accelerator": "v5p-32", "capacity": "spot"}
     platform = {"kind": "gke", "project": "team-1", "zone": "us-east5-a", "pools": [pool]}
     config = parse({"platform": platform, "jobs": yaml.safe_load(yaml_blocks("language-spmd")[1])})
@@ -175,8 +180,9 @@ def test_attention_on_xla_keeps_a_score_for_each_pair_of_tokens() -> None:
     flags = {**LLAMA, "parallelism": "shard=16", "batch_size": 4}
     training = language_training(spec(hosts=4, processes=1, accelerator="v5p-32", flags=flags))
     assert training.rows == 1
-    assert estimated_memory(training).activations == 2 * (83_968 + 32 * 8192) * 32 * 8192
-    assert least_memory(training).activations == 2 * 83_968 * 32 * 8192
+    scores_per_token = 32 * 8192
+    assert estimated_memory(training).activations == 2 * (LLAMA_BLOCK_NUMBERS + scores_per_token) * 32 * 8192
+    assert least_memory(training).activations == 2 * LLAMA_BLOCK_NUMBERS * 32 * 8192
 
 
 def test_flags_of_a_users_image_are_not_checked() -> None:
@@ -199,9 +205,6 @@ def test_stack_and_trainer_accept_the_same_tensor_sizes(preset: Any, tensor: int
     assert [problem for problem in code_and_path(job) if "parallelism" in problem[0]] == expected
 
 
-LLAMA: dict[str, Any] = {"preset": "8b", "context": 8192, "amp": True, "batch_size": 1, "parallelism": "shard=8"}
-H100S: dict[str, Any] = {"accelerator": "nvidia-h100-80gb", "accelerators_per_host": 8}
-T4S: dict[str, Any] = {"accelerator": "nvidia-tesla-t4", "accelerators_per_host": 8}
 TOO_LARGE_TRAININGS: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
     ({**LLAMA, "parallelism": ""}, H100S, "preset", "parallelism: shard=4"),
     ({**LLAMA, "parallelism": "data=8,shard=2", "context": 512}, T4S, "parallelism", "parallelism: shard=16"),
@@ -269,21 +272,23 @@ def test_advice_has_sizes_that_the_tensor_group_divides() -> None:
     assert problem.message.endswith("; write `context: 6250`")
 
 
-def test_published_weights_get_no_advice_of_another_preset() -> None:
+def test_published_weights_that_do_not_fit_get_advice_of_more_hardware() -> None:
     flags = {**LLAMA, "preset": "70b", "context": 256, "parallelism": "", "init_from": "gs://team/llama"}
     (problem,) = conflicts(spec(hosts=1, processes=8, flags=flags, **T4S))
     assert problem.message.endswith("; use devices with more memory, or more hosts")
 
 
 def test_least_memory_counts_the_larger_of_recomputed_block_and_logits() -> None:
-    flags = {**LLAMA, "activation_checkpointing": "full", "batch_size": 8, "vocabulary": 128_256}
-    many, few = (
+    flags = {**LLAMA, "activation_checkpointing": "full", "batch_size": 8}
+    large_vocabulary, small_vocabulary = (
         least_memory(language_training(spec(hosts=1, processes=8, flags={**flags, "vocabulary": size})))
         for size in (128_256, 320)
     )
     inputs = 2 * 8 * 8192 * 32 * 4096
-    assert (many.activations, many.logits) == (inputs, 10 * 8 * 8192 * 128_256)
-    assert (few.activations, few.logits) == (inputs + 2 * 8 * 8192 * 83_968, 0)
+    block = 2 * 8 * 8192 * LLAMA_BLOCK_NUMBERS
+    logits = 10 * 8 * 8192 * 128_256
+    assert (large_vocabulary.activations, large_vocabulary.logits) == (inputs, logits)
+    assert (small_vocabulary.activations, small_vocabulary.logits) == (inputs + block, 0)
 
 
 def test_lora_needs_two_thirds_of_the_operations() -> None:
@@ -292,7 +297,7 @@ def test_lora_needs_two_thirds_of_the_operations() -> None:
     assert adapted.flops_per_token / whole.flops_per_token == pytest.approx(2 / 3, rel=1e-3)
 
 
-def test_training_that_fits_no_device_gets_no_flags() -> None:
+def test_training_that_no_flags_make_fit_gets_advice_of_more_hardware() -> None:
     keys = {"accelerator": "nvidia-tesla-t4", "accelerators_per_host": 1}
     (problem,) = conflicts(spec(hosts=1, processes=1, flags={"preset": "70b", "layers": 80}, **keys))
     assert problem.message.endswith("; use devices with more memory, or more hosts")
@@ -318,13 +323,12 @@ def test_least_memory_is_at_most_estimate(preset: str, flags: dict[str, Any]) ->
         assert size <= vars(estimate)[name], name
 
 
-def test_memory_of_eight_billion_weights_equals_published_estimate() -> None:
+def test_estimated_memory_of_preset_8b_equals_a_count_by_hand() -> None:
     # Each weight has 16 bytes of state (https://arxiv.org/abs/1910.02054, section 3.1).
-    # A token needs 168 KB in each block.
     memory = estimated_memory(language_training(spec(hosts=1, processes=8, flags={**LLAMA, "vocabulary": 128_256})))
     state = memory.weights + memory.gradients + memory.optimizer
     assert state == pytest.approx(16 * 8.03e9 / 8, rel=0.001)
-    assert memory.activations == 2 * 83_968 * 32 * 8192
+    assert memory.activations == 2 * LLAMA_BLOCK_NUMBERS * 32 * 8192
     assert memory.logits == 10 * 8192 * 128_256
     assert memory.total / GIB == pytest.approx(70, abs=3)
 

@@ -31,14 +31,14 @@ from infra.make_command import COMMAND_VARIABLE
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Set the cache folder, which has the clusters, to a folder of the test."""
+    """Set the cache folder, which has the folders of clusters, to a folder of the test."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     return tmp_path
 
 
 @pytest.fixture
 def cluster(request: pytest.FixtureRequest) -> ClusterSettings:
-    """Return a stopped cluster with keys, a port and an id. Without nodes it needs no images."""
+    """Return a stopped cluster with keys, a port and an id. By default it has no nodes, because nodes need images."""
     settings = stack_cluster("/checkout", "mine", nodes=getattr(request, "param", 0))
     settings.folder.mkdir(parents=True)
     (settings.folder / "port").write_text("16500", encoding="ascii")
@@ -82,7 +82,7 @@ def abandoned_cluster(tmp_path: Path) -> Iterator[ClusterSettings]:
     process.wait()
 
 
-def down(monkeypatch: pytest.MonkeyPatch, name: str) -> int:
+def down_orphan(monkeypatch: pytest.MonkeyPatch, name: str) -> int:
     """Run `make down ORPHAN=name` and return its exit status."""
     monkeypatch.setenv("ORPHAN", name)
     return commands.down.main()
@@ -98,13 +98,14 @@ def test_down_orphan_ends_only_cluster_of_deleted_checkout(
     living = replace(cluster, owner=str(tmp_path))
     living.folder.mkdir()
     living.save()
+    # The checkout of this cluster does not exist either.
     shutil.rmtree(cluster.folder)
     commands.down.report_abandoned()
     output = capsys.readouterr().out
     assert f"`make down ORPHAN={abandoned_cluster.folder.name}`" in output
     assert abandoned_cluster.owner in output
     assert living.folder.name not in output
-    assert down(monkeypatch, abandoned_cluster.folder.name) == 0
+    assert down_orphan(monkeypatch, abandoned_cluster.folder.name) == 0
     assert lifecycle.find_leftovers(abandoned_cluster) == []
     assert living.folder.exists()
     commands.down.report_abandoned()
@@ -115,7 +116,7 @@ def test_down_orphan_of_existing_checkout_is_rejected(
     abandoned_cluster: ClusterSettings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path(abandoned_cluster.owner).mkdir()
-    assert down(monkeypatch, abandoned_cluster.folder.name) == 1
+    assert down_orphan(monkeypatch, abandoned_cluster.folder.name) == 1
     error = capsys.readouterr().err
     assert abandoned_cluster.owner in error
     assert "`make down STACK=mine`" in error
@@ -125,7 +126,7 @@ def test_down_orphan_of_existing_checkout_is_rejected(
 def test_down_orphan_unknown_name_lists_known_names(
     abandoned_cluster: ClusterSettings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert down(monkeypatch, "other") == 1
+    assert down_orphan(monkeypatch, "other") == 1
     assert abandoned_cluster.folder.name in capsys.readouterr().err
 
 
@@ -198,7 +199,7 @@ def test_stop_interrupted_removes_identity_and_down_orphan_completes_it(
             lifecycle.stop(cluster)
     assert lifecycle.identity(cluster) is None
     assert is_removed(str(cluster.kubeconfig))
-    assert down(monkeypatch, cluster.folder.name) == 0
+    assert down_orphan(monkeypatch, cluster.folder.name) == 0
     assert lifecycle.find_leftovers(cluster) == []
 
 
@@ -355,7 +356,9 @@ def children(pid: int) -> list[int]:
     return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()]
 
 
-def test_start_without_engine_launches_nothing(cluster: ClusterSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_start_with_a_failed_engine_check_launches_nothing(
+    cluster: ClusterSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def ended() -> None:
         raise RuntimeError("ended")
 

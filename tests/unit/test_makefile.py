@@ -1,4 +1,4 @@
-"""Makefile: variables that count only on the command line, targets that need no set-up. Also names of test lanes."""
+"""Makefile: variables that count only on the command line, and targets that need no set-up. Names of test lanes."""
 
 from __future__ import annotations
 

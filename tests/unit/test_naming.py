@@ -1,4 +1,4 @@
-"""Names and labels are within Kubernetes' limits."""
+"""Names are DNS labels, and labels have values that Kubernetes accepts."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 """https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set"""
 
 DNS_LABEL = r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?"
-labels = st.from_regex(DNS_LABEL, fullmatch=True)
+dns_labels = st.from_regex(DNS_LABEL, fullmatch=True)
 
 
-@given(labels)
+@given(dns_labels)
 def test_check_label_accepts_every_dns_label(value: str) -> None:
     assert check_label(value) == value
 
@@ -35,7 +35,7 @@ def test_check_label_rejects_near_misses(value: str) -> None:
         check_label(value)
 
 
-@given(labels)
+@given(dns_labels)
 def test_job_labels_are_valid_and_include_selector(job: str) -> None:
     found = job_labels(job, "digits")
     assert all(LABEL_VALUE.fullmatch(value) for value in found.values())

@@ -16,7 +16,7 @@ from infra.hardware.node_capacity import (
     interface_pods,
 )
 from simulation.cluster.effects import gke_nodes
-from tests.rehearsal.good_inputs import T4_POOL
+from tests.rehearsal.valid_inputs import T4_POOL
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 

@@ -1,4 +1,4 @@
-"""Releases of operators: order, Kueue's configuration, versions in Go modules, and the capacity that they leave."""
+"""Releases of operators: their order, Kueue's configuration, Go modules, and the capacity that they leave for jobs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ machines = st.builds(
 )
 
 
-def test_needed_releases_come_after_their_requirements() -> None:
+def test_needed_releases_include_requirements_first() -> None:
     assert [release.name for release in needed_releases({"trainer"})] == ["jobset", "trainer"]
     assert [release.name for release in needed_releases(["mpi-operator"])] == ["mpi-operator"]
     assert needed_releases([]) == []
@@ -36,6 +36,9 @@ def test_needed_releases_kueue_comes_last() -> None:
     names = [release.name for release in needed_releases({"kueue", "trainer"})]
     assert names == ["jobset", "trainer", "kueue"]
     assert [release.name for release in needed_releases({"kueue"})] == ["kueue"]
+
+
+def test_releases_are_listed_after_those_that_they_require_or_follow() -> None:
     order = list(RELEASES)
     for release in RELEASES.values():
         assert all(order.index(each) < order.index(release.name) for each in release.requires | release.follows)
@@ -67,7 +70,7 @@ def test_operators_have_permissions_on_the_resource_of_a_kind(name: str) -> None
     operators = [each for each in RELEASES.values() if any(f"_{plural}." in path for path in each.definitions)]
     assert operators, "no operator installs the definition"
     operators += [RELEASES["kueue"]] if KINDS[name].is_queueable else []
-    wrong = [each.name for each in operators if any(left.partition("/")[0] == plural for left in each.unneeded)]
+    wrong = [each.name for each in operators if any(part.partition("/")[0] == plural for part in each.unneeded)]
     assert wrong == [], f"remove {plural} from their `unneeded`"
 
 

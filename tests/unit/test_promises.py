@@ -90,7 +90,7 @@ def test_lanes_table_names_existing_tests() -> None:
 
 
 def test_long_tests_of_a_shared_cluster_are_in_the_table_of_lanes() -> None:
-    # The table is all that the scheduler has. Without an entry, two workers would use the cluster at the same time.
+    # The scheduler knows only the table. Without an entry, two workers would use the cluster at the same time.
     files = [file for folder in SHARED_CLUSTERS for file in sorted((PROJECT / "tests" / folder).glob("test_*.py"))]
     names = [
         f"{file.relative_to(PROJECT)}::{each.name}"

@@ -56,7 +56,7 @@ def test_quota_of_fallback_order_counts_each_model() -> None:
     assert found["PREEMPTIBLE_TPUS_PER_TPU_FAMILY (tpu_family: CT6E)"] == 16
 
 
-def test_quota_of_eks_stack_counts_vcpus() -> None:
+def test_quota_of_eks_stack_counts_vcpus_except_in_capacity_blocks() -> None:
     assert needed_quota({"kind": "eks"}) == {
         "L-1216C47A Running On-Demand Standard instances (vCPUs)": 4,
         "L-DB2E81BA Running On-Demand G and VT instances (vCPUs)": 96,
@@ -64,6 +64,7 @@ def test_quota_of_eks_stack_counts_vcpus() -> None:
     pool = {"name": "a", "machine_type": "p5.48xlarge", "capacity": "spot"}
     assert needed_quota({"kind": "eks", "pools": [pool]})["L-C4BD4855 All P5 Spot Instance Requests (vCPUs)"] == 384
     block = {**pool, "capacity": "capacity-block:cr-0123456789abcdef0", "zones": "us-west-2a"}
+    # A capacity block needs no quota, so the only quota is that of the system pool.
     assert len(needed_quota({"kind": "eks", "pools": [block]})) == 1
 
 

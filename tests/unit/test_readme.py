@@ -14,7 +14,7 @@ from infra.local.settings import cache_folder
 from infra.project import PROJECT_VARIABLE
 from stack import validation
 from stack.config import load_file, parse
-from tests.unit.test_docs import PROJECT, SMALLEST
+from tests.unit.test_docs import PROJECT, SMALLEST_MACHINE
 
 README = (PROJECT / "README.md").read_text(encoding="utf-8")
 Job = tuple[str, str | None, int, str | None, int | None]
@@ -50,7 +50,7 @@ STACKS: dict[str, tuple[str, list[Job]]] = {
 @pytest.fixture(autouse=True)
 def smallest_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Set this machine's CPUs and memory to the smallest that README.md allows."""
-    monkeypatch.setattr(validation, "this_machine", lambda: SMALLEST)
+    monkeypatch.setattr(validation, "this_machine", lambda: SMALLEST_MACHINE)
 
 
 @pytest.mark.parametrize("name", STACKS)

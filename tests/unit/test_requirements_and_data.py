@@ -44,8 +44,8 @@ from workloads.user_files import (
 
 GKE = {"kind": "gke", "project": "some-project", "pools": [{"name": "cpu", "machine_type": "n2-standard-8"}]}
 PREBUILT = {**GKE, "image": {"prebuilt": f"example.com/a@sha256:{'1' * 64}"}}
-ON_CLAIM = {**CLUSTER, "kubeconfig": str(KUBECONFIG)}
-ON_URL = {**ON_CLAIM, "bucket": {"kind": "url", "url": "s3://team/runs"}}
+CLUSTER_WITH_CLAIM = {**CLUSTER, "kubeconfig": str(KUBECONFIG)}
+CLUSTER_WITH_URL = {**CLUSTER_WITH_CLAIM, "bucket": {"kind": "url", "url": "s3://team/runs"}}
 IMAGENET = {"recipe": "imagenet", "resources": {"cpu": "1m", "memory": "900Mi"}}
 
 INDEX_WITH_PASSWORD = "https://me:hunter2@example.com/simple"  # pragma: allowlist secret
@@ -133,7 +133,7 @@ def test_requirements_may_name_urls_versions_and_markers(project: Path) -> None:
             "no_installer",
         ),
         (on(PREBUILT), "not_built"),
-        (on(ON_CLAIM), "not_built"),
+        (on(CLUSTER_WITH_CLAIM), "not_built"),
     ],
 )
 def test_requirements_with_an_image_that_cannot_get_packages_have_code(values: dict[str, Any], code: str) -> None:
@@ -169,24 +169,31 @@ def test_build_context_of_packages_has_the_file_and_the_installer(tmp_path: Path
     assert (folder / "requirements.txt").read_text(encoding="utf-8") == "cowsay\n"
 
 
-def test_source_files_of_a_layer_are_in_a_folder_instead_of_the_state(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def layer_with_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JobLayer:
+    """Return a layer with packages and source files. The cache folder is a folder of the test."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     files = (("a/b.py", "B = 1\r\n"), ("train.py", "print('\u00e9')\n"))
-    layer = JobLayer(base="trainer", requirements="cowsay\n", files=files)
-    inputs = layer_inputs(layer)
+    return JobLayer(base="trainer", requirements="cowsay\n", files=files)
+
+
+def test_source_files_of_a_layer_are_in_a_folder_instead_of_the_state(layer_with_files: JobLayer) -> None:
+    inputs = layer_inputs(layer_with_files)
     assert "B = 1" not in str(inputs)
-    assert layer_inputs(layer) == inputs, "an existing folder must be reused"
-    other = layer_inputs(JobLayer(base="trainer", files=(("train.py", ""),)))["files"]
-    os.utime(inputs["files"], (0, 0))
-    layer_inputs(JobLayer(base="trainer", files=(("train.py", ""),)))
-    assert [path.name for path in Path(other).parent.iterdir()] == [Path(other).name], "an old folder must be removed"
-    assert layer_inputs(layer) == inputs
-    assert layer_of_inputs(inputs) == layer
+    assert layer_of_inputs(inputs) == layer_with_files
     packages = JobLayer(base="trainer", requirements="cowsay\n")
     assert layer_of_inputs(layer_inputs(packages)) == packages
-    assert layer.name.startswith(f"{packages.name}-")
+    assert layer_with_files.name.startswith(f"{packages.name}-")
+
+
+def test_folder_of_source_files_is_reused_and_removed_when_it_is_old(layer_with_files: JobLayer) -> None:
+    inputs = layer_inputs(layer_with_files)
+    assert layer_inputs(layer_with_files) == inputs
+    old = Path(inputs["files"])
+    os.utime(old, (0, 0))
+    new = Path(layer_inputs(JobLayer(base="trainer", files=(("train.py", ""),)))["files"])
+    assert [*old.parent.iterdir()] == [new]
+    assert layer_of_inputs(layer_inputs(layer_with_files)) == layer_with_files
 
 
 @pytest.mark.parametrize("platform", [{"kind": "local"}, GKE])
@@ -201,7 +208,7 @@ def test_script_too_large_for_a_config_map_is_in_the_image(project: Path, platfo
     assert config.job_layers == {}
 
 
-@pytest.mark.parametrize("platform", [ON_CLAIM, PREBUILT])
+@pytest.mark.parametrize("platform", [CLUSTER_WITH_CLAIM, PREBUILT])
 @pytest.mark.parametrize(("names", "code"), [(["big.json"], "folder_too_large"), ([], "too_large")])
 def test_large_script_on_a_platform_that_builds_no_images_has_code(
     project: Path, platform: dict[str, Any], names: list[str], code: str
@@ -269,8 +276,8 @@ def test_explanation_of_a_uv_error_omits_other_output_of_uv() -> None:
         (GKE, "gs://flowers/all", "gs://flowers/all"),
         (GKE, "s3://flowers", "s3://flowers"),
         (GKE, "sets/flowers/", "$(TRAINYARD_BUCKET)/sets/flowers"),
-        (ON_URL, "flowers", "$(TRAINYARD_BUCKET)/flowers"),
-        (ON_CLAIM, "flowers", "/bucket/flowers"),
+        (CLUSTER_WITH_URL, "flowers", "$(TRAINYARD_BUCKET)/flowers"),
+        (CLUSTER_WITH_CLAIM, "flowers", "/bucket/flowers"),
     ],
 )
 def test_data_in_a_bucket_has_location(platform: dict[str, Any], data: str, location: str) -> None:
@@ -333,7 +340,7 @@ def test_data_that_contradicts_the_recipe_has_code(values: dict[str, Any], code:
     assert problems_of(on(GKE, **values)) == [(code, path)]
 
 
-def test_recipe_gets_its_data_as_flags() -> None:
+def test_recipe_gets_its_data_as_flags_but_script_does_not() -> None:
     imagenet = {"name": "a", "recipe": "imagenet", "data": "flowers"}
     expected = ("--data-dir=$(TRAINYARD_DATA)", "--no-fake-data")
     assert program(JobSpec.model_validate(imagenet))[-2:] == expected

@@ -7,7 +7,7 @@ import pytest
 from settings.problem import dotted, token_kind
 from settings.problems import ConfigError
 from stack.config import parse
-from tests.unit.stack_settings import cloud
+from tests.unit.stack_settings import job_on_cluster
 
 AWS = "AKIA" + "Q" * 16
 GITHUB = "ghp_" + "a1" * 18
@@ -16,14 +16,14 @@ GOOGLE = "AIza" + "c" * 35
 WANDB = "0123abcd" * 5
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 SECRETS = (AWS, GITHUB, HUGGING_FACE, GOOGLE, WANDB, LETTERS, "hunter2", "abcdefgh", "1234567890", "EXAMPLEKEY")
-"""Secrets in the settings of the tests."""
+"""Secrets that error messages must not show."""
 SCRIPT = {"recipe": None, "script": "/opt/train.py", "image": "a:1"}
 
 
 def error_of(**job: object) -> ConfigError:
     """Return the error of an invalid job."""
     with pytest.raises(ConfigError) as caught:
-        parse(cloud(**job))
+        parse(job_on_cluster(**job))
     return caught.value
 
 
@@ -125,7 +125,7 @@ def test_text_like_a_secret_is_accepted() -> None:
         "VAULT": "hvs.example.com",
         "WANDB": "offline",
     }
-    assert parse(cloud(**SCRIPT, args=args, environment=environment)).jobs
+    assert parse(job_on_cluster(**SCRIPT, args=args, environment=environment)).jobs
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_secret_in_bucket_url_is_rejected(scheme: str, code: str) -> None:
         {"wandb": "hunter2" + WANDB},
     ],
 )
-def test_secret_in_invalid_key_is_not_shown(job: dict[str, object]) -> None:
+def test_secret_in_an_invalid_setting_is_not_shown(job: dict[str, object]) -> None:
     message = str(error_of(**{**SCRIPT, **job}))
     assert "hunter2" not in message
     assert WANDB not in message

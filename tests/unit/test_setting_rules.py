@@ -14,13 +14,13 @@ from tests.unit.stack_settings import (
     JOB,
     KUBECONFIG,
     PLATFORM,
-    cloud,
-    cluster,
     code_ids,
     error_lines,
+    existing_cluster,
     job,
-    platform,
-    without,
+    job_on_cluster,
+    job_without,
+    local_platform,
 )
 
 GKE = {"platform": {"kind": "gke", "project": "some-project", "deletion_protection": True}, "jobs": []}
@@ -32,7 +32,7 @@ SETTING_MESSAGES: dict[str, tuple[dict[str, Any], str]] = {
         'jobs[0].hosts = "2": must be an integer from 1 to 10000; write `hosts: 2`, without quotes',
     ),
     "unit": (job(deadline_seconds="1h"), "write `deadline_seconds: 3600`"),
-    "missing key": (without("name"), "jobs[0].name: is missing"),
+    "missing key": (job_without("name"), "jobs[0].name: is missing"),
     "missing list": ({"platform": PLATFORM}, "jobs: is missing: Jobs that run at the same time"),
     "flag of the trainer as a key": (job(preset="8m"), "write flags.preset, which is `flags: {preset: ...}`"),
     "flag with a list": (
@@ -50,18 +50,18 @@ SETTING_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (job(environment={"A-B": "1"}), "settings.key.variable_name", "jobs.0.environment.A-B"),
     ({"platform": PLATFORM, "jobs": [7]}, "settings.model_type", "jobs.0"),
     ({**GKE, "ttl_hours": 8}, "stack.ttl_hours.protected", "ttl_hours"),
-    (without("recipe"), "job.recipe.missing", "jobs.0.recipe"),
+    (job_without("recipe"), "job.recipe.missing", "jobs.0.recipe"),
     ({"platform": PLATFORM, "jobs": ["digit"]}, "stack.jobs.unknown_example", "jobs.0"),
     (job(flags={"epoch": 3}), "job.flags.unknown", "jobs.0.flags.epoch"),
     (job(flags={"arch": "resnet18"}), "job.flags.of_other_recipe", "jobs.0.flags.arch"),
     (job(flags={"device": "cuda"}), "job.device.no_gpu", "jobs.0.flags.device"),
     (job(flags={"device": "xla"}), "job.device.no_xla", "jobs.0.flags.device"),
-    (cloud(accelerator="v4-32", flags={"device": "cpu"}), "job.device.not_cpu", "jobs.0.flags.device"),
+    (job_on_cluster(accelerator="v4-32", flags={"device": "cpu"}), "job.device.not_cpu", "jobs.0.flags.device"),
     (job(runtime="xla", flags={"compile": True}), "job.compile.on_xla", "jobs.0.flags.compile"),
     (job(recipe="imagenet", flags={"fake_data": False}), "job.fake_data.no_data_dir", "jobs.0.flags.fake_data"),
-    (cloud(**L4, processes_per_host=2), "job.processes_per_host.too_many", "jobs.0.processes_per_host"),
-    (cluster(namespace="default"), "kubeconfig.namespace.reserved", "platform.namespace"),
-    (cluster(kubeconfig="/no/such/file"), "kubeconfig.context.unknown", "platform.kubeconfig"),
+    (job_on_cluster(**L4, processes_per_host=2), "job.processes_per_host.too_many", "jobs.0.processes_per_host"),
+    (existing_cluster(namespace="default"), "kubeconfig.namespace.reserved", "platform.namespace"),
+    (existing_cluster(kubeconfig="/no/such/file"), "kubeconfig.context.unknown", "platform.kubeconfig"),
     (job(hosts=-2), "settings.greater_than_equal", "jobs.0.hosts"),
     (job(hosts="two"), "settings.int_type", "jobs.0.hosts"),
     (job(hosts=True), "settings.int_type", "jobs.0.hosts"),
@@ -87,14 +87,18 @@ SETTING_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     ({"platform": PLATFORM}, "settings.missing", "jobs"),
     ({"platform": {}, "jobs": []}, "settings.missing_kind", "platform.kind"),
     ({"platform": {"kind": "azure"}, "jobs": []}, "settings.unknown_kind", "platform.kind"),
-    (platform(context="x"), "settings.unknown_key", "platform.context"),
-    (platform(namespace="kube-system"), "settings.namespace_not_deletable", "platform.namespace"),
-    (platform(name="My_Cluster"), "settings.cluster_name", "platform.name"),
-    (cluster(namespace="kube-system", create_namespace=False), "settings.namespace_of_others", "platform.namespace"),
+    (local_platform(context="x"), "settings.unknown_key", "platform.context"),
+    (local_platform(namespace="kube-system"), "settings.namespace_not_deletable", "platform.namespace"),
+    (local_platform(name="My_Cluster"), "settings.cluster_name", "platform.name"),
+    (
+        existing_cluster(namespace="kube-system", create_namespace=False),
+        "settings.namespace_of_others",
+        "platform.namespace",
+    ),
     ({"platform": {"kind": "kubeconfig", "image": "x"}, "jobs": []}, "settings.missing", "platform.context"),
-    (cluster(bucket={}), "settings.missing_kind", "platform.bucket.kind"),
-    (cluster(bucket={"kind": "url", "url": "ftp://x"}), "settings.bucket_url", "platform.bucket.url"),
-    (cluster(bucket={"kind": "claim", "url": "s3://x"}), "settings.unknown_key", "platform.bucket.url"),
+    (existing_cluster(bucket={}), "settings.missing_kind", "platform.bucket.kind"),
+    (existing_cluster(bucket={"kind": "url", "url": "ftp://x"}), "settings.bucket_url", "platform.bucket.url"),
+    (existing_cluster(bucket={"kind": "claim", "url": "s3://x"}), "settings.unknown_key", "platform.bucket.url"),
 ]
 """Configurations with the code and path of their problem."""
 
@@ -107,7 +111,7 @@ def test_invalid_setting_has_message(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "meant"),
+    ("values", "intended"),
     [
         (job(replicas=2), "hosts"),
         (job(deadline=60), "deadline_seconds"),
@@ -119,10 +123,10 @@ def test_invalid_setting_has_message(name: str) -> None:
     ],
     ids=str,
 )
-def test_unknown_key_suggests_intended_key(values: dict[str, Any], meant: str) -> None:
+def test_unknown_key_suggests_intended_key(values: dict[str, Any], intended: str) -> None:
     [(code, _)] = problems_of(values)
     assert code == "settings.unknown_key"
-    assert f"unknown key; write {meant};" in error_lines(values)[0]
+    assert f"unknown key; write {intended};" in error_lines(values)[0]
 
 
 @pytest.mark.parametrize(("values", "code", "path"), SETTING_PROBLEMS, ids=code_ids(SETTING_PROBLEMS))
@@ -152,34 +156,34 @@ def test_message_long_value_is_shortened() -> None:
 def test_unknown_context_lists_contexts(tmp_path: Path) -> None:
     file = tmp_path / "kubeconfig"
     file.write_text("contexts: [{name: kind-one}, {name: k3d-two}]", encoding="utf-8")
-    (line,) = error_lines(cluster(kubeconfig=str(file)))
+    (line,) = error_lines(existing_cluster(kubeconfig=str(file)))
     assert line.endswith("write one of kind-one, k3d-two")
-    assert parse(cluster(kubeconfig=str(file), context="k3d-two")).platform.kind == "kubeconfig"
+    assert parse(existing_cluster(kubeconfig=str(file), context="k3d-two")).platform.kind == "kubeconfig"
 
 
 @pytest.mark.parametrize("namespace", ["default", "kube-team"])
 def test_existing_namespace_may_have_reserved_name(namespace: str) -> None:
-    values = cluster(kubeconfig=str(KUBECONFIG), namespace=namespace, create_namespace=False)
+    values = existing_cluster(kubeconfig=str(KUBECONFIG), namespace=namespace, create_namespace=False)
     assert parse(values).platform.namespace == namespace
 
 
 def test_invalid_kubeconfig_is_rejected(tmp_path: Path) -> None:
     file = tmp_path / "kubeconfig"
     file.write_text("- 1", encoding="utf-8")
-    assert [path for _, path in problems_of(cluster(kubeconfig=str(file)))] == ["platform.kubeconfig"]
+    assert [path for _, path in problems_of(existing_cluster(kubeconfig=str(file)))] == ["platform.kubeconfig"]
 
 
 def test_invalid_default_kubeconfig_error_shows_only_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "kubeconfig"
     file.write_text("- 1", encoding="utf-8")
     monkeypatch.setenv("KUBECONFIG", str(file))
-    (line,) = error_lines(cluster())
+    (line,) = error_lines(existing_cluster())
     assert line.startswith(f"trainyard:platform.kubeconfig: {file} is not a kubeconfig; ")
 
 
 def test_unreadable_kubeconfig_is_rejected() -> None:
     # Even root cannot read the start of this file.
-    (line,) = error_lines(cluster(kubeconfig="/proc/self/mem"))
+    (line,) = error_lines(existing_cluster(kubeconfig="/proc/self/mem"))
     assert " /proc/self/mem cannot be read (Input/output error); " in line
 
 
@@ -205,11 +209,11 @@ def test_suggested_key_is_in_reference(key: str) -> None:
 
 def test_missing_kubeconfig_is_an_error_about_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     missing = str(tmp_path / "nofile")
-    (line,) = error_lines(cluster(kubeconfig=missing))
+    (line,) = error_lines(existing_cluster(kubeconfig=missing))
     assert line.startswith("trainyard:platform.kubeconfig = ")
     assert ": does not exist; " in line
     monkeypatch.setenv("KUBECONFIG", missing)
-    (line,) = error_lines(cluster())
+    (line,) = error_lines(existing_cluster())
     assert line.startswith("trainyard:platform.context = ")
     assert f": is not a context, because {missing} does not exist; " in line
 

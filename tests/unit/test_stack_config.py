@@ -1,4 +1,4 @@
-"""Reading of a stack file: accepted and rejected content, and the output of `python -m stack.config`."""
+"""Reading a stack file: accepted and rejected content, and the output of `python -m stack.config`."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_missing_file_names_the_option_of_the_program(
         load_file(tmp_path / "Pulumi.none.yaml")
 
 
-def test_load_file_dangling_link_names_its_target(tmp_path: Path) -> None:
+def test_load_file_dangling_link_names_its_target_and_is_not_suggested(tmp_path: Path) -> None:
     (tmp_path / "Pulumi.dangling.yaml").symlink_to("/nowhere.yaml")
     write(tmp_path, "config: {}")
     with pytest.raises(ValueError, match=r"^Pulumi.dangling.yaml: links to /nowhere.yaml, which does not exist;"):
@@ -198,7 +198,7 @@ def test_jobs_may_be_names_of_examples(tmp_path: Path, monkeypatch: pytest.Monke
         (GKE | {"zone": "us-central2-b"}, {"recipe": "digits", "accelerator": "v4-8"}, {"xla"}, True),
     ],
 )
-def test_builtin_images_are_those_of_jobs(
+def test_builtin_images_are_those_of_jobs_and_are_built_unless_local_or_prebuilt(
     platform: dict[str, Any], job: dict[str, Any], images: set[str], builds: bool
 ) -> None:
     pools = {"pools": [{"name": "tpus", "accelerator": "v4-8"}]} if "accelerator" in job else {}
@@ -227,7 +227,9 @@ def test_misspelled_example_names_the_similar_one_and_the_option_as_typed(
         ("trainyard", "`trainyard config --stack dev set --secret secrets:key`"),
     ],
 )
-def test_secret_command_is_the_one_of_the_program(program: str, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secret_command_is_of_the_program_that_the_user_runs(
+    program: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("STACK", "dev")
     monkeypatch.setenv(COMMAND_VARIABLE, program)
     assert secret_command("secrets:key") == expected

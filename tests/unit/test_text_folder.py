@@ -1,5 +1,4 @@
-"""Folders of this machine as data of recipe `language`: those without usable text in their first files and lines are
-rejected."""
+"""Folders on this machine as data of recipe `language`: a folder without usable text is rejected."""
 
 from __future__ import annotations
 

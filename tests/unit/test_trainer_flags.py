@@ -14,7 +14,7 @@ from workloads.trainer_flags import ALIASES, GROUP_NAMES, Values, flag_problems
 
 
 def flag_messages(recipe: str, **flags: Any) -> list[str]:
-    """Return flag and message of each problem."""
+    """Return the flag and the message of each problem."""
     return [f"{each.path[-1]}: {each.message}" for each in flag_problems(recipe, flags)]
 
 
@@ -34,19 +34,19 @@ FLAG_TEXTS: dict[str, tuple[list[str], list[str]]] = {
     "warmup": (["0", "1"], ["-0.1", "1.1"]),
     "optimizer": (["adamw", "sgd"], ["lion"]),
 }
-"""Flag -> texts that are accepted, and texts that are rejected."""
+"""Flag -> accepted texts, rejected texts."""
 REQUIRED_FLAGS = ("--no-fake-data", "--data-dir=/data", "--bucket=file:///bucket")
 """Flags that the flags of `FLAG_TEXTS` require."""
 
 
 @pytest.mark.parametrize("name", FLAG_TEXTS)
 def test_stack_and_trainer_accept_the_same_flag_texts(name: str) -> None:
-    right, wrong = FLAG_TEXTS[name]
-    assert [text for text in right if flag_messages("imagenet", **{name: text})] == []
-    assert [text for text in wrong if not flag_messages("imagenet", **{name: text})] == []
-    for text in right:
+    accepted, rejected = FLAG_TEXTS[name]
+    assert [text for text in accepted if flag_messages("imagenet", **{name: text})] == []
+    assert [text for text in rejected if not flag_messages("imagenet", **{name: text})] == []
+    for text in accepted:
         parse(["imagenet", *REQUIRED_FLAGS, f"--{name}={text}"] if text else ["imagenet", f"--{name}="])
-    for text in wrong:
+    for text in rejected:
         with pytest.raises(ConfigurationError, match=rf"{name} = |{name.replace('_', '-')}"):
             parse(["imagenet", *REQUIRED_FLAGS, f"--{name}={text}"])
 

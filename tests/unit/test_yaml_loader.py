@@ -1,4 +1,4 @@
-"""Reading of a stack's YAML: a value that YAML changes is rejected, in a line that shows no secret."""
+"""Reading the YAML of a stack: a value that YAML changes is rejected, in a line that shows no secret."""
 
 from __future__ import annotations
 

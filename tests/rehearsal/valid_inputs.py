@@ -1,4 +1,4 @@
-"""Valid inputs of resources of the clouds."""
+"""Valid inputs of cloud resources."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 PROJECT = "some-project"
 TRUST = {"Effect": "Allow", "Principal": {"Service": "eks.amazonaws.com"}, "Action": ["sts:AssumeRole"]}
 POLICY = json.dumps({"Version": "2012-10-17", "Statement": [TRUST]})
-GPU = {"type": "nvidia-tesla-t4", "count": 2, "gpuDriverInstallationConfig": {"gpuDriverVersion": "DEFAULT"}}
+TWO_T4 = {"type": "nvidia-tesla-t4", "count": 2, "gpuDriverInstallationConfig": {"gpuDriverVersion": "DEFAULT"}}
 T4_POOL: dict[str, Any] = {
     "project": PROJECT,
     "location": "us-central1-a",
@@ -16,7 +16,7 @@ T4_POOL: dict[str, Any] = {
     "cluster": "train",
     "name": "gpus",
     "nodeCount": 2,
-    "nodeConfig": {"machineType": "n1-standard-4", "guestAccelerators": [GPU], "diskSizeGb": 100},
+    "nodeConfig": {"machineType": "n1-standard-4", "guestAccelerators": [TWO_T4], "diskSizeGb": 100},
 }
 TPU_POOL: dict[str, Any] = {
     "project": PROJECT,
@@ -39,7 +39,7 @@ SUBNET: dict[str, Any] = {
         {"rangeName": "services", "ipCidrRange": "10.32.0.0/20"},
     ],
 }
-CLUSTER: dict[str, Any] = {
+GKE_CLUSTER: dict[str, Any] = {
     "project": PROJECT,
     "location": "us-central1-a",
     "name": "train",
@@ -52,7 +52,7 @@ CLUSTER: dict[str, Any] = {
     "privateClusterConfig": {"enablePrivateNodes": True, "masterIpv4CidrBlock": "172.16.0.0/28"},
     "workloadIdentityConfig": {"workloadPool": f"{PROJECT}.svc.id.goog"},
 }
-GROUP: dict[str, Any] = {
+NODE_GROUP: dict[str, Any] = {
     "region": "us-west-2",
     "clusterName": "train",
     "nodeGroupName": "gpus",
@@ -63,7 +63,7 @@ GROUP: dict[str, Any] = {
     "scalingConfig": {"minSize": 2, "desiredSize": 2, "maxSize": 2},
     "launchTemplate": {"id": "lt-1", "version": "1"},
 }
-GOOD: dict[str, dict[str, Any]] = {
+VALID_INPUTS: dict[str, dict[str, Any]] = {
     "gcp:compute/network:Network": {"project": PROJECT, "name": "vpc", "mtu": 8896},
     "gcp:compute/subnetwork:Subnetwork": SUBNET,
     "gcp:compute/routerNat:RouterNat": {
@@ -74,7 +74,7 @@ GOOD: dict[str, dict[str, Any]] = {
         "minPortsPerVm": 64,
         "maxPortsPerVm": 8192,
     },
-    "gcp:container/cluster:Cluster": CLUSTER,
+    "gcp:container/cluster:Cluster": GKE_CLUSTER,
     "gcp:container/nodePool:NodePool": T4_POOL,
     "gcp:serviceaccount/account:Account": {"project": PROJECT, "accountId": "train-nodes"},
     "gcp:serviceaccount/iAMMember:IAMMember": {
@@ -119,7 +119,7 @@ GOOD: dict[str, dict[str, Any]] = {
         "kubernetesNetworkConfig": {"serviceIpv4Cidr": "172.20.0.0/16"},
         "vpcConfig": {"subnetIds": ["subnet-1", "subnet-2"], "endpointPrivateAccess": True},
     },
-    "aws:eks/nodeGroup:NodeGroup": GROUP,
+    "aws:eks/nodeGroup:NodeGroup": NODE_GROUP,
     "aws:eks/addon:Addon": {"clusterName": "train", "addonName": "coredns"},
     "aws:eks/accessEntry:AccessEntry": {"clusterName": "train", "principalArn": "arn:aws:iam::123456789012:role/admin"},
     "aws:eks/podIdentityAssociation:PodIdentityAssociation": {
