@@ -11,8 +11,8 @@ import torch
 
 from images.trainer.made_images import imagenet
 from tests.trainer.image_sets import CLASSES, ONLY_RANK, layouts, load_images
-from tests.trainer.processes import Ended, run
-from tests.trainer.proxy import Fault, Proxy, at_first
+from tests.trainer.processes import RunResult, run
+from tests.trainer.proxy import Fault, Proxy, on_first_requests
 from trainer.data.image_files import find_images
 from trainer.data.sampler import EpochSampler
 from trainer.exit_codes import DATA_ERROR, DONE
@@ -36,7 +36,7 @@ def write_set(layout: str, bucket: str, proxy: Proxy, tmp_path: Path) -> None:
     proxy.requests.clear()
 
 
-def train(url: str, folder: Path, *flags: str, code: int = DONE) -> Ended:
+def train(url: str, folder: Path, *flags: str, code: int = DONE) -> RunResult:
     where = (f"--data-dir={url}", f"--cache-dir={folder}/cache", f"--epochs={EPOCHS}", "--bucket=")
     return run(*MODEL, *where, *flags, data=folder, recipe="imagenet", processes=2, code=code)
 
@@ -118,16 +118,16 @@ def test_bucket_with_temporary_failures_and_broken_image_trains(bucket: str, pro
     write_set("imagenet", bucket, proxy, tmp_path)
     broken = next((tmp_path / "data" / "train").rglob("*.JPEG")).relative_to(tmp_path)
     Folder(bucket).write(str(broken), b"no image")
-    proxy.fault = at_first(Fault.UNAVAILABLE)
-    ended = train(f"{bucket}/data", tmp_path, "--stream")
+    proxy.fault = on_first_requests(Fault.UNAVAILABLE)
+    result = train(f"{bucket}/data", tmp_path, "--stream")
     assert proxy.faults() > CLASSES * TRAIN
     # A rank reports the broken image once, at the end of the epoch in which the rank read it.
-    named = [event["sample"].partition(":_")[0] for event in ended.events("broken")]
+    named = [event["sample"].partition(":_")[0] for event in result.events("broken")]
     assert 1 <= len(named) <= 2
     assert set(named) == {f"{bucket}/{broken}"}
 
 
 @pytest.mark.parametrize("bucket", ["s3"], indirect=True)
 def test_bucket_without_images_is_rejected(bucket: str, tmp_path: Path) -> None:
-    ended = train(f"{bucket}/data", tmp_path, "--stream", code=DATA_ERROR)
-    assert f"{bucket}/data has no images of train" in ended.output
+    result = train(f"{bucket}/data", tmp_path, "--stream", code=DATA_ERROR)
+    assert f"{bucket}/data has no images of train" in result.output

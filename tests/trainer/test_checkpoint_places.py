@@ -12,7 +12,7 @@ import pytest
 import torch
 from fsspec.implementations.local import LocalFileSystem
 
-from tests.trainer.saving import newest, save, small_state
+from tests.trainer.saving import load_newest, save_steps, small_state
 from trainer.checkpoints.checkpoint import Checkpoints
 from trainer.checkpoints.tensor_files import MANIFEST, decode_manifest, encode_manifest
 from trainer.exit_codes import StorageError
@@ -22,19 +22,19 @@ from trainer.storage import Folder
 
 def test_file_at_an_old_checkpoint_path_is_deleted(tmp_path: Path, runtime: Runtime) -> None:
     checkpoints = Checkpoints(Folder(f"file://{tmp_path}"), runtime, keep=1)
-    save(checkpoints, 2)
+    save_steps(checkpoints, 2)
     (tmp_path / "step-000000001").write_text("no checkpoint")
-    save(checkpoints, 3)
+    save_steps(checkpoints, 3)
     assert checkpoints.folder.names() == ["step-000000003"]
 
 
 def test_link_target_of_an_old_checkpoint_is_left_alone(tmp_path: Path, runtime: Runtime) -> None:
     checkpoints = Checkpoints(Folder(f"file://{tmp_path}/run"), runtime, keep=1)
-    save(checkpoints, 1)
+    save_steps(checkpoints, 1)
     place, elsewhere = tmp_path / "run" / "step-000000001", tmp_path / "elsewhere"
     place.rename(elsewhere)
     place.symlink_to(elsewhere)
-    save(checkpoints, 2)
+    save_steps(checkpoints, 2)
     assert checkpoints.folder.names() == ["step-000000002"]
     assert (elsewhere / MANIFEST).exists()
 
@@ -44,7 +44,7 @@ def test_checkpoint_in_failing_storage_raises(
     ending: str, tmp_path: Path, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoints = Checkpoints(Folder(f"file://{tmp_path}"), runtime, keep=3)
-    save(checkpoints, 1, 2)
+    save_steps(checkpoints, 1, 2)
     read = LocalFileSystem.cat_file
 
     def fail(self: LocalFileSystem, path: str, **more: Any) -> bytes:
@@ -56,7 +56,7 @@ def test_checkpoint_in_failing_storage_raises(
     with pytest.raises(
         StorageError, match=rf"{ending} cannot be read: Input/output error; no older checkpoint is used"
     ):
-        newest(checkpoints)
+        load_newest(checkpoints)
 
 
 def test_tensor_file_on_another_disk_prevents_the_manifest(tmp_path: Path, runtime: Runtime) -> None:
@@ -70,7 +70,7 @@ def test_tensor_file_on_another_disk_prevents_the_manifest(tmp_path: Path, runti
 
     checkpoints = LosingCheckpoints(Folder(f"file://{tmp_path}"), runtime, keep=3)
     with pytest.raises(StorageError, match=r"tensors cannot be read: No such file .* a bucket that all hosts share"):
-        save(checkpoints, 1)
+        save_steps(checkpoints, 1)
     assert not (place / MANIFEST).exists()
 
 

@@ -123,8 +123,8 @@ def test_translate_errors_after_first_step_allows_a_restart() -> None:
 def test_batch_beyond_memory_ends_run_with_one_line(
     name: str, flags: Sequence[str], both_recipes: dict[str, Recipe]
 ) -> None:
-    ended = run(
+    result = run(
         "--batch-size=100000000", *flags, recipe=name, data=both_recipes["language"].data, code=BAD_CONFIGURATION
     )
-    assert "error: flags.batch_size = 100000000, flags.accumulate = 1: the host ran out of memory (" in ended.output
-    assert "Traceback" not in ended.output
+    assert "error: flags.batch_size = 100000000, flags.accumulate = 1: the host ran out of memory (" in result.output
+    assert "Traceback" not in result.output

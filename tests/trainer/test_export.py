@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tests.trainer.language import FLAGS, MODEL, STEADY, evaluations, losses, train, write_texts
-from tests.trainer.processes import Ended, run
+from tests.trainer.processes import RunResult, run
 from tests.trainer.test_language import weights
 from trainer.checkpoints.tensor_files import MANIFEST, decode_manifest, encode_manifest
 from trainer.config import LanguageConfig
@@ -163,11 +163,11 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the bucket of a run whose weights are sharded across two ranks."""
     bucket = tmp_path_factory.mktemp("trained")
-    train(data, bucket, "--parallelism=shard=2", ranks=2, shares=2)
+    train(data, bucket, "--parallelism=shard=2", ranks=2, batches=2)
     return bucket
 
 
-def export(bucket: Path, to: Path, *flags: str, code: int = DONE) -> Ended:
+def export(bucket: Path, to: Path, *flags: str, code: int = DONE) -> RunResult:
     words = (f"--checkpoint={bucket}/checkpoints/training", f"--to={to}", *flags)
     return run(*words, recipe="export", data=bucket, code=code)
 
@@ -191,7 +191,7 @@ def test_run_from_exported_model_has_the_same_test_loss(
         *STILL,
         "--parallelism=shard=2,tensor=2",
         ranks=4,
-        shares=2,
+        batches=2,
     )
     assert evaluations(tmp_path / "shards") == pytest.approx(evaluations(trained), rel=1e-5)
 
@@ -216,15 +216,15 @@ def test_exported_tokenizer_is_that_of_the_run(exported: Path, data: Path, tmp_p
         assert found(TEXT.decode()).input_ids == expected.tolist()
         assert found.decode(expected.tolist()) == TEXT.decode()
     (tmp_path / "file" / kept).unlink()
-    ended = export(tmp_path / "file", tmp_path / "other", code=STORAGE_ERROR)
-    assert f"{kept} cannot be read" in ended.output
+    result = export(tmp_path / "file", tmp_path / "other", code=STORAGE_ERROR)
+    assert f"{kept} cannot be read" in result.output
     assert not (tmp_path / "other").exists()
 
 
 def test_export_over_another_model_is_rejected(trained: Path, exported: Path) -> None:
     before = (exported / "model.safetensors").read_bytes()
-    ended = export(trained, exported, "--dtype=bfloat16", code=BAD_CONFIGURATION)
-    assert f"to = '{exported}': must be a folder without model*.safetensors" in ended.output
+    result = export(trained, exported, "--dtype=bfloat16", code=BAD_CONFIGURATION)
+    assert f"to = '{exported}': must be a folder without model*.safetensors" in result.output
     assert (exported / "model.safetensors").read_bytes() == before
 
 
@@ -249,13 +249,13 @@ def test_export_in_16_bits_halves_the_file(trained: Path, exported: Path, tmp_pa
     assert json.loads((tmp_path / "config.json").read_text())["dtype"] == "bfloat16"
 
 
-@pytest.mark.parametrize(("groups", "shares"), [("shard=2", 2), ("tensor=2", 1)])
+@pytest.mark.parametrize(("groups", "batches"), [("shard=2", 2), ("tensor=2", 1)])
 def test_adapters_are_trained_saved_and_merged(
-    groups: str, shares: int, exported: Path, data: Path, tmp_path: Path
+    groups: str, batches: int, exported: Path, data: Path, tmp_path: Path
 ) -> None:
     flags = (f"--init-from={exported}", "--lora-rank=4", "--lora-alpha=8", "--learning-rate=1e-2", "--warmup=0")
     train(data, tmp_path / "one", *flags)
-    train(data, tmp_path / "shards", *flags, f"--parallelism={groups}", ranks=2, shares=shares)
+    train(data, tmp_path / "shards", *flags, f"--parallelism={groups}", ranks=2, batches=batches)
     found = losses(tmp_path / "one", 1)
     assert losses(tmp_path / "shards", 2) == pytest.approx(found, rel=1e-4)
     assert found[-1] < 0.99 * found[0]
@@ -278,15 +278,15 @@ def test_adapters_are_trained_saved_and_merged(
 def test_adapters_resume_exactly(exported: Path, data: Path, tmp_path: Path) -> None:
     flags = (f"--init-from={exported}", "--lora-rank=4", *STEADY)
     train(data, tmp_path / "parts", *flags)
-    ended = train(data, tmp_path / "parts", *flags, "--epochs=2")
-    assert len(ended.events("resume")) == 1
+    result = train(data, tmp_path / "parts", *flags, "--epochs=2")
+    assert len(result.events("resume")) == 1
     train(data, tmp_path / "whole", *flags, "--epochs=2")
     assert evaluations(tmp_path / "parts") == evaluations(tmp_path / "whole")
     # Adapters belong to the weights they were trained on, not to others of the same sizes.
     shutil.copytree(exported, tmp_path / "other")
     words = (*FLAGS, *flags, "--epochs=3", f"--bucket=file://{tmp_path}/parts", f"--init-from={tmp_path}/other")
-    ended = run(*words, recipe="language", data=data, code=DATA_ERROR)
-    assert f"{exported}/adamw" in ended.output
+    result = run(*words, recipe="language", data=data, code=DATA_ERROR)
+    assert f"{exported}/adamw" in result.output
 
 
 @pytest.mark.parametrize(
@@ -302,9 +302,9 @@ def test_unusable_initial_weights_are_rejected(
     flags: tuple[str, ...], code: int, words: str, exported: Path, data: Path, tmp_path: Path
 ) -> None:
     given = [flag.format(tmp=tmp_path, exported=exported) for flag in flags]
-    ended = run(*FLAGS, *given, recipe="language", data=data, code=code)
-    assert words in ended.output
-    assert "Traceback" not in ended.output
+    result = run(*FLAGS, *given, recipe="language", data=data, code=code)
+    assert words in result.output
+    assert "Traceback" not in result.output
 
 
 @pytest.mark.parametrize("state", ["empty", "digits", "damaged", "layout"])
@@ -323,12 +323,12 @@ def test_checkpoint_that_cannot_be_exported_is_rejected(state: str, data: Path, 
         manifest = decode_manifest(file.read_bytes())
         names = {name.replace("attention.qkv", "attention.key"): found for name, found in manifest["tensors"].items()}
         file.write_bytes(encode_manifest({**manifest, "tensors": names}))
-    ended = export(tmp_path, tmp_path / "model", code=DATA_ERROR)
+    result = export(tmp_path, tmp_path / "model", code=DATA_ERROR)
     words = {
         "empty": "has no complete checkpoint",
         "digits": "was not saved by recipe `language`",
         "layout": "attention.key.weight is not a weight of this trainer's model; give --checkpoint another one",
         "damaged": "is wrong; give --checkpoint another one",
     }
-    assert words[state] in ended.output
-    assert "Traceback" not in ended.output
+    assert words[state] in result.output
+    assert "Traceback" not in result.output

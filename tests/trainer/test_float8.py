@@ -91,7 +91,7 @@ def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("scaling", "text", "ranks", "shares"),
+    ("scaling", "text", "ranks", "batches"),
     [
         ("rowwise", "", 1, 1),
         ("tensorwise", "", 2, 2),
@@ -101,10 +101,10 @@ def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_losses_are_close_to_those_without_float8(
-    scaling: str, text: str, ranks: int, shares: int, data: Path, plain: Path, tmp_path: Path
+    scaling: str, text: str, ranks: int, batches: int, data: Path, plain: Path, tmp_path: Path
 ) -> None:
     flags = ("--amp", f"--float8={scaling}", f"--parallelism={text}")
-    train(data, tmp_path, *flags, ranks=ranks, shares=shares, program=EMULATED_PROGRAM)
+    train(data, tmp_path, *flags, ranks=ranks, batches=batches, program=EMULATED_PROGRAM)
     found, expected = losses(tmp_path, ranks), losses(plain, 1)
     assert found == pytest.approx(expected, rel=TOLERANCE)
     assert found != pytest.approx(expected, rel=1e-6), "nothing was rounded"
@@ -125,9 +125,9 @@ def test_export_has_plain_weights_that_run_without_float8(data: Path, plain: Pat
 
 def test_checkpoint_is_resumed_without_float8(data: Path, whole: Path, tmp_path: Path) -> None:
     shutil.copytree(whole, tmp_path / "bucket")
-    ended = train(data, tmp_path / "bucket", "--amp", "--epochs=3")
-    assert len(ended.events("resume")) == 1
-    assert not ended.events("checkpoint_skipped")
+    result = train(data, tmp_path / "bucket", "--amp", "--epochs=3")
+    assert len(result.events("resume")) == 1
+    assert not result.events("checkpoint_skipped")
 
 
 @pytest.mark.parametrize(
@@ -145,9 +145,9 @@ def test_settings_that_float8_excludes_are_rejected(values: dict[str, Any], word
 
 
 def test_device_without_float8_is_rejected(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ended = run(*FLAGS, "--amp", "--float8=rowwise", recipe="language", data=data, code=BAD_CONFIGURATION)
+    result = run(*FLAGS, "--amp", "--float8=rowwise", recipe="language", data=data, code=BAD_CONFIGURATION)
     words = "float8 = 'rowwise': must be 'none' without a GPU of compute capability 8.9 or higher"
-    assert words in ended.output
+    assert words in result.output
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _device: (8, 0))
     with pytest.raises(ConfigurationError, match="compute capability"):
         use_float8(decoder(), "rowwise", torch.device("cuda"), tensor=1)

@@ -40,7 +40,7 @@ def words_of(example: str, folder: Path, *words: str) -> list[str]:
     return [str(PROJECT / job["script"]), *arguments, *words]
 
 
-def rank_process(launcher: int, rank: int) -> int:
+def rank_pid(launcher: int, rank: int) -> int:
     variable = f"RANK={rank}".encode()
     found = [
         process
@@ -58,7 +58,7 @@ def test_hf_trainer_resumes_after_a_killed_rank_with_the_same_losses(tmp_path: P
         while not (tmp_path / "run" / "checkpoint-4" / "trainer_state.json").exists():
             launcher.wait_for(LOSS.pattern, after=len(launcher.lines))
         launcher.wait_for(LOSS.pattern, after=len(launcher.lines))
-        os.kill(rank_process(launcher.process.pid, 1), signal.SIGKILL)
+        os.kill(rank_pid(launcher.process.pid, 1), signal.SIGKILL)
         text = launcher.all()
         assert launcher.end() == 0, text[-3000:]
     resumed = re.search(r"^resume from \S+/checkpoint-(\d+)$", text, re.M)

@@ -14,7 +14,7 @@ import torch
 
 from images.trainer.made_images import imagenet, jpegs, tiny_imagenet
 from tests.trainer.image_sets import CLASSES, LAYOUTS, ONLY_RANK, SIDE, TESTS, TRAIN, ReaderRank, load_images
-from tests.trainer.processes import Ended, run
+from tests.trainer.processes import RunResult, run
 from trainer.data.datasets import Data
 from trainer.data.image_files import find_images
 from trainer.data.sampler import EpochSampler
@@ -183,7 +183,7 @@ def test_stream_of_mostly_broken_images_raises(tmp_path: Path) -> None:
 def test_first_ten_broken_images_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     data = SimpleNamespace(broken=[f"image-{number}.JPEG: truncated" for number in range(13)])
     assert report_unreadable(cast("Data", data), Reporter(0, 1, None), reported=2) == 13
-    printed = Ended([], capsys.readouterr().out)
+    printed = RunResult([], capsys.readouterr().out)
     samples = [event["sample"] for event in printed.events("broken")]
     assert samples == [f"image-{number}.JPEG:_truncated" for number in range(2, 12)]
     assert [event["count"] for event in printed.events("broken_samples")] == ["13"]
@@ -223,7 +223,7 @@ def test_resnet18_learns_generated_tiny_imagenet(tmp_path: Path) -> None:
     broken = next((tmp_path / "data" / "train").rglob("*.JPEG"))
     broken.write_bytes(b"")
     flags = ("--no-fake-data", "--arch=resnet18", "--image-size=64", "--num-classes=8", "--batch-size=32")
-    ended = run(
+    result = run(
         *flags,
         f"--data-dir={tmp_path}/data",
         f"--cache-dir={tmp_path}/cache",
@@ -232,8 +232,8 @@ def test_resnet18_learns_generated_tiny_imagenet(tmp_path: Path) -> None:
         data=tmp_path,
         recipe="imagenet",
     )
-    assert ended.events("broken_samples")[0]["count"] == "1"
-    assert str(broken) in ended.events("broken")[0]["sample"]
-    losses = [float(event["loss"]) for event in ended.events("train")]
+    assert result.events("broken_samples")[0]["count"] == "1"
+    assert str(broken) in result.events("broken")[0]["sample"]
+    losses = [float(event["loss"]) for event in result.events("train")]
     assert losses[-1] < losses[0] / 2
-    assert float(ended.events("done")[0]["test_accuracy"]) > 60
+    assert float(result.events("done")[0]["test_accuracy"]) > 60

@@ -14,7 +14,7 @@ import torch
 
 from tests.trainer.language import FLAGS, MODEL, write_texts
 from tests.trainer.processes import metrics, run, started
-from tests.trainer.saving import stored
+from tests.trainer.saving import read_checkpoint
 from trainer.config import LanguageConfig
 from trainer.exit_codes import DATA_ERROR, DONE
 from trainer.models import learning_rate
@@ -27,7 +27,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def weights(bucket: Path) -> dict[str, torch.Tensor]:
     """Return the weights and the optimizer state of the newest checkpoint."""
-    tensors, _ = stored(sorted((bucket / "checkpoints" / "training").iterdir())[-1])
+    tensors, _ = read_checkpoint(sorted((bucket / "checkpoints" / "training").iterdir())[-1])
     return {name: tensor for name, tensor in tensors.items() if name.startswith(("model.", "optimizer."))}
 
 
@@ -57,8 +57,8 @@ def tokens_per_byte(data: Path) -> float:
 
 
 def test_train_line_has_the_measures_of_a_language_model(data: Path) -> None:
-    ended = run(*FLAGS, "--batch-size=8", "--peak-teraflops=1", recipe="language", data=data)
-    line = ended.events("train")[-1]
+    result = run(*FLAGS, "--batch-size=8", "--peak-teraflops=1", recipe="language", data=data)
+    line = result.events("train")[-1]
     for name in ("loss", "bits_per_byte", "gradient_norm", "rate", "global_rate", "teraflops", "mfu"):
         assert float(line[name]) > 0, name
     assert "accuracy" not in line
@@ -75,9 +75,9 @@ def test_killed_run_resumes_to_the_bit(ranks: int, data: Path, tmp_path: Path) -
     with started(*words, recipe="language", processes=ranks, restarts=1, data=data) as running:
         epoch, number = divmod(step, 40)
         running.wait_for(f"train epoch={epoch + 1} step={number + 1}/40")
-        os.kill(running.rank_process(ranks - 1), signal.SIGKILL)
-        ended = running.end(DONE)
-    assert len(ended.events("resume")) == ranks, ended.output
+        os.kill(running.rank_pid(ranks - 1), signal.SIGKILL)
+        result = running.end(DONE)
+    assert len(result.events("resume")) == ranks, result.output
     run(*flags, f"--bucket=file://{tmp_path / 'whole'}", recipe="language", processes=ranks, data=data)
     mine, expected = weights(tmp_path / "killed"), weights(tmp_path / "whole")
     assert mine.keys() == expected.keys()
@@ -87,8 +87,8 @@ def test_killed_run_resumes_to_the_bit(ranks: int, data: Path, tmp_path: Path) -
 
 def test_folder_without_text_is_data_error(tmp_path: Path) -> None:
     (tmp_path / "train").mkdir()
-    ended = run(*FLAGS, recipe="language", data=tmp_path, code=DATA_ERROR)
-    assert f"{tmp_path} has no text of train" in ended.output
+    result = run(*FLAGS, recipe="language", data=tmp_path, code=DATA_ERROR)
+    assert f"{tmp_path} has no text of train" in result.output
 
 
 @pytest.mark.parametrize(

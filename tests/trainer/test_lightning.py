@@ -136,7 +136,7 @@ def test_killed_rank_restarts_with_the_other_ranks_of_its_host(tmp_path: Path, d
     ids=["bucket", "epochs"],
 )
 def test_invalid_settings_of_the_lightning_script_are_rejected(flag: str, message: str, tmp_path: Path) -> None:
-    ended = run_python(SCRIPT, f"--bucket={tmp_path.as_uri()}", flag)
-    assert ended.returncode == BAD_CONFIGURATION, ended.stderr
-    assert message in ended.stderr
-    assert "Traceback" not in ended.stderr
+    result = run_python(SCRIPT, f"--bucket={tmp_path.as_uri()}", flag)
+    assert result.returncode == BAD_CONFIGURATION, result.stderr
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from images.trainer.network_check import allreduce_gigabits, parse, rounds_of_pairs
-from tests.trainer.processes import Ended, started
+from tests.trainer.processes import RunResult, started
 from trainer.exit_codes import SLOW_LINK
 
 
@@ -35,7 +35,7 @@ def test_arguments_after_two_dashes_are_the_program() -> None:
     assert options.program == ["-m", "trainer", "digits", "--rounds=3"]
 
 
-def check(min_bandwidth_gbps: float, digits: Path, *codes: int) -> Ended:
+def check(min_bandwidth_gbps: float, digits: Path, *codes: int) -> RunResult:
     with started(
         *("--megabytes=2", "--repetitions=2", "--", "-m", "trainer", "digits", "--epochs=1"),
         recipe=f"--min-bandwidth-gbps={min_bandwidth_gbps}",
@@ -48,13 +48,13 @@ def check(min_bandwidth_gbps: float, digits: Path, *codes: int) -> Ended:
 
 
 def test_good_links_are_printed_and_training_runs(digits: Path) -> None:
-    ended = check(0.001, digits, 0, 0)
-    assert re.search(r"^link hosts=0-1 gigabits=[\d.]+$", ended.output, re.M)
-    assert re.search(r"^allreduce ranks=4 ", ended.output, re.M)
-    assert ended.events("done")
+    result = check(0.001, digits, 0, 0)
+    assert re.search(r"^link hosts=0-1 gigabits=[\d.]+$", result.output, re.M)
+    assert re.search(r"^allreduce ranks=4 ", result.output, re.M)
+    assert result.events("done")
 
 
 def test_slow_link_ends_job_before_training(digits: Path) -> None:
-    ended = check(100_000, digits, SLOW_LINK, SLOW_LINK)
-    assert "error: the slowest link has" in ended.output
-    assert not ended.events("train")
+    result = check(100_000, digits, SLOW_LINK, SLOW_LINK)
+    assert "error: the slowest link has" in result.output
+    assert not result.events("train")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bench.measure import free_port
-from tests.trainer.processes import PROJECT, Running, descendants, started
+from tests.trainer.processes import PROJECT, ActiveRun, descendants, started
 from tests.trainer.recipes import ENDLESS, Recipe
 from tests.trainer.test_training import STEPS_PER_EPOCH
 from trainer.exit_codes import PREEMPTED
@@ -23,7 +23,7 @@ def test_preempted_evaluation_is_repeated_after_restart(tmp_path: Path, recipe: 
     program = "tests.trainer.faulty endless all"
     with recipe.started(*flags, bucket=tmp_path, processes=2, program=program) as running:
         running.wait_for("evaluating")
-        os.kill(running.rank_process(1), signal.SIGTERM)
+        os.kill(running.rank_pid(1), signal.SIGTERM)
         left = running.end(PREEMPTED)
     assert f"preempted at step {STEPS_PER_EPOCH} " in left.output
     assert not left.events("test")
@@ -46,8 +46,8 @@ def test_preempted_run_stops_generating_text(groups: str, tmp_path: Path, both_r
     ) as running:
         running.wait_for("test ")
         os.kill(running.hosts[0].pid, signal.SIGTERM)
-        ended = running.end(PREEMPTED)
-    assert [event["step"] for event in ended.events("checkpoint")] == [str(STEPS_PER_EPOCH)], ended.output
+        result = running.end(PREEMPTED)
+    assert [event["step"] for event in result.events("checkpoint")] == [str(STEPS_PER_EPOCH)], result.output
 
 
 @pytest.mark.parametrize("processes", [0, 2])
@@ -56,16 +56,16 @@ def test_ctrl_c_saves_like_sigterm(processes: int, tmp_path: Path, recipe: Recip
         running.wait_for("train epoch=2")
         # A terminal signals all of its processes.
         os.killpg(running.hosts[0].pid, signal.SIGINT)
-        ended = running.end(PREEMPTED)
-    saved = ended.events("checkpoint")[-1]["step"]
-    assert f"preempted at step {saved} " in ended.output
+        result = running.end(PREEMPTED)
+    saved = result.events("checkpoint")[-1]["step"]
+    assert f"preempted at step {saved} " in result.output
 
 
 def test_rank_preempted_in_its_first_step_saves(tmp_path: Path, recipe: Recipe) -> None:
     program = "tests.trainer.faulty preempted 1"
-    ended = recipe.run(*ENDLESS, bucket=tmp_path, processes=2, program=program, code=PREEMPTED)
-    steps = [event["step"] for event in ended.events("train") if event["rank"] == "0/2"]
-    assert [event["step"] for event in ended.events("checkpoint")] == [f"{len(steps)}"], ended.output
+    result = recipe.run(*ENDLESS, bucket=tmp_path, processes=2, program=program, code=PREEMPTED)
+    steps = [event["step"] for event in result.events("train") if event["rank"] == "0/2"]
+    assert [event["step"] for event in result.events("checkpoint")] == [f"{len(steps)}"], result.output
 
 
 def test_preempted_rank_that_waits_for_others_stops() -> None:
@@ -92,8 +92,8 @@ def test_preempted_launcher_before_start_stops(digits: Path) -> None:
         while not list(descendants(launcher)):
             assert time.monotonic() < until, "the launcher started no process"
         os.kill(launcher, signal.SIGTERM)
-        ended = running.end(PREEMPTED)
-    assert "preempted before any rank was started" in ended.output
+        result = running.end(PREEMPTED)
+    assert "preempted before any rank was started" in result.output
 
 
 @pytest.mark.parametrize("wait", ["time.sleep(600)", "threading.Lock().acquire() and threading.Event().wait()"])
@@ -114,11 +114,11 @@ except PreemptedError as error:
 """
     words = [sys.executable, "-c", program]
     with subprocess.Popen(words, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-        running = Running(lambda _: process, hosts=1)
+        running = ActiveRun(lambda _: process, hosts=1)
         running.wait_for("loading")
         process.terminate()
-        ended = running.end(PREEMPTED)
-    assert "nothing is lost" in ended.output
+        result = running.end(PREEMPTED)
+    assert "nothing is lost" in result.output
 
 
 @pytest.mark.parametrize(
@@ -131,13 +131,13 @@ def test_preempted_rank_that_reads_its_data_stops_at_once(name: str, file: str, 
     with started(processes=2, data=tmp_path, recipe=name) as running:
         running.wait_for("start ")
         running.hosts[0].terminate()
-        ended = running.end(PREEMPTED)
-    assert "preempted before the first step; nothing is lost" in ended.output
+        result = running.end(PREEMPTED)
+    assert "preempted before the first step; nothing is lost" in result.output
 
 
 def test_launcher_exits_with_the_code_of_the_killed_rank(tmp_path: Path, recipe: Recipe) -> None:
     with recipe.started("--epochs=1000", "--log-steps=1", bucket=tmp_path, processes=3) as running:
         running.wait_for("train epoch=1 step=3/")
-        os.kill(running.rank_process(2), signal.SIGKILL)
-        ended = running.end(128 + signal.SIGKILL)
-    assert "another rank is gone" in ended.output
+        os.kill(running.rank_pid(2), signal.SIGKILL)
+        result = running.end(128 + signal.SIGKILL)
+    assert "another rank is gone" in result.output

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.trainer.recipes import Recipe
-from tests.trainer.saving import newest, save, saved
+from tests.trainer.saving import load_newest, save_steps, state_at
 from trainer.checkpoints.checkpoint import Checkpoints
 from trainer.checkpoints.state import LEASE_FILE, RunLease
 from trainer.checkpoints.tensor_files import MANIFEST
@@ -34,16 +34,16 @@ def test_run_without_lease_saves_nothing(is_local: bool, bucket: str, tmp_path: 
     folder = Folder(f"file://{tmp_path}/job" if is_local else f"{bucket}/job")
     first, second = RunLease(folder, "node-1"), RunLease(folder, "node-2")
     first.acquire()
-    save(before := LeasedCheckpoints(folder, first, runtime), 1)
+    save_steps(before := LeasedCheckpoints(folder, first, runtime), 1)
     second.acquire()
-    save(after := LeasedCheckpoints(folder, second, runtime), 2, 3)
+    save_steps(after := LeasedCheckpoints(folder, second, runtime), 2, 3)
     for step in (1, 3, 4):
-        before.save(step, saved(step))
+        before.save(step, state_at(step))
         with pytest.raises(
             ConfigurationError, match="acquired by a run that started later, on node-2; a job must have only one"
         ):
             before.wait()
-    found, skipped = newest(after)
+    found, skipped = load_newest(after)
     assert (found.facts["step"], skipped) == (3, [])
     assert after.folder.names() == [f"step-{step:09d}" for step in (1, 2, 3)]
 
@@ -60,7 +60,7 @@ def test_save_that_loses_the_lease_writes_no_manifest(tmp_path: Path, runtime: R
                 RunLease(folder, "node-2").acquire()
 
     checkpoints = LosingCheckpoints(folder, lease, runtime)
-    checkpoints.save(1, saved(1))
+    checkpoints.save(1, state_at(1))
     with pytest.raises(ConfigurationError, match="on node-2"):
         checkpoints.wait()
     assert MANIFEST not in checkpoints.folder.child("step-000000001").names()
@@ -71,7 +71,7 @@ def test_run_with_deleted_lease_still_saves(tmp_path: Path, runtime: Runtime) ->
     lease = RunLease(folder, "node-1")
     lease.acquire()
     (tmp_path / LEASE_FILE).unlink()
-    save(LeasedCheckpoints(folder, lease, runtime), 1)
+    save_steps(LeasedCheckpoints(folder, lease, runtime), 1)
 
 
 def test_newer_of_two_runs_continues(tmp_path: Path, recipe: Recipe) -> None:
@@ -80,9 +80,9 @@ def test_newer_of_two_runs_continues(tmp_path: Path, recipe: Recipe) -> None:
         first.wait_for("checkpoint ")
         with recipe.started(*flags, bucket=tmp_path, processes=2) as second:
             second.wait_for("resume")
-            ended = first.end(BAD_CONFIGURATION)
-            assert "UserWarning" not in ended.output
-            assert f"error: file://{tmp_path}/training was acquired by a run that started later" in ended.output
+            result = first.end(BAD_CONFIGURATION)
+            assert "UserWarning" not in result.output
+            assert f"error: file://{tmp_path}/training was acquired by a run that started later" in result.output
             second.wait_for("checkpoint ")
             second.hosts[0].send_signal(signal.SIGTERM)
-            ended = second.end(PREEMPTED)
+            result = second.end(PREEMPTED)

@@ -59,15 +59,15 @@ def adapters(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[s
 def test_groups_of_ranks_have_the_losses_of_one_process(
     name: str, data: Path, alone: list[float], tmp_path: Path
 ) -> None:
-    text, ranks, shares = GROUPS[name]
-    train(data, tmp_path, f"--parallelism={text}", ranks=ranks, shares=shares)
+    text, ranks, batches = GROUPS[name]
+    train(data, tmp_path, f"--parallelism={text}", ranks=ranks, batches=batches)
     assert losses(tmp_path, ranks) == pytest.approx(alone, rel=TOLERANCE)
 
 
 def test_shards_with_accumulated_gradients_have_the_losses_of_one_process(
     data: Path, alone: list[float], tmp_path: Path
 ) -> None:
-    train(data, tmp_path, "--parallelism=shard=2", "--accumulate=2", ranks=2, shares=2)
+    train(data, tmp_path, "--parallelism=shard=2", "--accumulate=2", ranks=2, batches=2)
     assert losses(tmp_path, 2) == pytest.approx(alone, rel=TOLERANCE)
 
 
@@ -75,9 +75,9 @@ def test_shards_with_accumulated_gradients_have_the_losses_of_one_process(
 def test_groups_with_activation_checkpointing_have_the_losses_of_one_process(
     name: str, kind: str, data: Path, alone: list[float], tmp_path: Path
 ) -> None:
-    text, ranks, shares = GROUPS[name]
+    text, ranks, batches = GROUPS[name]
     flags = (f"--parallelism={text}", f"--activation-checkpointing={kind}")
-    train(data, tmp_path, *flags, ranks=ranks, shares=shares)
+    train(data, tmp_path, *flags, ranks=ranks, batches=batches)
     assert losses(tmp_path, ranks) == pytest.approx(alone, rel=TOLERANCE)
 
 
@@ -86,8 +86,8 @@ def test_groups_of_ranks_train_adapters_as_one_process(data: Path, adapters: tup
     alone = losses(tmp_path / "one", 1)
     assert len(alone) == STEPS
     for name in ("tensor", "fsdp-tensor"):
-        text, ranks, shares = GROUPS[name]
-        train(data, tmp_path / name, *adapters, f"--parallelism={text}", ranks=ranks, shares=shares)
+        text, ranks, batches = GROUPS[name]
+        train(data, tmp_path / name, *adapters, f"--parallelism={text}", ranks=ranks, batches=batches)
         assert losses(tmp_path / name, ranks) == pytest.approx(alone, rel=TOLERANCE), name
 
 
@@ -113,11 +113,11 @@ def test_checkpoints_are_resumed_by_other_groups_of_ranks(
     flags = adapters if is_adapted else STEADY
     train(data, tmp_path / "whole", f"--epochs={len(names)}", *flags)
     for epochs, name in enumerate(names, start=1):
-        text, ranks, shares = GROUPS[name]
+        text, ranks, batches = GROUPS[name]
         words = (f"--parallelism={text}", f"--epochs={epochs}", *flags)
-        ended = train(data, tmp_path / "parts", *words, ranks=ranks, shares=shares)
-        assert not ended.events("checkpoint_skipped"), ended.output
-        assert len(ended.events("resume")) == (ranks if epochs > 1 else 0), ended.output
+        result = train(data, tmp_path / "parts", *words, ranks=ranks, batches=batches)
+        assert not result.events("checkpoint_skipped"), result.output
+        assert len(result.events("resume")) == (ranks if epochs > 1 else 0), result.output
     assert evaluations(tmp_path / "parts") == pytest.approx(evaluations(tmp_path / "whole"), rel=TOLERANCE)
 
 
@@ -132,6 +132,6 @@ def test_compiled_shards_have_the_losses_of_one_process(
     data = write_texts(tmp_path / "texts", steps=6)
     train(data, tmp_path / "one")
     words = f"--compile --parallelism={flags}".split()
-    train(data, tmp_path / "shards", *words, ranks=2, shares=1 if "tensor" in flags else 2)
+    train(data, tmp_path / "shards", *words, ranks=2, batches=1 if "tensor" in flags else 2)
     assert list((tmp_path / "kernels").rglob("*.so")), "no kernel was compiled"
     assert losses(tmp_path / "shards", 2) == pytest.approx(losses(tmp_path / "one", 1), rel=TOLERANCE)

@@ -118,12 +118,12 @@ def test_absent_tokenizer_is_data_error_with_remedy(place: str, tmp_path: Path) 
 def test_resumed_run_keeps_the_learnt_tokens(tmp_path: Path) -> None:
     data = write_texts(tmp_path / "texts", steps=12)
     flags = ("--tokenizer=bpe", "--vocabulary=288", *STEADY)
-    train(data, tmp_path / "parts", *flags, ranks=2, shares=2)
+    train(data, tmp_path / "parts", *flags, ranks=2, batches=2)
     kept = tmp_path / "parts" / "checkpoints" / "training" / "tokenizer.json"
     before = kept.read_text()
     assert json.loads(before)["added_tokens"][0]["content"] == SEPARATOR_TEXT
-    ended = train(data, tmp_path / "parts", *flags, "--epochs=2", "--sample-tokens=9", "--prompt=the ")
-    assert len(ended.events("resume")) == 1
+    result = train(data, tmp_path / "parts", *flags, "--epochs=2", "--sample-tokens=9", "--prompt=the ")
+    assert len(result.events("resume")) == 1
     assert kept.read_text() == before
     (sample,) = [event["text"] for event in metrics(tmp_path / "parts", "sample")]
     assert json.loads(sample).startswith("the ")

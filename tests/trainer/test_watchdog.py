@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.language import MODEL
-from tests.trainer.processes import Ended, Running, started
+from tests.trainer.processes import RunResult, ActiveRun, started
 from tests.trainer.recipes import Recipe
 from trainer.exit_codes import DONE, HANG, PREEMPTED
 from trainer.watchdog import SLOW_RATIO, SLOW_WINDOWS, WINDOW_SECONDS, Heartbeat, Stragglers
@@ -25,25 +25,25 @@ SHORT_WINDOW = f"trainer.watchdog.WINDOW_SECONDS={WINDOW_SECONDS / SPEEDUP}"
 
 def two_hosts(
     recipe: Recipe, *flags: str, bucket: Path | None = None, program: str = "trainer"
-) -> AbstractContextManager[Running]:
+) -> AbstractContextManager[ActiveRun]:
     return recipe.started(*flags, bucket=bucket, hosts=2, processes=1, program=program)
 
 
 def test_sleeping_rank_makes_all_ranks_print_stacks_and_exit(recipe: Recipe) -> None:
     with two_hosts(recipe, *FLAGS, program="tests.trainer.faulty sleep 1") as running:
         running.wait_for("train epoch=1 step=20/")
-        ended = running.end(HANG, HANG)
-    assert ended.output.count("did not answer within 4 s: rank 1 made the least progress") == 2, ended.output
-    assert ended.output.count("most recent call first") >= 2
-    assert "in faulty" in ended.output
-    assert 'loop.py", line' in ended.output
+        result = running.end(HANG, HANG)
+    assert result.output.count("did not answer within 4 s: rank 1 made the least progress") == 2, result.output
+    assert result.output.count("most recent call first") >= 2
+    assert "in faulty" in result.output
+    assert 'loop.py", line' in result.output
 
 
 def test_first_step_may_take_longer_than_the_timeout(recipe: Recipe) -> None:
     program = "tests.trainer.faulty late 1 trainer.runtime.base.TIMEOUT_SLACK_SECONDS=1"
     with two_hosts(recipe, "--epochs=1", "--process-group-timeout=4", program=program) as running:
-        ended = running.end(DONE, DONE)
-    assert "did not answer" not in ended.output
+        result = running.end(DONE, DONE)
+    assert "did not answer" not in result.output
 
 
 def test_sleeping_rank_without_store_exits(recipe: Recipe) -> None:
@@ -51,37 +51,37 @@ def test_sleeping_rank_without_store_exits(recipe: Recipe) -> None:
         for host in (0, 1):  # otherwise rank 1 may lose its peer in a step before it sleeps
             running.wait_for_host(host, "train epoch=1 step=20/")
         os.killpg(running.hosts[0].pid, signal.SIGKILL)
-        ended = running.end()
-    assert ended.codes[1] == HANG, ended.output
-    assert "the watchdog has lost the other ranks" in ended.output
-    assert "its training makes no progress (rank 1, exit code 70)" in ended.output
+        result = running.end()
+    assert result.codes[1] == HANG, result.output
+    assert "the watchdog has lost the other ranks" in result.output
+    assert "its training makes no progress (rank 1, exit code 70)" in result.output
 
 
-def stop_rank_1(running: Running) -> Ended:
+def stop_rank_1(running: ActiveRun) -> RunResult:
     """Stop the process of rank 1 with SIGSTOP. Return the end of the run, in which rank 0 must report a hang."""
-    rank = running.rank_process(1)
+    rank = running.rank_pid(1)
     os.kill(rank, signal.SIGSTOP)
     running.hosts[0].wait(timeout=60)
     os.kill(rank, signal.SIGKILL)
-    ended = running.end()
-    assert ended.codes[0] == HANG, ended.output
-    return ended
+    result = running.end()
+    assert result.codes[0] == HANG, result.output
+    return result
 
 
 def test_stopped_process_is_reported(recipe: Recipe) -> None:
     with two_hosts(recipe, *FLAGS) as running:
         running.wait_for("train epoch=2")
-        ended = stop_rank_1(running)
-    assert "the process of rank 1 is stopped" in ended.output
-    assert 'loop.py", line' in ended.output
+        result = stop_rank_1(running)
+    assert "the process of rank 1 is stopped" in result.output
+    assert 'loop.py", line' in result.output
 
 
 def test_rank_stopped_during_a_save_ends_the_job(tmp_path: Path, recipe: Recipe) -> None:
     program = "tests.trainer.faulty none 0 trainer.runtime.base.TIMEOUT_SLACK_SECONDS=1"
     with two_hosts(recipe, *FLAGS, "--checkpoint-steps=1", bucket=tmp_path, program=program) as running:
         running.wait_for("checkpoint ")
-        ended = stop_rank_1(running)
-    assert "a rank did not answer " in ended.output
+        result = stop_rank_1(running)
+    assert "a rank did not answer " in result.output
 
 
 RESNET = ("imagenet", "--arch=resnet18", "--image-size=32", "--batch-size=8", "--steps-per-epoch=1000")
@@ -117,10 +117,10 @@ def test_run_without_faults_reports_no_straggler(seed: int, recipe: Recipe) -> N
         until = time.monotonic() + (SLOW_WINDOWS + 2) * WINDOW_SECONDS / SPEEDUP
         while time.monotonic() < until:
             running.wait_for("test ")
-        os.kill(running.rank_process(1), signal.SIGTERM)
-        ended = running.end(PREEMPTED, PREEMPTED)
-    assert "no checkpoint was saved because --bucket is not set" in ended.output
-    assert ended.events("straggler") == []
+        os.kill(running.rank_pid(1), signal.SIGTERM)
+        result = running.end(PREEMPTED, PREEMPTED)
+    assert "no checkpoint was saved because --bucket is not set" in result.output
+    assert result.events("straggler") == []
 
 
 def heartbeats(steps: int, *seconds: float) -> list[Heartbeat]:
@@ -141,12 +141,12 @@ def test_stragglers_report_rank_that_stays_slow() -> None:
 
 def test_stragglers_ignore_noise() -> None:
     for seed in range(10):
-        chance = random.Random(seed)
+        rng = random.Random(seed)
         stragglers = Stragglers(4)
         sums = [0.0] * 4
         for window in range(1, 200):
             # Every rank is sometimes twice as slow for a window, for example because of a checkpoint.
-            sums = [one + 10 * chance.gauss(0.1, 0.005) * (2 if chance.random() < 0.05 else 1) for one in sums]
+            sums = [one + 10 * rng.gauss(0.1, 0.005) * (2 if rng.random() < 0.05 else 1) for one in sums]
             now = [Heartbeat(steps=10 * window, seconds=one) for one in sums]
             assert stragglers.update(now, window * WINDOW_SECONDS * 1.1) == []
 
