@@ -1,4 +1,4 @@
-"""Checkpoints: a broken one is reported and skipped, and a process killed during a save leaves a complete one."""
+"""Checkpoints: save, load, delete old ones, skip broken ones, and survive kills."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ KILLS = 100
 
 
 def change(path: Path, edit: Callable[[bytes], bytes]) -> None:
+    """Replace the content of a file by its edited content."""
     path.write_bytes(edit(path.read_bytes()))
 
 
@@ -35,7 +36,7 @@ def change_manifest(folder: Path, **changes: object) -> None:
     change(folder / MANIFEST, lambda file: encode_manifest({**decode_manifest(file), **changes}))
 
 
-def other_facts(folder: Path, **changes: object) -> None:
+def change_facts(folder: Path, **changes: object) -> None:
     change_manifest(folder, facts={**decode_manifest((folder / MANIFEST).read_bytes())["facts"], **changes})
 
 
@@ -44,15 +45,15 @@ def replace_by_folder(path: Path) -> None:
     path.mkdir()
 
 
-def without_checksum(folder: Path) -> None:
+def write_manifest_without_checksum(folder: Path) -> None:
     (folder / MANIFEST).write_bytes(json.dumps({"format": 2}).encode())
 
 
-BREAKS: dict[str, tuple[Callable[[Path], object], str]] = {
+DEFECTS: dict[str, tuple[Callable[[Path], object], str]] = {
     "never finished": (lambda folder: (folder / MANIFEST).unlink(), "not finished"),
     "empty manifest": (lambda folder: (folder / MANIFEST).write_bytes(b""), "is empty"),
     "manifest cut short": (lambda folder: change(folder / MANIFEST, lambda file: file[:-9]), "checksum of checkpoint"),
-    "manifest of something else": (without_checksum, "checksum of checkpoint"),
+    "manifest of something else": (write_manifest_without_checksum, "checksum of checkpoint"),
     "newer format": (lambda folder: change_manifest(folder, format=3), "format is 3"),
     "tensors missing": (lambda folder: tensor_file(folder).unlink(), "tensors cannot be read"),
     "a folder for tensors": (
@@ -65,14 +66,15 @@ BREAKS: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda folder: change(tensor_file(folder), lambda file: file[:-100] + bytes([file[-100] ^ 1]) + file[-99:]),
         "checksum of",
     ),
-    "a copy of another step": (lambda folder: other_facts(folder, step=2), "it is a copy of step 2"),
-    "other model": (lambda folder: other_facts(folder, signature="resnet/sgd"), "belongs to resnet/sgd, not "),
+    "a copy of another step": (lambda folder: change_facts(folder, step=2), "it is a copy of step 2"),
+    "other model": (lambda folder: change_facts(folder, signature="resnet/sgd"), "belongs to resnet/sgd, not "),
 }
+"""Name of a defect -> function that damages the checkpoint in a folder, and a part of the reported reason."""
 
 
 @pytest.fixture
 def checkpoints(tmp_path: Path, runtime: Runtime) -> Checkpoints:
-    """Return three checkpoints on a disk."""
+    """Save three checkpoints on a disk, and return the object that saved them."""
     found = Checkpoints(Folder(f"file://{tmp_path}/run"), runtime, keep=3)
     save_steps(found, 1, 2, 3)
     return found
@@ -112,7 +114,7 @@ def test_load_in_pieces_needs_less_memory_than_the_files_and_sends_heartbeats(
     checkpoints.wait()
     heartbeats: list[bool] = []
     monkeypatch.setattr(runtime, "heartbeat", lambda: heartbeats.append(True))
-    # Measure only Python's memory, because torch allocates the loaded tensors.
+    # Measure the memory that Python allocates: the content of files, but not torch's tensors.
     tracemalloc.start()
     found, _ = load_newest(checkpoints)
     _, peak = tracemalloc.get_traced_memory()
@@ -123,13 +125,13 @@ def test_load_in_pieces_needs_less_memory_than_the_files_and_sends_heartbeats(
     assert len(heartbeats) == 16
 
 
-def test_save_in_background_allows_training_to_continue(tmp_path: Path, runtime: Runtime) -> None:
+def test_tensors_changed_after_wait_for_copies_are_saved_unchanged(tmp_path: Path, runtime: Runtime) -> None:
     checkpoints = Checkpoints(Folder(f"file://{tmp_path}"), runtime, keep=3)
     for step in (1, 2):
-        live = torch.full((2_000_000,), float(step))
-        checkpoints.save(step, SavedState(tensors={"weights": live}, facts=state_at(step).facts))
+        weights = torch.full((2_000_000,), float(step))
+        checkpoints.save(step, SavedState(tensors={"weights": weights}, facts=state_at(step).facts))
         checkpoints.wait_for_copies()
-        live.fill_(-1)
+        weights.fill_(-1)
         checkpoints.wait()
         found, _ = load_newest(checkpoints)
         assert set(found.tensors["weights"].tolist()) == {step}
@@ -182,7 +184,7 @@ def test_retention_deletes_checkpoints_beyond_number_and_age(
 def test_retention_does_not_count_damaged_checkpoint(kind: str, tmp_path: Path, runtime: Runtime) -> None:
     checkpoints = Checkpoints(Folder(f"file://{tmp_path}"), runtime, keep=2)
     save_steps(checkpoints, 1, 2)
-    damage, _ = BREAKS[kind]
+    damage, _ = DEFECTS[kind]
     damage(tmp_path / "step-000000002")
     save_steps(checkpoints, 3)
     assert checkpoints.folder.names() == ["step-000000001", "step-000000003"]
@@ -191,9 +193,9 @@ def test_retention_does_not_count_damaged_checkpoint(kind: str, tmp_path: Path, 
 def test_retention_does_not_count_rejected_checkpoint(tmp_path: Path, runtime: Runtime) -> None:
     checkpoints = Checkpoints(Folder(f"file://{tmp_path}"), runtime, keep=2)
     save_steps(checkpoints, 1, 2)
-    damage, _ = BREAKS["one bit"]
+    damage, _ = DEFECTS["one bit"]
     damage(tmp_path / "step-000000002")
-    # A clock that is ahead must not make the checkpoint too new to delete.
+    # The age must not matter: the manifest's time is in the future, as from a clock that is ahead.
     os.utime(tmp_path / "step-000000002" / MANIFEST, (time.time() + 9999,) * 2)
     load_newest(checkpoints)
     save_steps(checkpoints, 3)
@@ -206,7 +208,7 @@ def test_retention_with_lagging_listing_deletes_no_complete_checkpoint(
     checkpoints = Checkpoints(Folder(f"file://{tmp_path}"), runtime, keep=3)
     save_steps(checkpoints, 1, 2)
     names = Folder.names
-    # Simulate a listing that lacks the files of the steps.
+    # Simulate a listing that has the folders of the steps, but not the files in them.
     monkeypatch.setattr(Folder, "names", lambda folder: [name for name in names(folder) if name.startswith("step-")])
     save_steps(checkpoints, 3)
     found, skipped = load_newest(checkpoints)
@@ -225,9 +227,9 @@ def test_resume_after_kill_in_first_save_starts_from_scratch(tmp_path: Path, run
     assert load_newest_or_none(checkpoints) == (None, [("step-000000001", "it was not finished")])
 
 
-@pytest.mark.parametrize("kind", BREAKS)
+@pytest.mark.parametrize("kind", DEFECTS)
 def test_resume_skips_broken_checkpoint_and_reports_it(checkpoints: Checkpoints, tmp_path: Path, kind: str) -> None:
-    damage, reason = BREAKS[kind]
+    damage, reason = DEFECTS[kind]
     damage(tmp_path / "run" / "step-000000003")
     found, skipped = load_newest(checkpoints)
     assert found.facts["step"] == 2
@@ -262,11 +264,11 @@ def test_save_of_same_step_keeps_old_checkpoint_until_new_manifest_is_written(
         load_newest(checkpoints)
     again = SavedState(tensors=state_at(4).tensors, facts={**state_at(3).facts, "epoch": 1})
 
-    def die(*_: object) -> None:
+    def fail(*_: object) -> None:
         raise StorageError("the bucket is gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Folder, "write", die)
+        patch.setattr(Folder, "write", fail)
         checkpoints.save(3, again)
         with pytest.raises(StorageError, match="the bucket is gone"):
             checkpoints.wait()
@@ -279,23 +281,23 @@ def test_save_of_same_step_keeps_old_checkpoint_until_new_manifest_is_written(
     found, _ = load_newest(Checkpoints(folder, runtime, keep=1))
     assert found.facts["epoch"] == 1
     assert torch.equal(found.tensors["weights"], again.tensors["weights"])
-    assert len(folder.child("step-000000003").names()) == 2, "the files of the earlier save must be deleted"
+    assert len(folder.child("step-000000003").names()) == 2, "the files of the replaced checkpoint must be deleted"
 
 
 def test_process_killed_during_save_leaves_complete_checkpoint(tmp_path: Path, runtime: Runtime) -> None:
     rng = random.Random(0)
     checkpoints = Checkpoints(Folder(f"file://{tmp_path}"), runtime, keep=2)
-    # Fork from a process that has imported torch, because the import takes longer than a hundred saves.
+    # Fork from a process that has imported torch, because a hundred imports would take minutes.
     processes = multiprocessing.get_context("forkserver")
     processes.set_forkserver_preload(
         ["tests.trainer.saving", "torch.distributed.checkpoint", "trainer.checkpoints.tensor_files"]
     )
     unfinished = 0
     for kill in range(KILLS):
-        here, there = processes.Pipe(duplex=False)
-        process = processes.Process(target=save_until_killed, args=(f"file://{tmp_path}", 1 + 1000 * kill, there))
+        receiver, sender = processes.Pipe(duplex=False)
+        process = processes.Process(target=save_until_killed, args=(f"file://{tmp_path}", 1 + 1000 * kill, sender))
         process.start()
-        last = here.recv()
+        last = receiver.recv()
         time.sleep(rng.uniform(0, 0.05))
         process.kill()
         process.join()
@@ -305,12 +307,12 @@ def test_process_killed_during_save_leaves_complete_checkpoint(tmp_path: Path, r
         assert values == {found.facts["step"]}
         assert [reason for _, reason in skipped] == ["it was not finished"] * len(skipped)
         unfinished += bool(skipped)
-        for end in (here, there):
+        for end in (receiver, sender):
             end.close()
     assert unfinished, "no process was killed during a save, so the test proves nothing"
 
 
-def test_copies_keep_values_and_reuse_memory() -> None:
+def test_copies_of_equal_shapes_keep_values_and_reuse_memory() -> None:
     copies = HostCopies(torch.device("cpu"))
     images = torch.rand(2, 3, 4, 4).contiguous(memory_format=torch.channels_last)
     tensors = {"images": images, "half": torch.rand(3).half().requires_grad_(), "none": torch.empty(0, 3)}
@@ -325,7 +327,7 @@ def test_copies_keep_values_and_reuse_memory() -> None:
     assert second["images"].data_ptr() == first["images"].data_ptr()
 
 
-def test_copy_of_another_shape_gets_new_memory() -> None:
+def test_copies_of_other_shapes_or_types_get_new_memory() -> None:
     copies = HostCopies(torch.device("cpu"))
     first = copies.start({"a": torch.ones(4), "b": torch.ones(4)}).result()
     second = copies.start({"a": torch.ones(2), "b": torch.ones(4, dtype=torch.int64)}).result()

@@ -1,4 +1,4 @@
-"""The trainer on a GPU, if there is one: losses are like those on a CPU, and steps do not wait for the device."""
+"""The trainer on a GPU. Losses are close to those on a CPU, and steps do not wait for the device."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ IMAGENET = ("--arch=resnet18", "--image-size=64", "--num-classes=4", "--batch-si
 
 
 @pytest.fixture(autouse=True)
-def visible(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let started processes see the GPUs, which tests/conftest.py hides."""
+def visible_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the trainer's processes see the GPUs, which tests/conftest.py has hidden."""
     if VISIBLE_GPUS is None:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     else:
@@ -56,9 +56,9 @@ def test_gpu_losses_are_within_5_percent_of_cpu_losses(digits: Path) -> None:
     assert found == pytest.approx(expected, rel=0.05)
 
 
-@pytest.mark.parametrize("words", ["--amp", "--compile", "--accumulate=4", "--amp --optimizer=sgd --lr=0.05"])
-def test_gpu_run_learns_with_each_option(words: str, digits: Path) -> None:
-    result = run("--epochs=10", *words.split(), f"--device={DEVICE}", recipe="digits", data=digits)
+@pytest.mark.parametrize("flags", ["--amp", "--compile", "--accumulate=4", "--amp --optimizer=sgd --lr=0.05"])
+def test_gpu_run_learns_with_each_option(flags: str, digits: Path) -> None:
+    result = run("--epochs=10", *flags.split(), f"--device={DEVICE}", recipe="digits", data=digits)
     assert losses(result)[-1] < losses(result)[0] / 2
     assert float(result.events("done")[0]["test_accuracy"]) > 80
 
@@ -84,10 +84,10 @@ def test_gpu_steps_do_not_synchronize_and_get_the_same_images_as_on_cpu(
     assert sums[0] == pytest.approx(sums[1], rel=1e-3, abs=1)
 
 
-@pytest.mark.parametrize("words", ["", "--compile"])
-def test_float8_has_losses_close_to_16_bits_or_is_rejected(words: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("compile_flag", ["", "--compile"])
+def test_float8_has_losses_close_to_16_bits_or_is_rejected(compile_flag: str, tmp_path: Path) -> None:
     data = write_texts(tmp_path, steps=20)
-    flags = (*MODEL, "--amp", "--sample-tokens=8", "--log-steps=1", f"--device={DEVICE}", *words.split())
+    flags = (*MODEL, "--amp", "--sample-tokens=8", "--log-steps=1", f"--device={DEVICE}", *compile_flag.split())
     plain = run(*flags, recipe="language", data=data)
     for scaling in ("tensorwise", "rowwise"):
         result = run(*flags, f"--float8={scaling}", recipe="language", data=data, code=None)
@@ -98,11 +98,11 @@ def test_float8_has_losses_close_to_16_bits_or_is_rejected(words: str, tmp_path:
 
 
 @pytest.mark.skipif(GPUS < 2, reason="fewer than two GPUs here: the exchange over NCCL is NOT RUN")
-def test_two_gpus_learn_the_same_as_one(digits: Path) -> None:
+def test_two_gpus_have_nearly_the_test_loss_of_one(digits: Path) -> None:
     one = run("--epochs=2", f"--device={DEVICE}", recipe="digits", data=digits)
     two = run("--epochs=2", "--batch-size=32", f"--device={DEVICE}", processes=2, recipe="digits", data=digits)
-    ours, theirs = (float(result.events("test")[-1]["loss"]) for result in (two, one))
-    assert ours == pytest.approx(theirs, rel=0.05)
+    loss_of_two, loss_of_one = (float(result.events("test")[-1]["loss"]) for result in (two, one))
+    assert loss_of_two == pytest.approx(loss_of_one, rel=0.05)
 
 
 def test_run_resumes_on_another_device(digits: Path, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ import pytest
 from tests.trainer.faulty import KILLS_IN_A_SAVE
 from tests.trainer.processes import json_lines, metrics, run, started
 from tests.trainer.recipes import ENDLESS, Recipe
-from tests.trainer.test_checkpoint import BREAKS, change
+from tests.trainer.test_checkpoint import DEFECTS, change
 from tests.trainer.test_gallery import wandb_records
 from tests.trainer.test_training import EPOCHS, LAST, LENGTH, STEPS_PER_EPOCH, TWO_RANKS, assert_same, checkpoint_at
 from trainer.checkpoints.tensor_files import MANIFEST
@@ -134,12 +134,12 @@ def test_broken_checkpoints_are_skipped_and_the_run_ends_with_the_same_result(tm
     shutil.copytree(undisturbed / "checkpoints", tmp_path / "checkpoints")
     newest_first = sorted((tmp_path / "checkpoints" / "training").iterdir(), reverse=True)
     reasons = {}
-    for folder, (kind, (damage, reason)) in zip(newest_first, BREAKS.items(), strict=False):
+    for folder, (kind, (damage, reason)) in zip(newest_first, DEFECTS.items(), strict=False):
         damage(folder)
         # The trainer compares sizes before it reads, and a folder's own size is less than that of the replaced file.
         reasons[folder.name] = "too short" if kind == "a folder for tensors" else reason
     # Damage the file of rank 1, which is read last.
-    (file,) = (last := newest_first[len(BREAKS)]).glob("rank-1-*.tensors")
+    (file,) = (last := newest_first[len(DEFECTS)]).glob("rank-1-*.tensors")
     change(file, lambda content: content[:-1])
     reasons[last.name] = "too short"
     result = recipe.run(*TWO_RANKS, bucket=tmp_path, processes=2)
