@@ -12,11 +12,13 @@ SENTENCE = "the people of these states shall have peace and a just law for all w
 WORDS = SENTENCE.split()
 MODEL = ("--layers=2", "--width=64", "--heads=4", "--kv-heads=2", "--hidden=96", f"--context={CONTEXT}")
 FLAGS = (*MODEL, "--device=cpu", "--sample-tokens=0", "--log-steps=1", "--process-group-timeout=60")
-STEADY = ("--warmup=0", "--final-rate=1", "--learning-rate=3e-4")
+CONSTANT_RATE_FLAGS = ("--warmup=0", "--final-rate=1", "--learning-rate=3e-4")
 """Flags of a low and constant learning rate.
 
 Rounding errors then stay small, and the learning rate does not depend on the length of the run.
 """
+UNCHANGING_FLAGS = ("--learning-rate=1e-30", "--warmup=0", "--weight-decay=0")
+"""Flags of a run that hardly changes its weights."""
 
 
 def write_texts(folder: Path, *, steps: int = STEPS) -> Path:

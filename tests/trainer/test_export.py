@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.trainer.language import FLAGS, MODEL, STEADY, evaluations, losses, train, write_texts
+from tests.trainer.language import FLAGS, MODEL, CONSTANT_RATE_FLAGS, UNCHANGING_FLAGS, evaluations, losses, train, write_texts
 from tests.trainer.processes import RunResult, run
 from tests.trainer.test_language import newest_tensors
 from trainer.checkpoints.tensor_files import MANIFEST, decode_manifest, encode_manifest
@@ -23,8 +23,6 @@ from trainer.language.tokenizer import ByteTokenizer, FileTokenizer
 from trainer.storage import Folder
 
 TEXT = b"the people of these states shall have peace"
-UNCHANGING_FLAGS = ("--learning-rate=1e-30", "--warmup=0", "--weight-decay=0")
-"""Flags of a run that hardly changes its weights."""
 CONFIG: dict[str, Any] = {"layers": 2, "width": 64, "heads": 4, "kv_heads": 2, "hidden": 96, "context": 64}
 
 
@@ -263,12 +261,15 @@ def test_adapters_are_trained_saved_and_merged(
     found = losses(tmp_path / "one", 1)
     assert losses(tmp_path / "shards", 2) == pytest.approx(found, rel=1e-4)
     assert found[-1] < 0.99 * found[0]
+    # The checkpoint has only adapters: two for each of five layers in two blocks.
     adapters = {name: weight for name, weight in newest_tensors(tmp_path / "shards").items() if name.startswith("model.")}
     assert len(adapters) == 2 * 5 * 2
     assert all(is_adapter(name) for name in adapters)
+    # A run that starts from the merged weights has the same test loss.
     export(tmp_path / "shards", tmp_path / "merged")
     train(data, tmp_path / "again", f"--init-from={tmp_path / 'merged'}", *UNCHANGING_FLAGS)
     assert evaluations(tmp_path / "again") == pytest.approx(evaluations(tmp_path / "shards"), rel=1e-5)
+    # The original weights with the adapters have the logits of the merged weights.
     model = new_decoder(LanguageConfig(**CONFIG))
     adapt(model, rank=4, scale=8 / 4)
     PublishedModel(str(exported)).load(model, lambda: None)
@@ -280,7 +281,7 @@ def test_adapters_are_trained_saved_and_merged(
 
 
 def test_adapters_resume_exactly_and_only_with_the_same_init_from(exported: Path, data: Path, tmp_path: Path) -> None:
-    flags = (f"--init-from={exported}", "--lora-rank=4", *STEADY)
+    flags = (f"--init-from={exported}", "--lora-rank=4", *CONSTANT_RATE_FLAGS)
     train(data, tmp_path / "parts", *flags)
     result = train(data, tmp_path / "parts", *flags, "--epochs=2")
     assert len(result.events("resume")) == 1

@@ -1,4 +1,4 @@
-"""Faults of clusters: killed and preempted ranks, full disks, unreachable services."""
+"""Runs with faults: killed and preempted ranks, broken checkpoints, full disks, unreachable W&B. Also profiles."""
 
 from __future__ import annotations
 
@@ -27,9 +27,12 @@ from tests.trainer.test_training import EPOCHS, LAST, LENGTH, STEPS_PER_EPOCH, T
 from trainer.checkpoints.tensor_files import MANIFEST
 from trainer.exit_codes import DATA_ERROR, DONE, PREEMPTED, STORAGE_ERROR
 
+KILLS = 2
+"""Number of kills in a run."""
+
 
 def undisturbed_run(bucket: Path, recipe: Recipe, *flags: str) -> Path:
-    """Train two ranks to the end. Their checkpoints stay in the bucket."""
+    """Train two ranks to the end without a fault. Return the bucket, which keeps every checkpoint."""
     recipe.run(*TWO_RANKS, *flags, bucket=bucket, processes=2)
     return bucket
 
@@ -40,7 +43,7 @@ def test_randomly_killed_ranks_end_with_the_same_result(seed: int, tmp_path: Pat
     rng = random.Random(seed)
     with recipe.started(*TWO_RANKS, f"--seed={seed}", bucket=tmp_path, processes=2, restarts=KILLS) as running:
         for _ in range(KILLS):
-            # Few enough checkpoints that training cannot end before the last kill.
+            # So few checkpoints that training cannot end before the last kill.
             for _ in range(rng.randint(1, 4)):
                 running.wait_for("checkpoint ")
             time.sleep(rng.uniform(0, 0.05))
@@ -69,22 +72,22 @@ def test_ranks_killed_inside_saves_end_with_the_same_result(tmp_path: Path, reci
 
 
 def run_with_fault(recipe: Recipe, fault: str) -> str:
-    """Train two ranks, with a fault of tests/trainer/faulty.py in rank 1. Return their output.
+    """Train two ranks, with a fault of tests/trainer/faulty.py in rank 1. Return the output.
 
-    Require exit code 1 (an unexpected error), not 78 (bad configuration) or 75 (preemption).
+    Assert exit code 1, that of errors without a code of their own.
     """
     program = f"tests.trainer.faulty {fault} 1"
     return recipe.run("--epochs=1000", "--batch-size=8", processes=2, program=program, code=1).output
 
 
-def test_memory_that_runs_out_after_the_first_steps_ends_run(recipe: Recipe) -> None:
+def test_memory_that_runs_out_after_the_first_steps_ends_run_without_traceback(recipe: Recipe) -> None:
     output = run_with_fault(recipe, "memory")
     assert "error: flags.batch_size = 8, flags.accumulate = 1: the host ran out of memory (" in output
     assert "(rank 1, exit code 1)" in output
     assert "Traceback" not in output
 
 
-def test_defect_ends_run_with_its_traceback(recipe: Recipe) -> None:
+def test_unexpected_error_ends_run_with_its_traceback(recipe: Recipe) -> None:
     output = run_with_fault(recipe, "defect")
     assert "Traceback" in output
     assert "ZeroDivisionError: division by zero" in output
@@ -98,9 +101,9 @@ def test_preempted_run_saves_current_step(tmp_path: Path, recipe: Recipe, preemp
         with recipe.started(*ENDLESS, bucket=tmp_path, processes=2) as running:
             running.wait_for("train ")
             time.sleep(rng.uniform(0, 1))
-            # The kubelet signals the launcher, which signals the ranks; a person may also signal a single rank.
-            process = running.hosts[0].pid if number % 2 else running.rank_pid(rng.randrange(2))
-            os.kill(process, signal.SIGTERM)
+            # The kubelet signals the launcher, which signals the ranks. A person may signal a single rank.
+            pid = running.hosts[0].pid if number % 2 else running.rank_pid(rng.randrange(2))
+            os.kill(pid, signal.SIGTERM)
             result = running.end(PREEMPTED)
         step = int(result.events("checkpoint")[-1]["step"])
         assert (tmp_path / "checkpoints" / "training" / f"step-{step:09d}" / "checkpoint.json").exists()
@@ -115,7 +118,7 @@ def test_restarts_with_two_one_two_ranks_take_every_sample_once(tmp_path: Path, 
     for flags, processes in ((TWO_RANKS, 2), ((*LENGTH, "--batch-size=16"), 1)):
         with recipe.started(*flags, bucket=tmp_path, processes=processes, program=program) as running:
             running.wait_for("test ")
-            # In the middle of an epoch.
+            # The preemption is in the middle of an epoch.
             running.wait_for("train ")
             os.kill(running.rank_pid(0), signal.SIGTERM)
             running.end(PREEMPTED)
@@ -136,9 +139,9 @@ def test_broken_checkpoints_are_skipped_and_the_run_ends_with_the_same_result(tm
     reasons = {}
     for folder, (kind, (damage, reason)) in zip(newest_first, DEFECTS.items(), strict=False):
         damage(folder)
-        # The trainer compares sizes before it reads, and a folder's own size is less than that of the replaced file.
+        # The trainer compares sizes before it reads. A folder's own size is less than that of the replaced file.
         reasons[folder.name] = "too short" if kind == "a folder for tensors" else reason
-    # Damage the file of rank 1, which is read last.
+    # In the next checkpoint, cut the file that is read last: the one of rank 1.
     (file,) = (last := newest_first[len(DEFECTS)]).glob("rank-1-*.tensors")
     change(file, lambda content: content[:-1])
     reasons[last.name] = "too short"
@@ -157,6 +160,7 @@ def test_broken_checkpoints_are_skipped_and_the_run_ends_with_the_same_result(tm
 
 @contextmanager
 def mounted_disk(folder: Path, size: str) -> Iterator[None]:
+    """Mount an empty disk of this size at the folder."""
     subprocess.run(["mount", "-n", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], check=True)
     try:
         yield
@@ -166,7 +170,7 @@ def mounted_disk(folder: Path, size: str) -> Iterator[None]:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """Yield a disk of four MiB. A checkpoint of the digits network, or of a language model's preset, has over five."""
+    """Yield a disk of four MiB. A checkpoint of the digits network or of the preset `1m` has over five MiB."""
     with mounted_disk(tmp_path, "4m"):
         yield tmp_path
 
@@ -221,7 +225,7 @@ def test_unreachable_wandb_leaves_every_measure_in_the_bucket(
             assert points[record["global_step"], f"{record['event']}/{measure}"] == record[measure]
 
 
-def profiled(path: Path) -> int:
+def num_profiled_steps(path: Path) -> int:
     """Return the number of optimizer steps in a trace."""
     events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
     return sum(event.get("name") == "Optimizer.step#AdamW.step" for event in events)
@@ -231,7 +235,7 @@ def test_profile_contains_requested_steps(tmp_path: Path, digits: Path) -> None:
     flags = ("--epochs=1", "--profile-steps=3-5", "--batch-size=8", f"--bucket=file://{tmp_path}")
     result = run(*flags, processes=2, data=digits, recipe="digits")
     for rank in (0, 1):
-        assert profiled(tmp_path / "profiles" / "training" / f"rank-{rank}" / "steps-3-5.json.gz") == 3
+        assert num_profiled_steps(tmp_path / "profiles" / "training" / f"rank-{rank}" / "steps-3-5.json.gz") == 3
     assert "ERROR" not in result.output, "a machine without a GPU must not print an error"
 
 
@@ -240,7 +244,7 @@ def test_profile_of_short_run_contains_existing_steps(tmp_path: Path, digits: Pa
     result = run(*flags, data=digits, recipe="digits")
     steps = int(result.events("train")[-1]["step"].partition("/")[0])
     path = tmp_path / "profiles" / "training" / "rank-0" / f"steps-3-{steps}.json.gz"
-    assert profiled(path) == steps - 2 > 1
+    assert num_profiled_steps(path) == steps - 2 > 1
     assert [event["path"] for event in result.events("profile")] == [f"file://{path}"]
 
 
@@ -270,7 +274,7 @@ def test_preempted_run_keeps_its_profile(tmp_path: Path, digits: Path) -> None:
         running.hosts[0].send_signal(signal.SIGTERM)
         result = running.end(PREEMPTED)
     (path,) = (tmp_path / "profiles" / "training" / "rank-0").iterdir()
-    assert profiled(path) >= 2
+    assert num_profiled_steps(path) >= 2
     assert [event["path"] for event in result.events("profile")] == [f"file://{path}"]
 
 

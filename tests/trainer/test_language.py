@@ -25,7 +25,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_texts(tmp_path_factory.mktemp("texts"), steps=40)
 
 
-def weights(bucket: Path) -> dict[str, torch.Tensor]:
+def newest_tensors(bucket: Path) -> dict[str, torch.Tensor]:
     """Return the weights and the optimizer state of the newest checkpoint."""
     tensors, _ = read_checkpoint(sorted((bucket / "checkpoints" / "training").iterdir())[-1])
     return {name: tensor for name, tensor in tensors.items() if name.startswith(("model.", "optimizer."))}

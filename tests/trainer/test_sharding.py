@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.language import STEADY, STEPS, evaluations, losses, train, write_texts
+from tests.trainer.language import CONSTANT_RATE_FLAGS, STEPS, evaluations, losses, train, write_texts
 from tests.trainer.processes import run
 
 TOLERANCE = 1e-5
@@ -52,7 +52,7 @@ def adapters(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[s
     folder = tmp_path_factory.mktemp("published")
     words = (f"--checkpoint={trained}/checkpoints/training", f"--to={folder}")
     run(*words, recipe="export", data=trained)
-    return (f"--init-from={folder}", "--lora-rank=4", *STEADY, "--learning-rate=1e-3")
+    return (f"--init-from={folder}", "--lora-rank=4", *CONSTANT_RATE_FLAGS, "--learning-rate=1e-3")
 
 
 @pytest.mark.parametrize("name", ["ddp", "fsdp", "hsdp", "tensor", "fsdp-tensor", "copies-tensor"])
@@ -110,7 +110,7 @@ def test_checkpoints_are_resumed_by_other_groups_of_ranks(
     names: list[str], is_adapted: bool, adapters: tuple[str, ...], tmp_path: Path
 ) -> None:
     data = write_texts(tmp_path / "texts", steps=8)
-    flags = adapters if is_adapted else STEADY
+    flags = adapters if is_adapted else CONSTANT_RATE_FLAGS
     train(data, tmp_path / "whole", f"--epochs={len(names)}", *flags)
     for epochs, name in enumerate(names, start=1):
         text, ranks, batches = GROUPS[name]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.trainer.image_sets import ReaderRank
-from tests.trainer.language import STEADY, WORDS, evaluations, train, write_texts
+from tests.trainer.language import CONSTANT_RATE_FLAGS, WORDS, evaluations, train, write_texts
 from tests.trainer.processes import metrics
 from trainer.config import LanguageConfig
 from trainer.exit_codes import ConfigurationError, DataError
@@ -117,7 +117,7 @@ def test_absent_tokenizer_is_data_error_with_remedy(place: str, tmp_path: Path) 
 
 def test_resumed_run_keeps_the_learnt_tokens(tmp_path: Path) -> None:
     data = write_texts(tmp_path / "texts", steps=12)
-    flags = ("--tokenizer=bpe", "--vocabulary=288", *STEADY)
+    flags = ("--tokenizer=bpe", "--vocabulary=288", *CONSTANT_RATE_FLAGS)
     train(data, tmp_path / "parts", *flags, ranks=2, batches=2)
     kept = tmp_path / "parts" / "checkpoints" / "training" / "tokenizer.json"
     before = kept.read_text()
