@@ -123,11 +123,11 @@ def test_number_that_is_not_finite_is_rejected(key: str, value: str) -> None:
     ids=["number", "not UTF-8"],
 )
 def test_invalid_flag_ends_process_with_its_exit_code(flag: str | bytes, error: str) -> None:
-    done = run_python("-m", "trainer", "digits", flag)
-    assert done.returncode == BAD_CONFIGURATION
-    assert done.stdout == ""
-    assert done.stderr.startswith(error)
-    assert done.stderr.count("\n") == 1
+    result = run_python("-m", "trainer", "digits", flag)
+    assert result.returncode == BAD_CONFIGURATION
+    assert result.stdout == ""
+    assert result.stderr.startswith(error)
+    assert result.stderr.count("\n") == 1
 
 
 def test_error_of_a_diverged_run_names_its_step_and_learning_rate() -> None:

@@ -1,4 +1,4 @@
-"""Preemption outside of steps: while ranks start, load, evaluate or generate text. Ctrl-C and killed ranks."""
+"""Preemption while ranks start, load, read data, train, evaluate or generate text. Also Ctrl-C and a killed rank."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ def test_preempted_evaluation_is_repeated_after_restart(tmp_path: Path, recipe: 
     with recipe.started(*flags, bucket=tmp_path, processes=2, program=program) as running:
         running.wait_for("evaluating")
         os.kill(running.rank_pid(1), signal.SIGTERM)
-        left = running.end(PREEMPTED)
-    assert f"preempted at step {STEPS_PER_EPOCH} " in left.output
-    assert not left.events("test")
-    again = recipe.run(*flags, bucket=tmp_path, processes=2)
-    assert not again.events("train"), "every step was saved"
-    assert len(again.events("test")) == 2
+        preempted = running.end(PREEMPTED)
+    assert f"preempted at step {STEPS_PER_EPOCH} " in preempted.output
+    assert not preempted.events("test")
+    resumed = recipe.run(*flags, bucket=tmp_path, processes=2)
+    assert not resumed.events("train"), "the first run must have saved every step"
+    assert len(resumed.events("test")) == 2
 
 
 @pytest.mark.parametrize("groups", ["shard=2", "data=2"])
 def test_preempted_run_stops_generating_text(groups: str, tmp_path: Path, both_recipes: dict[str, Recipe]) -> None:
     recipe = both_recipes["language"]
-    # A text that takes more than an hour on any machine.
+    # Generating so many tokens takes longer than this test may run.
     with recipe.started(
         "--epochs=1",
         "--batch-size=8",
@@ -54,11 +54,11 @@ def test_preempted_run_stops_generating_text(groups: str, tmp_path: Path, both_r
 def test_ctrl_c_saves_like_sigterm(processes: int, tmp_path: Path, recipe: Recipe) -> None:
     with recipe.started(*ENDLESS, bucket=tmp_path, processes=processes) as running:
         running.wait_for("train epoch=2")
-        # A terminal signals all of its processes.
+        # A terminal signals all processes of its foreground group.
         os.killpg(running.hosts[0].pid, signal.SIGINT)
         result = running.end(PREEMPTED)
-    saved = result.events("checkpoint")[-1]["step"]
-    assert f"preempted at step {saved} " in result.output
+    saved_step = result.events("checkpoint")[-1]["step"]
+    assert f"preempted at step {saved_step} " in result.output
 
 
 def test_rank_preempted_in_its_first_step_saves(tmp_path: Path, recipe: Recipe) -> None:
@@ -68,15 +68,15 @@ def test_rank_preempted_in_its_first_step_saves(tmp_path: Path, recipe: Recipe) 
     assert [event["step"] for event in result.events("checkpoint")] == [f"{len(steps)}"], result.output
 
 
-def test_preempted_rank_that_waits_for_others_stops() -> None:
+def test_preempted_rank_that_waits_for_another_rank_stops() -> None:
     port = free_port()
-    # Use rank 1: this process may have the name rank-0 from an earlier test, and a child keeps it until it calls exec.
+    # Use rank 1. An earlier test may have named this process rank-0, and a child keeps that name until it calls exec.
     environment = {**os.environ, "RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     words = [sys.executable, "-u", "-m", "trainer", "digits", "--device=cpu"]
     rank = subprocess.Popen(words, cwd=PROJECT, env=environment, stderr=subprocess.PIPE, text=True)
-    until = time.monotonic() + 120
+    deadline = time.monotonic() + 120
     while Path(f"/proc/{rank.pid}/comm").read_text(encoding="ascii") != "rank-1\n":
-        assert time.monotonic() < until, "the rank did not start"
+        assert time.monotonic() < deadline, "the rank did not start"
         time.sleep(0.1)
     rank.terminate()
     _, errors = rank.communicate(timeout=60)
@@ -84,13 +84,13 @@ def test_preempted_rank_that_waits_for_others_stops() -> None:
     assert "preempted before the first step; nothing is lost (rank 1, exit code 75)" in errors
 
 
-def test_preempted_launcher_before_start_stops(digits: Path) -> None:
+def test_launcher_preempted_before_it_starts_ranks_stops(digits: Path) -> None:
     with started(processes=2, data=digits, recipe="digits") as running:
         launcher = running.hosts[0].pid
-        until = time.monotonic() + 60
-        # The launcher starts a process that loads torch in parallel.
+        deadline = time.monotonic() + 60
+        # The launcher first starts a process that loads torch.
         while not list(descendants(launcher)):
-            assert time.monotonic() < until, "the launcher started no process"
+            assert time.monotonic() < deadline, "the launcher started no process"
         os.kill(launcher, signal.SIGTERM)
         result = running.end(PREEMPTED)
     assert "preempted before any rank was started" in result.output
@@ -108,7 +108,7 @@ try:
     print("loading", flush=True)
     {wait}
 except PreemptedError as error:
-    # On Ctrl-C, the terminal and then the launcher signal the rank, so it gets two signals.
+    # On Ctrl-C, the rank gets two signals: from the terminal and from the launcher.
     os.kill(os.getpid(), SIGINT)
     raise SystemExit(report_error(error))
 """
@@ -125,7 +125,7 @@ except PreemptedError as error:
     ("name", "file"), [("digits", "digits-images-idx3-ubyte"), ("language", "train/0.txt")], ids=["digits", "language"]
 )
 def test_preempted_rank_that_reads_its_data_stops_at_once(name: str, file: str, tmp_path: Path) -> None:
-    # A reader of this pipe waits, because no process writes to it.
+    # No process writes to this pipe, so a reader waits.
     (tmp_path / file).parent.mkdir(exist_ok=True)
     os.mkfifo(tmp_path / file)
     with started(processes=2, data=tmp_path, recipe=name) as running:
