@@ -1,6 +1,6 @@
-"""Killed ranks and hosts: the launchers of the other hosts stay, and training continues.
+"""Killed ranks and hosts: the launchers of the other hosts keep running, and training continues.
 
-Each host is a launcher on this machine. A pod does not fail as long as its launcher runs.
+A host is a launcher on this machine. In a cluster, a pod does not fail while its launcher runs.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from tests.trainer.test_training import LAST, TWO_RANKS, assert_same, checkpoint
 from trainer.exit_codes import BAD_CONFIGURATION, DONE, PREEMPTED, RESTARTS_USED
 
 SIGKILL_EXIT_CODE = 256 - signal.SIGKILL
+"""Exit code of a launcher after a rank of its host was killed."""
 ENDLESS = ("--epochs=1000000", "--log-steps=1", "--checkpoint-steps=5", "--batch-size=8")
 
 
@@ -26,8 +27,11 @@ def steps(result: RunResult, name: str) -> list[int]:
     return [int(event["step"]) for event in result.events(name) if event["rank"].startswith("0/")]
 
 
-def assert_nothing_lost(result: RunResult) -> None:
-    """Assert that each resume uses the newest checkpoint, or a newer one that a killed rank 0 did not report."""
+def assert_no_step_lost(result: RunResult) -> None:
+    """Assert that rank 0 resumes from the last reported checkpoint or a later one.
+
+    A killed rank 0 may not have reported its last checkpoint.
+    """
     newest = 0
     for line in result.output.splitlines():
         name, *words = line.split() or [""]
@@ -38,10 +42,10 @@ def assert_nothing_lost(result: RunResult) -> None:
 
 
 def kill(running: ActiveRun, ranks: Sequence[int]) -> None:
-    """Kill ranks at once, after a checkpoint."""
+    """Wait for a checkpoint, then kill these ranks at the same time."""
     running.wait_for("checkpoint ")
-    for process in [running.rank_pid(rank) for rank in ranks]:
-        os.kill(process, signal.SIGKILL)
+    for pid in [running.rank_pid(rank) for rank in ranks]:
+        os.kill(pid, signal.SIGKILL)
 
 
 def assert_continues(running: ActiveRun) -> None:
@@ -72,10 +76,10 @@ def test_killed_ranks_restart_while_all_launchers_stay(
             assert_continues(running)
         os.kill(running.rank_pid(hosts - 1), signal.SIGTERM)
         result = running.end()
-    # No restart is left: the codes depend on the host that notices the preemption first.
+    # No restart is left. The codes depend on which host notices the preemption first.
     assert set(result.codes) <= {PREEMPTED, RESTARTS_USED}, result.output
     assert len(result.events("resume")) == hosts * len(kills)
-    assert_nothing_lost(result)
+    assert_no_step_lost(result)
 
 
 def test_restarts_in_place_end_with_the_same_result(tmp_path: Path, recipe: Recipe) -> None:
@@ -132,7 +136,7 @@ def test_preempted_host_costs_no_restart(tmp_path: Path, recipe: Recipe) -> None
     assert step in map(str, steps(result, "resume"))
 
 
-def test_stopped_rank_is_replaced_on_its_host(tmp_path: Path, recipe: Recipe) -> None:
+def test_stopped_rank_is_replaced_by_a_new_process(tmp_path: Path, recipe: Recipe) -> None:
     with recipe.started(
         *ENDLESS, "--process-group-timeout=4", bucket=tmp_path, hosts=2, processes=1, restarts=1
     ) as running:
