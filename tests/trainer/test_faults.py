@@ -23,7 +23,7 @@ from tests.trainer.processes import json_lines, metrics, run, started
 from tests.trainer.recipes import ENDLESS, Recipe
 from tests.trainer.test_checkpoint import DEFECTS, change
 from tests.trainer.test_gallery import wandb_records
-from tests.trainer.test_training import EPOCHS, LAST, LENGTH, STEPS_PER_EPOCH, TWO_RANKS, assert_same, checkpoint_at
+from tests.trainer.test_training import EPOCHS, LAST_STEP, RUN_FLAGS, STEPS_PER_EPOCH, TWO_RANK_FLAGS, assert_same, checkpoint_at
 from trainer.checkpoints.tensor_files import MANIFEST
 from trainer.exit_codes import DATA_ERROR, DONE, PREEMPTED, STORAGE_ERROR
 
@@ -33,7 +33,7 @@ KILLS = 2
 
 def undisturbed_run(bucket: Path, recipe: Recipe, *flags: str) -> Path:
     """Train two ranks to the end without a fault. Return the bucket, which keeps every checkpoint."""
-    recipe.run(*TWO_RANKS, *flags, bucket=bucket, processes=2)
+    recipe.run(*TWO_RANK_FLAGS, *flags, bucket=bucket, processes=2)
     return bucket
 
 
@@ -41,7 +41,7 @@ def undisturbed_run(bucket: Path, recipe: Recipe, *flags: str) -> Path:
 def test_randomly_killed_ranks_end_with_the_same_result(seed: int, tmp_path: Path, recipe: Recipe) -> None:
     whole = undisturbed_run(tmp_path / "undisturbed", recipe, f"--seed={seed}")
     rng = random.Random(seed)
-    with recipe.started(*TWO_RANKS, f"--seed={seed}", bucket=tmp_path, processes=2, restarts=KILLS) as running:
+    with recipe.started(*TWO_RANK_FLAGS, f"--seed={seed}", bucket=tmp_path, processes=2, restarts=KILLS) as running:
         for _ in range(KILLS):
             # So few checkpoints that training cannot end before the last kill.
             for _ in range(rng.randint(1, 4)):
@@ -51,14 +51,14 @@ def test_randomly_killed_ranks_end_with_the_same_result(seed: int, tmp_path: Pat
             running.wait_for("resume")
         result = running.end(DONE)
     assert len(result.events("resume")) == 2 * KILLS
-    assert_same(checkpoint_at(tmp_path, LAST), checkpoint_at(whole, LAST))
+    assert_same(checkpoint_at(tmp_path, LAST_STEP), checkpoint_at(whole, LAST_STEP))
 
 
 def test_ranks_killed_inside_saves_end_with_the_same_result(tmp_path: Path, recipe: Recipe) -> None:
     whole = undisturbed_run(tmp_path / "undisturbed", recipe, "--epochs=2")
     program, restarts = "tests.trainer.faulty killed all", len(KILLS_IN_A_SAVE)
     with recipe.started(
-        *TWO_RANKS, "--epochs=2", bucket=tmp_path, processes=2, restarts=restarts, program=program
+        *TWO_RANK_FLAGS, "--epochs=2", bucket=tmp_path, processes=2, restarts=restarts, program=program
     ) as running:
         result = running.end(DONE)
     killed = [(event["failed_rank"], event["exit_code"]) for event in result.events("restart")]
@@ -115,18 +115,18 @@ def test_preempted_run_saves_current_step(tmp_path: Path, recipe: Recipe, preemp
 def test_restarts_with_two_one_two_ranks_take_every_sample_once(tmp_path: Path, recipe: Recipe) -> None:
     undisturbed = undisturbed_run(tmp_path / "undisturbed", recipe)
     program = f"tests.trainer.recorded {tmp_path}/samples"
-    for flags, processes in ((TWO_RANKS, 2), ((*LENGTH, "--batch-size=16"), 1)):
+    for flags, processes in ((TWO_RANK_FLAGS, 2), ((*RUN_FLAGS, "--batch-size=16"), 1)):
         with recipe.started(*flags, bucket=tmp_path, processes=processes, program=program) as running:
             running.wait_for("test ")
             # The preemption is in the middle of an epoch.
             running.wait_for("train ")
             os.kill(running.rank_pid(0), signal.SIGTERM)
             running.end(PREEMPTED)
-    recipe.run(*TWO_RANKS, bucket=tmp_path, processes=2, program=program)
+    recipe.run(*TWO_RANK_FLAGS, bucket=tmp_path, processes=2, program=program)
     trained = Counter(tuple(pair) for file in tmp_path.glob("samples.*") for pair in json_lines(file))
     assert set(trained.values()) == {1}
     assert set(trained) == {(epoch, sample) for epoch in range(EPOCHS) for sample in range(STEPS_PER_EPOCH * 16)}
-    mine, theirs = checkpoint_at(tmp_path, LAST), checkpoint_at(undisturbed, LAST)
+    mine, theirs = checkpoint_at(tmp_path, LAST_STEP), checkpoint_at(undisturbed, LAST_STEP)
     assert (mine["step"], mine["sampler"]) == (theirs["step"], theirs["sampler"])
     measure = f"test_{recipe.measure}"
     assert abs(mine["results"][measure] - theirs["results"][measure]) <= recipe.tolerance
@@ -145,16 +145,16 @@ def test_broken_checkpoints_are_skipped_and_the_run_ends_with_the_same_result(tm
     (file,) = (last := newest_first[len(DEFECTS)]).glob("rank-1-*.tensors")
     change(file, lambda content: content[:-1])
     reasons[last.name] = "too short"
-    result = recipe.run(*TWO_RANKS, bucket=tmp_path, processes=2)
+    result = recipe.run(*TWO_RANK_FLAGS, bucket=tmp_path, processes=2)
     skipped = {event["path"]: event["reason"].replace("_", " ") for event in result.events("checkpoint_skipped")}
     assert skipped.keys() == reasons.keys()
     assert {name: skipped[name] for name, reason in reasons.items() if reason not in skipped[name]} == {}
     resumed = int(newest_first[len(reasons)].name.removeprefix("step-"))
     assert [int(event["step"]) for event in result.events("resume")] == [resumed, resumed]
-    assert_same(checkpoint_at(tmp_path, LAST), checkpoint_at(undisturbed, LAST))
+    assert_same(checkpoint_at(tmp_path, LAST_STEP), checkpoint_at(undisturbed, LAST_STEP))
     for folder in (tmp_path / "checkpoints" / "training").iterdir():
         (folder / MANIFEST).write_bytes(b"")
-    result = recipe.run(*TWO_RANKS, bucket=tmp_path, processes=2, code=DATA_ERROR)
+    result = recipe.run(*TWO_RANK_FLAGS, bucket=tmp_path, processes=2, code=DATA_ERROR)
     assert f"none of {len(newest_first)} checkpoints can be used" in result.output
 
 
@@ -279,9 +279,9 @@ def test_preempted_run_keeps_its_profile(tmp_path: Path, digits: Path) -> None:
 
 
 def test_accumulated_batch_gives_nearly_the_same_weights(tmp_path: Path, digits: Path) -> None:
-    flags = (*TWO_RANKS, "--epochs=1", "--accumulate=3", f"--bucket=file://{tmp_path}")
+    flags = (*TWO_RANK_FLAGS, "--epochs=1", "--accumulate=3", f"--bucket=file://{tmp_path}")
     run(*flags, processes=2, data=digits, recipe="digits")
-    run(*TWO_RANKS, "--epochs=1", f"--bucket=file://{tmp_path}/whole", processes=2, data=digits, recipe="digits")
+    run(*TWO_RANK_FLAGS, "--epochs=1", f"--bucket=file://{tmp_path}/whole", processes=2, data=digits, recipe="digits")
     mine, theirs = checkpoint_at(tmp_path, 25), checkpoint_at(tmp_path / "whole", 25)
     for name, weights in theirs.items():
         if name.startswith("model."):

@@ -14,7 +14,7 @@ import pytest
 
 from tests.trainer.processes import RunResult, ActiveRun, started
 from tests.trainer.recipes import Recipe
-from tests.trainer.test_training import LAST, TWO_RANKS, assert_same, checkpoint_at
+from tests.trainer.test_training import LAST_STEP, TWO_RANK_FLAGS, assert_same, checkpoint_at
 from trainer.exit_codes import BAD_CONFIGURATION, DONE, PREEMPTED, RESTARTS_USED
 
 SIGKILL_EXIT_CODE = 256 - signal.SIGKILL
@@ -84,13 +84,13 @@ def test_killed_ranks_restart_while_all_launchers_stay(
 
 def test_restarts_in_place_end_with_the_same_result(tmp_path: Path, recipe: Recipe) -> None:
     whole = tmp_path / "undisturbed"
-    recipe.run(*TWO_RANKS, bucket=whole, hosts=2, processes=1)
-    with recipe.started(*TWO_RANKS, bucket=tmp_path, hosts=2, processes=1, restarts=2) as running:
+    recipe.run(*TWO_RANK_FLAGS, bucket=whole, hosts=2, processes=1)
+    with recipe.started(*TWO_RANK_FLAGS, bucket=tmp_path, hosts=2, processes=1, restarts=2) as running:
         for ranks in ([1], [0]):
             kill(running, ranks)
             running.wait_for("resume ")
         running.end(DONE, DONE)
-    assert_same(checkpoint_at(tmp_path, LAST), checkpoint_at(whole, LAST))
+    assert_same(checkpoint_at(tmp_path, LAST_STEP), checkpoint_at(whole, LAST_STEP))
 
 
 def test_rank_killed_beyond_restarts_ends_job(tmp_path: Path, recipe: Recipe) -> None:
@@ -113,7 +113,7 @@ def test_rank_with_final_exit_code_ends_job(digits: Path) -> None:
 
 @pytest.mark.parametrize("host", [1, 0])
 def test_launchers_wait_for_a_lost_host(host: int, tmp_path: Path, recipe: Recipe) -> None:
-    with recipe.started(*TWO_RANKS, bucket=tmp_path, hosts=2, processes=1, restarts=1) as running:
+    with recipe.started(*TWO_RANK_FLAGS, bucket=tmp_path, hosts=2, processes=1, restarts=1) as running:
         running.wait_for("checkpoint ")
         running.lose_host(host)
         running.start_host(host)
@@ -122,7 +122,7 @@ def test_launchers_wait_for_a_lost_host(host: int, tmp_path: Path, recipe: Recip
 
 
 def test_preempted_host_costs_no_restart(tmp_path: Path, recipe: Recipe) -> None:
-    with recipe.started(*TWO_RANKS, bucket=tmp_path, hosts=2, processes=1, restarts=1) as running:
+    with recipe.started(*TWO_RANK_FLAGS, bucket=tmp_path, hosts=2, processes=1, restarts=1) as running:
         running.wait_for("checkpoint ")
         running.hosts[1].terminate()
         assert running.hosts[1].wait() == PREEMPTED
