@@ -29,18 +29,19 @@ def test_digits_ray_with_a_lost_pod_trains_to_the_end(checkout: Checkout, lost: 
     try:
         for rank in range(2):
             assert re.search(rf"^{NAME}/{rank} \| .*train epoch=1 .* rank={rank}/2$", before, re.M), before[-3000:]
+        # The workers keep training without a launcher.
         resumed = re.search(rf"^{NAME}/\d \| .*resume epoch=([4-9]|1[01]) ", after, re.M)
         assert bool(resumed) == (lost != "launcher"), after[-3000:]
-        ended = re.search(rf"^{NAME}: complete after .*test accuracy ([\d.]+) %", after, re.M)
-        assert ended, after[-3000:]
-        assert float(ended[1]) > 95
+        result = re.search(rf"^{NAME}: complete after .*test accuracy ([\d.]+) %", after, re.M)
+        assert result, after[-3000:]
+        assert float(result[1]) > 95
         assert re.search(rf"^{NAME} +ray-job +complete ", checkout.run("make", "status"), re.M)
         assert "done test_accuracy=" in checkout.run("make", "logs")
-        operator = checkout.tool(
+        operator_log = checkout.tool(
             *("kubectl", "--kubeconfig", str(checkout.cluster.kubeconfig), "--namespace", OPERATORS_NAMESPACE),
             *("logs", "deployment/kuberay-operator", "--tail=-1"),
         )
-        assert "forbidden" not in operator
+        assert "forbidden" not in operator_log
     finally:
         text = checkout.run("make", "down")
     assert "nothing is left" in text

@@ -89,7 +89,7 @@ def test_bucket_layouts_have_the_same_images_as_a_disk(layout: str, bucket: str,
         assert content == disk.read_part(expected.file, expected.start, expected.size)
 
 
-def test_bucket_images_are_read_once_an_epoch(bucket: str, proxy: Proxy, tmp_path: Path) -> None:
+def test_streamed_bucket_images_are_read_once_an_epoch(bucket: str, proxy: Proxy, tmp_path: Path) -> None:
     write_set("imagenet", bucket, proxy, tmp_path)
     train(f"{bucket}/data", tmp_path, "--stream")
     counts = read_counts(proxy)
@@ -99,7 +99,7 @@ def test_bucket_images_are_read_once_an_epoch(bucket: str, proxy: Proxy, tmp_pat
 
 
 @pytest.mark.parametrize("bucket", ["s3"], indirect=True)
-def test_bucket_images_are_decoded_once_into_the_cache(bucket: str, proxy: Proxy, tmp_path: Path) -> None:
+def test_cached_bucket_images_are_read_once(bucket: str, proxy: Proxy, tmp_path: Path) -> None:
     write_set("imagenet", bucket, proxy, tmp_path)
     train(f"{bucket}/data", tmp_path)
     assert set(read_counts(proxy).values()) == {1}

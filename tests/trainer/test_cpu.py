@@ -38,7 +38,7 @@ for prepare in (lambda: None, keep_freed_memory):
 """Program that prints the page faults of a step, first without keep_freed_memory and then with it."""
 
 
-def test_freed_memory_is_reused_without_page_faults() -> None:
+def test_keep_freed_memory_prevents_most_page_faults() -> None:
     result = run_python("-c", COUNT_PAGE_FAULTS)
     default_faults, remaining_faults = map(int, result.stdout.split())
     pages = 2 * 8 * 16 * 2**20 // 4096
@@ -99,7 +99,7 @@ def test_translate_errors_before_first_step_names_the_memory_limit(
         allocate()
 
 
-def test_translate_errors_keeps_errors_other_than_out_of_memory(runtime: Runtime) -> None:
+def test_translate_errors_of_a_failed_nccl_call_raises_peer_gone(runtime: Runtime) -> None:
     with pytest.raises(PeerGoneError), runtime.translate_errors():
         raising(torch.distributed.DistBackendError(f"{NCCL}Cuda failure 719 'unspecified launch failure'"))()
 
@@ -121,7 +121,7 @@ def test_translate_errors_after_first_step_allows_a_restart() -> None:
     ],
     ids=["imagenet", "language"],
 )
-def test_batch_beyond_memory_ends_run_with_one_line(
+def test_batch_beyond_memory_ends_run_without_traceback(
     name: str, flags: Sequence[str], both_recipes: dict[str, Recipe]
 ) -> None:
     result = run(

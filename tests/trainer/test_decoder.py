@@ -94,7 +94,7 @@ def test_activation_checkpointing_recomputes_activations_and_gives_equal_gradien
         assert counts["silu.default"] == plain_counts["silu.default"] + SMALL.layers
 
 
-def test_initial_loss_equals_that_of_uniform_guessing() -> None:
+def test_initial_loss_is_near_that_of_uniform_guessing() -> None:
     model = Decoder(PRESETS["1m"], vocabulary=320, rope_base=10_000)
     initialize(model, seed=0)
     sample = torch.randint(256, (4, 65))
