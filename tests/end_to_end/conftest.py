@@ -109,7 +109,7 @@ class Checkout:
         )
 
     def up_with_fault(self, *words: str, epoch: int, fault: Callable[[], object]) -> tuple[str, str]:
-        """Run `make up`, and call `fault` when a rank trains in this epoch. Return the output before and after the fault.
+        """Run `make up`, and call `fault` when a rank trains in this epoch. Return the output before and after that.
 
         The command must succeed.
         """

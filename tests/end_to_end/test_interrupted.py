@@ -27,7 +27,7 @@ from tests.end_to_end.conftest import Checkout, is_pulumi_in, processes
 LIMIT_SECONDS = 300.0
 """Longest time of a command, in seconds."""
 WAYS = ("key", "command", "make", "twice", "kill")
-"""Ways to interrupt: Ctrl-C in the terminal, SIGINT to the command, SIGTERM to make, Ctrl-C twice, SIGKILL to Pulumi."""
+"""Ways to interrupt: Ctrl-C in the terminal, SIGINT to the command, SIGTERM to make, two Ctrl-C, SIGKILL to Pulumi."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -107,7 +107,7 @@ class Launcher(OutputReader):
                 os.kill(pid, number)
 
     def kill(self) -> None:
-        """Kill the launcher and its ranks, like a lost machine."""
+        """Kill the launcher and its ranks, as if the machine was lost."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGSTOP)
             self.signal(signal.SIGKILL)
@@ -142,8 +142,8 @@ class ActiveRun:
     def __init__(self, start: Callable[[int], Process], hosts: int) -> None:
         self._start = start
         self.hosts = [start(host) for host in range(hosts)]
-        self._printed = [OutputReader(host) for host in self.hosts]
-        self._lost: list[OutputReader] = []
+        self._readers = [OutputReader(host) for host in self.hosts]
+        self._lost_readers: list[OutputReader] = []
         self._seen = 0
 
     def lose_host(self, host: int) -> None:
@@ -153,23 +153,23 @@ class ActiveRun:
 
     def start_host(self, host: int) -> None:
         """Restart a host that has ended."""
-        self._lost.append(self._printed[host])
+        self._lost_readers.append(self._readers[host])
         self.hosts[host] = self._start(host)
-        self._printed[host] = OutputReader(self.hosts[host])
+        self._readers[host] = OutputReader(self.hosts[host])
 
     def wait_for(self, start: str) -> str:
         """Wait for the next line of host 0 that begins with `start`, and return it."""
-        self._seen = self._printed[0].wait_for(f"^{re.escape(start)}", after=self._seen)
+        self._seen = self._readers[0].wait_for(f"^{re.escape(start)}", after=self._seen)
         return self.lines[-1]
 
     def wait_for_host(self, host: int, start: str, *, after: int = 0) -> int:
         """Wait for a host's line after line `after` that begins with `start`. Return its number, counted from 1."""
-        return self._printed[host].wait_for(f"^{re.escape(start)}", after=after)
+        return self._readers[host].wait_for(f"^{re.escape(start)}", after=after)
 
     @property
     def lines(self) -> list[str]:
         """The lines of host 0 up to the last one that `wait_for` returned."""
-        return self._printed[0].lines[: self._seen]
+        return self._readers[0].lines[: self._seen]
 
     def rank_pid(self, rank: int) -> int:
         """Return the process id of a rank. A launcher must have started it."""
@@ -182,7 +182,7 @@ class ActiveRun:
 
     def end(self, *codes: int) -> RunResult:
         """Wait for the end of all hosts. Assert their exit codes, if given."""
-        output = "".join(printed.all() for printed in (*self._lost, *self._printed))
+        output = "".join(reader.all() for reader in (*self._lost_readers, *self._readers))
         result = RunResult([host.wait(WAIT_LIMIT_SECONDS) for host in self.hosts], output)
         assert not codes or result.codes == list(codes), result.output
         return result
@@ -200,17 +200,17 @@ def started(
 ) -> Iterator[ActiveRun]:
     """Start the trainer: directly if `processes` is 0, else with a launcher and `processes` ranks per host.
 
-    A launcher restarts its processes up to `restarts` times after a failure.
+    The launchers restart the ranks up to `restarts` times after a failure.
     """
     with TemporaryDirectory() as scratch:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "TRAINYARD_DATA": str(data), "TMPDIR": scratch}
         commands = _commands(program.split(), hosts, processes, restarts)
 
         def start(host: int) -> Process:
-            program, variables = [*commands[host], recipe, *flags], {**environment, "TRAINYARD_NODE": f"node-{host}"}
+            words, variables = [*commands[host], recipe, *flags], {**environment, "TRAINYARD_NODE": f"node-{host}"}
             if not IMPORT_VARIABLES.isdisjoint(variables):
                 return subprocess.Popen(
-                    [sys.executable, "-u", "-m", *program],
+                    [sys.executable, "-u", "-m", *words],
                     cwd=PROJECT,
                     env=variables,
                     stdout=subprocess.PIPE,
@@ -218,15 +218,15 @@ def started(
                     text=True,
                     start_new_session=True,
                 )
-            return ForkedProcess(program, str(PROJECT), variables)
+            return ForkedProcess(words, str(PROJECT), variables)
 
         running = ActiveRun(start, hosts)
         try:
             yield running
         finally:
-            for launcher in running.hosts:
+            for host in running.hosts:
                 with suppress(ProcessLookupError):  # all processes of the host have ended
-                    os.killpg(launcher.pid, signal.SIGKILL)
+                    os.killpg(host.pid, signal.SIGKILL)
             running.end()
 
 

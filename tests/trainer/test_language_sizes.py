@@ -46,7 +46,7 @@ def test_matrix_weights_equal_those_of_the_model(preset: str) -> None:
 
 
 def test_flops_per_token_of_llama_8b_are_near_a_published_measurement() -> None:
-    # 744 TFLOP/s at 14,451 tokens per second: https://github.com/NVIDIA-NeMo/Megatron-Bridge, performance summary 25.11.
+    # 744 TFLOP/s at 14,451 tokens/s: https://github.com/NVIDIA-NeMo/Megatron-Bridge, performance summary 25.11.
     counted = PRESETS["8b"].flops_per_token(context=8192, vocabulary=LLAMA_VOCABULARY)
     assert counted == pytest.approx(744e12 / 14_451, rel=0.01)
 
