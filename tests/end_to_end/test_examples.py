@@ -201,7 +201,7 @@ def test_example_language_spmd_shards_the_weights(checkout: Checkout) -> None:
 
 
 @pytest.mark.long
-def test_example_mnist_xla_ddp_averages_gradients(checkout: Checkout) -> None:
+def test_example_mnist_xla_ddp_trains_on_four_ranks_with_equal_test_losses(checkout: Checkout) -> None:
     text = checkout.run("make", "up", "JOB=mnist-xla-ddp", seconds=2000)
     losses = set()
     for rank in range(4):

@@ -51,7 +51,7 @@ def test_num_classes_that_differs_from_the_set_is_rejected(folder: Path, tmp_pat
         load_images(folder, tmp_path / "cache", num_classes=CLASSES + 1)
 
 
-def test_crops_are_the_same_for_any_number_of_ranks(folder: Path, tmp_path: Path) -> None:
+def test_crops_on_two_ranks_equal_those_on_one(folder: Path, tmp_path: Path) -> None:
     data = load_images(folder, tmp_path / "cache")
 
     def epoch(world: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
