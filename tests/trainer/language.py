@@ -33,7 +33,9 @@ def write_texts(folder: Path, *, steps: int = STEPS) -> Path:
     return folder
 
 
-def train(data: Path, bucket: Path, *flags: str, ranks: int = 1, batches: int = 1, program: str = "trainer") -> RunResult:
+def train(
+    data: Path, bucket: Path, *flags: str, ranks: int = 1, batches: int = 1, program: str = "trainer"
+) -> RunResult:
     """Train to the end, with GLOBAL_BATCH samples per step.
 
     `batches` is the number of batches in a step: one for each rank or group of ranks that has its own samples.

@@ -18,7 +18,9 @@ ANY_SIGNATURE = "AWS4-HMAC-SHA256 Credential=any/20260101/us-east-1/s3/aws4_requ
 """Signature for the store, which requires one and does not check it. Google's client sends a token instead."""
 SLOW_SECONDS = 1.0
 """Delay of a slow answer in seconds."""
-REPLACED_HEADERS = frozenset({"connection", "transfer-encoding", "content-length", "host", "authorization", "date", "server"})
+REPLACED_HEADERS = frozenset(
+    {"connection", "transfer-encoding", "content-length", "host", "authorization", "date", "server"}
+)
 """Headers that the proxy does not forward, because each connection has its own."""
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.trainer.language import MODEL, write_texts
-from tests.trainer.processes import RunResult, ActiveRun, run, started
+from tests.trainer.processes import ActiveRun, RunResult, run, started
 
 ENDLESS = ("--epochs=1000", "--log-steps=1", "--batch-size=8")
 """Flags of a run that does not end before the test ends it."""

@@ -64,7 +64,9 @@ def test_bucket_images_on_two_ranks_equal_disk_images(bucket: str, proxy: Proxy,
         images.follow(sampler)
     for _ in range(EPOCHS):
         while one_rank.steps_left:
-            parts = [images.batch(sampler.next(), world=2) for images, sampler in zip(in_bucket, two_ranks, strict=True)]
+            parts = [
+                images.batch(sampler.next(), world=2) for images, sampler in zip(in_bucket, two_ranks, strict=True)
+            ]
             expected = on_disk.batch(one_rank.next(), world=1)
             assert torch.equal(torch.cat([part.inputs for part in parts]), expected.inputs)
             assert torch.equal(torch.cat([part.labels for part in parts]), expected.labels)

@@ -14,7 +14,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.trainer.saving import load_newest, load_newest_or_none, save_steps, save_until_killed, state_at, small_state, tensor_file
+from tests.trainer.saving import (
+    load_newest,
+    load_newest_or_none,
+    save_steps,
+    save_until_killed,
+    small_state,
+    state_at,
+    tensor_file,
+)
 from trainer.checkpoints.checkpoint import WRITER_NICE, Checkpoints, HostCopies, SavedState
 from trainer.checkpoints.state import RunState
 from trainer.checkpoints.tensor_files import MANIFEST, decode_manifest, encode_manifest

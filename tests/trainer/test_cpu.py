@@ -71,7 +71,10 @@ GPU_LIMIT = BATCH + r"the accelerator ran out of memory \({}.*\); .* lower flags
             raising(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nMore")),
             GPU_LIMIT.format("CUDA out of memory. Tried to allocate 2.00 GiB."),
         ),
-        (raising(RuntimeError("CUDA error: out of memory\nCompile with")), GPU_LIMIT.format("CUDA error: out of memory")),
+        (
+            raising(RuntimeError("CUDA error: out of memory\nCompile with")),
+            GPU_LIMIT.format("CUDA error: out of memory"),
+        ),
         (
             raising(RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")),
             GPU_LIMIT.format("CUDA error: CUBLAS_STATUS_ALLOC_FAILED"),

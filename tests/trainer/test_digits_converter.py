@@ -62,6 +62,8 @@ def test_converter_output_is_deterministic(tmp_path: Path) -> None:
     ],
     ids=["too few images", "missing digit", "other levels"],
 )
-def test_converter_rejects_invalid_package(tmp_path: Path, digits: list[list[int]], rounded: bool, message: str) -> None:
+def test_converter_rejects_invalid_package(
+    tmp_path: Path, digits: list[list[int]], rounded: bool, message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         convert_digits(package(tmp_path / "p.tgz", digits, rounded=rounded), tmp_path, counts=(2, 1))

@@ -10,7 +10,16 @@ from typing import Any
 import pytest
 import torch
 
-from tests.trainer.language import FLAGS, MODEL, CONSTANT_RATE_FLAGS, UNCHANGING_FLAGS, evaluations, losses, train, write_texts
+from tests.trainer.language import (
+    CONSTANT_RATE_FLAGS,
+    FLAGS,
+    MODEL,
+    UNCHANGING_FLAGS,
+    evaluations,
+    losses,
+    train,
+    write_texts,
+)
 from tests.trainer.processes import RunResult, run
 from tests.trainer.test_language import newest_tensors
 from trainer.checkpoints.tensor_files import MANIFEST, decode_manifest, encode_manifest
@@ -262,7 +271,9 @@ def test_adapters_are_trained_saved_and_merged(
     assert losses(tmp_path / "shards", 2) == pytest.approx(found, rel=1e-4)
     assert found[-1] < 0.99 * found[0]
     # The checkpoint has only adapters: two for each of five layers in two blocks.
-    adapters = {name: weight for name, weight in newest_tensors(tmp_path / "shards").items() if name.startswith("model.")}
+    adapters = {
+        name: weight for name, weight in newest_tensors(tmp_path / "shards").items() if name.startswith("model.")
+    }
     assert len(adapters) == 2 * 5 * 2
     assert all(is_adapter(name) for name in adapters)
     # A run that starts from the merged weights has the same test loss.

@@ -23,7 +23,15 @@ from tests.trainer.processes import json_lines, metrics, run, started
 from tests.trainer.recipes import ENDLESS, Recipe
 from tests.trainer.test_checkpoint import DEFECTS, change
 from tests.trainer.test_gallery import wandb_records
-from tests.trainer.test_training import EPOCHS, LAST_STEP, RUN_FLAGS, STEPS_PER_EPOCH, TWO_RANK_FLAGS, assert_same, checkpoint_at
+from tests.trainer.test_training import (
+    EPOCHS,
+    LAST_STEP,
+    RUN_FLAGS,
+    STEPS_PER_EPOCH,
+    TWO_RANK_FLAGS,
+    assert_same,
+    checkpoint_at,
+)
 from trainer.checkpoints.tensor_files import MANIFEST
 from trainer.exit_codes import DATA_ERROR, DONE, PREEMPTED, STORAGE_ERROR
 
@@ -177,7 +185,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def test_full_disk_ends_run_with_its_path(small_disk: Path, recipe: Recipe) -> None:
     flags = ("--epochs=3", "--checkpoint-steps=5", f"--bucket=file://{small_disk}")
-    result = run(*flags, *recipe.large_model_flags, processes=2, data=recipe.data, recipe=recipe.name, code=STORAGE_ERROR)
+    result = run(
+        *flags, *recipe.large_model_flags, processes=2, data=recipe.data, recipe=recipe.name, code=STORAGE_ERROR
+    )
     assert "No space left on device" in result.output
     assert re.search(rf"error: file://{small_disk}/(checkpoints/)?training[ /]", result.output), result.output
 

@@ -110,7 +110,9 @@ def test_float8_losses_are_close_to_those_without_it(
     assert found != pytest.approx(expected, rel=1e-6), "nothing was rounded"
 
 
-def test_float8_export_has_plain_weights_that_run_without_it(data: Path, plain: Path, whole: Path, tmp_path: Path) -> None:
+def test_float8_export_has_plain_weights_that_run_without_it(
+    data: Path, plain: Path, whole: Path, tmp_path: Path
+) -> None:
     for name, bucket in (("float8", whole), ("plain", plain)):
         words = (f"--checkpoint={bucket}/checkpoints/training", f"--to={tmp_path / name}")
         run(*words, recipe="export", data=data)

@@ -44,9 +44,7 @@ def rank_pid(launcher_pid: int, rank: int) -> int:
     """Return the process id of a rank that this launcher started."""
     variable = f"RANK={rank}".encode()
     found = [
-        pid
-        for pid in descendants(launcher_pid)
-        if variable in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        pid for pid in descendants(launcher_pid) if variable in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     ]
     return found[0]
 

@@ -134,7 +134,9 @@ def test_images_of_many_formats_are_read(tmp_path: Path, suffix: str) -> None:
     assert isinstance(try_decode(source, images[0], 24), np.ndarray)
 
 
-def test_files_that_are_not_images_are_counted_in_one_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_that_are_not_images_are_counted_in_one_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     tiny_imagenet(tmp_path, classes=2, train=2, tests=1, side=32)
     for path in sorted((tmp_path / "train").iterdir()):
         (path / "boxes.txt").touch()  # as in Tiny-ImageNet

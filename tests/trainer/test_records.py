@@ -159,7 +159,9 @@ def test_wandb_run_without_key_is_kept_in_the_folder(
     assert list((tmp_path / "runs").rglob("offline-run-*/*.wandb"))
 
 
-def test_resumed_job_continues_its_wandb_run_and_a_new_one_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resumed_job_continues_its_wandb_run_and_a_new_one_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     resume = Record(name="resume", time=0.0, values={"step": 1}, global_step=None)
     for first_records in ([], [resume], []):

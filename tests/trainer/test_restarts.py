@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.processes import RunResult, ActiveRun, started
+from tests.trainer.processes import ActiveRun, RunResult, started
 from tests.trainer.recipes import Recipe
 from tests.trainer.test_training import LAST_STEP, TWO_RANK_FLAGS, assert_same, checkpoint_at
 from trainer.exit_codes import BAD_CONFIGURATION, DONE, PREEMPTED, RESTARTS_USED

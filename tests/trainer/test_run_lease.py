@@ -30,7 +30,9 @@ class LeasedCheckpoints(Checkpoints):
 
 
 @pytest.mark.parametrize("is_local", [True, False], ids=["disk", "bucket"])
-def test_run_that_has_lost_the_lease_saves_nothing(is_local: bool, bucket: str, tmp_path: Path, runtime: Runtime) -> None:
+def test_run_that_has_lost_the_lease_saves_nothing(
+    is_local: bool, bucket: str, tmp_path: Path, runtime: Runtime
+) -> None:
     folder = Folder(f"file://{tmp_path}/job" if is_local else f"{bucket}/job")
     first, second = RunLease(folder, "node-1"), RunLease(folder, "node-2")
     first.acquire()

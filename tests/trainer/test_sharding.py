@@ -82,7 +82,9 @@ def test_groups_with_activation_checkpointing_have_the_losses_of_one_process(
     assert losses(tmp_path, ranks) == pytest.approx(expected_losses, rel=TOLERANCE)
 
 
-def test_groups_of_ranks_train_adapters_as_one_process(data: Path, adapter_flags: tuple[str, ...], tmp_path: Path) -> None:
+def test_groups_of_ranks_train_adapters_as_one_process(
+    data: Path, adapter_flags: tuple[str, ...], tmp_path: Path
+) -> None:
     train(data, tmp_path / "one", *adapter_flags)
     expected_losses = losses(tmp_path / "one", 1)
     assert len(expected_losses) == STEPS

@@ -81,7 +81,9 @@ def test_bucket_checkpoints_beyond_number_and_age_are_deleted(bucket: str, runti
 
 
 @pytest.mark.parametrize("fault", [Fault.TOO_MANY, Fault.UNAVAILABLE, Fault.SLOW, Fault.HALF])
-def test_store_with_temporary_failures_saves_and_loads_the_weights(bucket: str, proxy: Proxy, runtime: Runtime, fault: Fault) -> None:
+def test_store_with_temporary_failures_saves_and_loads_the_weights(
+    bucket: str, proxy: Proxy, runtime: Runtime, fault: Fault
+) -> None:
     checkpoints = Checkpoints(Folder(bucket), runtime, keep=2)
     proxy.fault = on_first_requests(fault)
     save_steps(checkpoints, 1, 2)

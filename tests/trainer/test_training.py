@@ -117,7 +117,9 @@ def test_metrics_and_curves_are_written_to_the_bucket(undisturbed: tuple[Path, R
     assert events[0].stat().st_size > 1000
 
 
-def test_two_ranks_have_nearly_the_weights_of_one_on_the_same_samples(undisturbed: tuple[Path, RunResult], tmp_path: Path, digits: Path) -> None:
+def test_two_ranks_have_nearly_the_weights_of_one_on_the_same_samples(
+    undisturbed: tuple[Path, RunResult], tmp_path: Path, digits: Path
+) -> None:
     bucket, _ = undisturbed
     flags = (*RUN_FLAGS, "--batch-size=16", f"--bucket=file://{tmp_path}")
     with started(*flags, data=digits, recipe="digits") as running:
@@ -173,7 +175,9 @@ atexit.register(print, "the exit function ran")
 sys.argv[0] = "trainer"
 runpy.run_module("trainer", run_name="__main__")
 """
-    result = run_python("-c", program, "digits", *TWO_RANK_FLAGS, f"--bucket=file://{bucket}", TRAINYARD_DATA=str(digits))
+    result = run_python(
+        "-c", program, "digits", *TWO_RANK_FLAGS, f"--bucket=file://{bucket}", TRAINYARD_DATA=str(digits)
+    )
     assert result.returncode == DONE, result
     assert result.stdout.splitlines()[-1] == "the exit function ran"
 
@@ -229,7 +233,9 @@ def test_different_data_on_another_host_is_rejected(
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs g++ on a CPU, and there is none here")
-def test_compiled_ranks_have_nearly_the_test_loss_of_eager_ranks(digits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_ranks_have_nearly_the_test_loss_of_eager_ranks(
+    digits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     plain = run(*SHORT_FLAGS, recipe="digits", processes=2, data=digits)
     assert not list(tmp_path.rglob("*.so"))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.language import MODEL
-from tests.trainer.processes import RunResult, ActiveRun, started
+from tests.trainer.processes import ActiveRun, RunResult, started
 from tests.trainer.recipes import Recipe
 from trainer.exit_codes import DONE, HANG, PREEMPTED
 from trainer.watchdog import SLOW_RATIO, SLOW_WINDOWS, WINDOW_SECONDS, Heartbeat, Stragglers

@@ -139,7 +139,9 @@ os._exit(code)
 """Program of a run that receives SIGTERM at step 5."""
 
 
-def test_preempted_xla_run_resumes_to_the_loss_of_an_undisturbed_run(digits: Path, tmp_path: Path, unsharded: RunResult) -> None:
+def test_preempted_xla_run_resumes_to_the_loss_of_an_undisturbed_run(
+    digits: Path, tmp_path: Path, unsharded: RunResult
+) -> None:
     flags = (f"--bucket=file://{tmp_path}", "--job=again", "--sharding=model")
     # Preempt the run instead of giving it fewer epochs, because the learning rate depends on the number of epochs.
     run(digits, *FLAGS, *flags, words=("-c", PREEMPTED_PROGRAM), code=PREEMPTED)
@@ -243,7 +245,9 @@ def test_sharded_language_model_has_losses_norms_and_sample_of_one_process(
     assert len(curve(bucket)) == LANGUAGE_STEPS + 1
     assert curve(bucket) == pytest.approx(curve(cpu_bucket), rel=TOLERANCE)
     assert curve(bucket, "gradient_norm") == pytest.approx(curve(cpu_bucket, "gradient_norm"), rel=TOLERANCE)
-    assert [event["text"] for event in result.events("sample")] == [event["text"] for event in expected.events("sample")]
+    assert [event["text"] for event in result.events("sample")] == [
+        event["text"] for event in expected.events("sample")
+    ]
 
 
 def test_sharded_language_model_compiles_two_graphs(on_devices: tuple[RunResult, Path]) -> None:
@@ -263,7 +267,9 @@ def test_weights_and_optimizer_state_of_language_model_are_sharded(on_devices: t
     assert [state for state in states if state[2] != found[state[0]]] == []
 
 
-def test_xla_run_with_shards_resumes_to_the_bit(on_devices: tuple[RunResult, Path], texts: Path, tmp_path: Path) -> None:
+def test_xla_run_with_shards_resumes_to_the_bit(
+    on_devices: tuple[RunResult, Path], texts: Path, tmp_path: Path
+) -> None:
     _, bucket = on_devices
     copy_until(bucket, SAVED_STEP, tmp_path)
     flags = (f"--bucket=file://{tmp_path}", "--sample-tokens=0", "--parallelism=data=2,shard=4")
