@@ -187,7 +187,7 @@ class Stacks(RuleBasedStateMachine):
                 assert stack.init_pid() == stack.expected_init_pid
 
     def teardown(self) -> None:
-        """Destroy every stack, which must always work."""
+        """Destroy every stack. This must always work."""
         for stack in self.stacks:
             self.make(stack, "down")
             assert lifecycle.find_leftovers(stack.cluster) == []

@@ -15,7 +15,7 @@ from types import TracebackType
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 ANY_SIGNATURE = "AWS4-HMAC-SHA256 Credential=any/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"
-"""Signature for the store, which requires one and does not check it. Google's client sends a token instead."""
+"""Signature for the store. It requires one, but does not check it. Google's client sends a token instead."""
 SLOW_SECONDS = 1.0
 """Delay of a slow answer in seconds."""
 REPLACED_HEADERS = frozenset(

@@ -13,7 +13,7 @@ from trainer.runtime import start_runtime
 from trainer.watchdog import Watchdog
 
 WARM_UP_STEPS, CHECKED_STEPS = 3, 5
-"""Number of first steps, which may wait for the device, and of later steps, which must not."""
+"""Numbers of steps: of the first ones, which may wait for the device, and of the next ones, which must not."""
 
 
 def main() -> None:

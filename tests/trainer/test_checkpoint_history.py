@@ -247,7 +247,7 @@ def start(runtime: Runtime) -> Iterator[Callable[[int, str, int], Run]]:
 
 
 def check_histories(start: Callable[[int, str, int], Run], url: str, *, examples: int) -> None:
-    """Run this many random histories, each in its own folder below `url`."""
+    """Run random histories, each in its own folder below `url`."""
     numbers = count()
     run_state_machine_as_test(
         lambda: Histories(f"{url}/{next(numbers)}", start),  # type: ignore[arg-type]  # takes any factory

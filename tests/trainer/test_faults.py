@@ -40,7 +40,7 @@ KILLS = 2
 
 
 def undisturbed_run(bucket: Path, recipe: Recipe, *flags: str) -> Path:
-    """Train two ranks to the end without a fault. Return the bucket, which keeps every checkpoint."""
+    """Train two ranks to the end without a fault. Return the bucket. It keeps every checkpoint."""
     recipe.run(*TWO_RANK_FLAGS, *flags, bucket=bucket, processes=2)
     return bucket
 

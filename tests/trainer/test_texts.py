@@ -77,7 +77,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / split).mkdir()
         np.save(folder / split / "c.npy", token_row(ROW_DOCUMENTS[:2]).tokens)
         np.save(folder / split / "e.npy", token_row(ROW_DOCUMENTS[2:]).tokens.astype(np.uint32))
-        parquet.table_writer(pyarrow.table({"id": [1, 2], "text": TABLE}), folder / split / "d.parquet")
+        parquet.write_table(pyarrow.table({"id": [1, 2], "text": TABLE}), folder / split / "d.parquet")
         (folder / split / "b.txt").write_text("The second document, of one file.", encoding="utf-8")
         lines = [json.dumps({"text": text}) for text in ("First.", "", "Größe")]
         (folder / split / "a.jsonl").write_text("\n".join(lines) + "\n\n", encoding="utf-8")
@@ -223,7 +223,7 @@ def row_writer(array: Any) -> Writer:
 
 
 def table_writer(**columns: list[object]) -> Writer:
-    return lambda path: parquet.table_writer(pyarrow.table(columns), path)
+    return lambda path: parquet.write_table(pyarrow.table(columns), path)
 
 
 def write_cut_row(path: Path) -> None:

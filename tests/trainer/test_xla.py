@@ -95,7 +95,7 @@ def test_tensors_have_the_shardings_of_the_meshes(sharded: tuple[RunResult, Path
 
 
 def sharding_lines(result: RunResult) -> list[dict[str, str]]:
-    """Return the `sharding` events, whose values contain `=`."""
+    """Return the `sharding` events. Their values contain `=`, so `RunResult.events` cannot read them."""
     line = re.compile(r"^sharding tensor=(?P<tensor>\S+) devices=(?P<devices>\S+) ", re.MULTILINE)
     return [match.groupdict() for match in line.finditer(result.output)]
 

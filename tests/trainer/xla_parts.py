@@ -22,7 +22,7 @@ from trainer.storage import Folder
 WIDTH = 64
 SHAPES = {"model.down": (WIDTH, 96), "model.up": (96, WIDTH), "model.norm": (WIDTH,), "model.adapter": (4, 96)}
 DEVICES_OF_HOSTS = [[0, 1, 4, 5], [2, 3, 6, 7]]
-"""As on a slice of 4x4 chips, the numbers of a host's devices are not consecutive."""
+"""Numbers of each host's devices. They are not consecutive, as on a slice of 4x4 chips."""
 
 
 def use_devices_of(host: int) -> None:
