@@ -1,4 +1,4 @@
-"""New checkout of this project's files with a separate cluster, and the commands that a user runs in it."""
+"""A separate checkout of this project with its own cluster, and the commands that a user runs in it."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ from infra.local.settings import ClusterSettings, cache_folder
 
 PROJECT = Path(__file__).resolve().parents[2]
 CLUSTER = "e2e"
-IN_SHELL = """
+RUN_IN_SHELL = """
 import os, sys
 from commands.environment import stack_environment
 os.execvpe(sys.argv[1], sys.argv[1:], stack_environment())
 """
+"""Program that runs its arguments as a command in the environment of `make shell`."""
 
 
 @dataclass(frozen=True)
 class Checkout:
-    """Folder with the project's files."""
+    """Separate checkout of this project, with a local stack."""
 
     folder: Path
     is_verbose: bool = True
@@ -41,18 +42,18 @@ class Checkout:
 
     @property
     def stack_file(self) -> Path:
-        """Path of the stack's settings."""
+        """File with the stack's settings."""
         return self.folder / "Pulumi.local.yaml"
 
     def change(self, **job: Any) -> None:
-        """Change keys of the stack's only job."""
+        """Change keys of the stack's first job."""
         content = yaml.safe_load(self.stack_file.read_text(encoding="utf-8"))
         content["config"]["trainyard:jobs"][0].update(job)
         self.stack_file.write_text(yaml.safe_dump(content), encoding="utf-8")
 
     @contextmanager
     def changed_jobs(self, *jobs: dict[str, Any]) -> Iterator[None]:
-        """Replace the stack's jobs, and restore its settings at the end."""
+        """Replace the stack's jobs. Restore the settings at the end."""
         with self.restored_settings():
             content = yaml.safe_load(self.stack_file.read_text(encoding="utf-8"))
             content["config"]["trainyard:jobs"] = list(jobs)
@@ -85,14 +86,14 @@ class Checkout:
                 timeout=seconds,
                 check=False,
             )
-        except subprocess.TimeoutExpired as late:
-            output = late.stdout.decode(errors="replace") if isinstance(late.stdout, bytes) else late.stdout or ""
+        except subprocess.TimeoutExpired as error:
+            output = error.stdout.decode(errors="replace") if isinstance(error.stdout, bytes) else error.stdout or ""
             raise AssertionError(f"{' '.join(words)} is not done after {seconds:.0f} s:\n{output}") from None
         assert status is None or done.returncode == status, f"{done.stdout}\n{done.stderr or ''}"
         return done.stdout
 
     def start(self, *words: str, stdin: int = subprocess.DEVNULL, own_group: bool = False) -> subprocess.Popen[str]:
-        """Start a command in the checkout with one pipe for all of its output.
+        """Start a command in the checkout. One pipe has its output and its errors.
 
         With `own_group`, the command leads its own process group, so that a test can signal all of its processes.
         """
@@ -108,39 +109,39 @@ class Checkout:
         )
 
     def up_with_fault(self, *words: str, epoch: int, fault: Callable[[], object]) -> tuple[str, str]:
-        """Run `make up` and call `fault` when a rank trains in the epoch. Return the output before and after the fault.
+        """Run `make up`, and call `fault` when a rank trains in this epoch. Return the output before and after that.
 
         The command must succeed.
         """
         lines: list[str] = []
-        before = 0
+        num_before = 0
         with self.start("make", "up", *words) as process:
             assert process.stdout is not None
             for line in process.stdout:
                 lines.append(line)
-                if not before and f" train epoch={epoch} " in line:
-                    before = len(lines)
+                if not num_before and f" train epoch={epoch} " in line:
+                    num_before = len(lines)
                     fault()
-        after = "".join(lines[before:])
-        assert before, after[-3000:]
+        after = "".join(lines[num_before:])
+        assert num_before, after[-3000:]
         assert process.returncode == 0, after[-3000:]
-        return "".join(lines[:before]), after
+        return "".join(lines[:num_before]), after
 
     def tool(self, *words: str, status: int | None = 0) -> str:
-        """Run `pulumi` or `kubectl` as in `make shell`. Return its standard output."""
-        return self.run(".venv/bin/python", "-c", IN_SHELL, *words, status=status, errors=subprocess.PIPE)
+        """Run a command as in `make shell`, such as `pulumi`. Return its standard output."""
+        return self.run(".venv/bin/python", "-c", RUN_IN_SHELL, *words, status=status, errors=subprocess.PIPE)
 
     def kubectl(self, *words: str) -> str:
-        """Run kubectl on the checkout's cluster."""
+        """Run kubectl in the namespace of the stack's jobs. Return its standard output."""
         return self.tool("kubectl", "--kubeconfig", str(self.cluster.kubeconfig), "--namespace", "training", *words)
 
     def objects(self, *words: str) -> list[dict[str, Any]]:
-        """Return the items that `kubectl get` finds."""
+        """Return the objects that `kubectl get` finds."""
         found: list[dict[str, Any]] = json.loads(self.kubectl("get", *words, "-o", "json"))["items"]
         return found
 
     def environment(self) -> dict[str, str]:
-        """Return this process's environment without the variables of Pulumi, kubectl, make and the stack.
+        """Return the environment of this process, without the variables of Pulumi, kubectl, make and the stack.
 
         PATH lacks the folders of this checkout and of the cache. VERBOSE follows `is_verbose`.
         """
@@ -154,7 +155,7 @@ class Checkout:
 
 
 def copy_project(folder: Path) -> None:
-    """Copy the tracked and the new files into a new checkout. The copy uses the Python environment of this checkout."""
+    """Copy the tracked files and new files to a folder. The copy uses the Python environment of this checkout."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=PROJECT,
@@ -172,7 +173,7 @@ def copy_project(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
-    """Yield a checkout, and destroy its stack after the tests of the file."""
+    """Yield a separate checkout. Destroy its stack after the tests of the file."""
     folder = tmp_path_factory.mktemp("checkout") / "project"
     copy_project(folder)
     created = Checkout(folder)

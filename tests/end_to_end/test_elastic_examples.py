@@ -1,4 +1,4 @@
-"""Elastic examples as users run them: a host is killed during an epoch, the others continue, and it returns."""
+"""Elastic examples as users run them: a host is killed during an epoch, the others continue, and the host returns."""
 
 from __future__ import annotations
 
@@ -17,26 +17,27 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
 
 LIGHTNING = "elastic-lightning"
 _, WITH_ETCD, FIVE_JOBS = (yaml.safe_load(block) for block in yaml_blocks(LIGHTNING))
+"""Jobs of the second and the third settings on the example's page."""
 CLOSE_RENDEZVOUS_PROGRAM = """
 import etcd, json, os
 host, port = os.environ["PET_RDZV_ENDPOINT"].split(":")
 client, key = etcd.Client(host, int(port)), f"/torchelastic/p2p/run_{os.environ['PET_RDZV_ID']}/rdzv/active_version"
 client.write(key, json.dumps({**json.loads(client.get(key).value), "status": "closed"}))
 """
-"""Program that closes the rendezvous, like a host that gives up."""
+"""Program that closes the rendezvous, as a host does that gives up."""
 
 
 def up_with_a_killed_host(
-    checkout: Checkout, job: str, host: int, epoch: int, *words: str, closed: bool = False
+    checkout: Checkout, job: str, host: int, epoch: int, *words: str, closes_rendezvous: bool = False
 ) -> tuple[str, str]:
-    """Run `make up` and kill `host` during the epoch. Return the output before and after the kill.
+    """Run `make up`, and kill a host of the job during the epoch. Return the output before and after the kill.
 
-    The job must complete. With `closed`, that host closes the rendezvous before it is killed.
+    The job must complete. With `closes_rendezvous`, the host first closes the rendezvous.
     """
     selector = f"trainyard.dev/job={job},batch.kubernetes.io/job-completion-index={host}"
 
     def kill_host() -> None:
-        if closed:
+        if closes_rendezvous:
             (pod,) = checkout.objects("pods", f"--selector={selector}")
             python = ("/opt/trainyard/venv/bin/python", "-c", CLOSE_RENDEZVOUS_PROGRAM)
             checkout.kubectl("exec", pod["metadata"]["name"], "--", *python)
@@ -55,18 +56,19 @@ def test_elastic_job_continues_without_host_and_readmits_it(checkout: Checkout) 
 
 
 def assert_lightning(before: str, after: str, host: int) -> None:
-    """Assert that three ranks trained before the fault, and that others resumed and three ended equally after it.
+    """Assert that three ranks trained before the fault, and that the job recovered after it.
 
-    Only rank 0 must upload the model.
+    The other hosts must resume, `host` must come back, and three ranks must end with equal metrics. Only rank 0 may
+    upload the model.
     """
     assert re.search(rf"^{LIGHTNING}/\d \| train .* rank=\d/3 ", before, re.M), before[-3000:]
     assert re.search(rf"^{LIGHTNING}/\d \| resume step=\d+ ", after, re.M), "the other hosts must resume"
     returned = rf"^{LIGHTNING}/\d \| train .* rank=\d/3 host={LIGHTNING}-{host} "
     assert re.search(returned, after, re.M), "the host must come back"
-    ends = re.findall(rf"^{LIGHTNING}/\d \| test epoch=(\d+) (accuracy=(\S+) loss=\S+) rank=(\d)/3 ", after, re.M)
-    last = [end for end in ends if end[0] == ends[-1][0]]
-    assert {end[3] for end in last} == {"0", "1", "2"}
-    assert len({end[1] for end in last}) == 1, "all ranks must report the same metrics"
+    tests = re.findall(rf"^{LIGHTNING}/\d \| test epoch=(\d+) (accuracy=(\S+) loss=\S+) rank=(\d)/3 ", after, re.M)
+    last = [test for test in tests if test[0] == tests[-1][0]]
+    assert {rank for _, _, _, rank in last} == {"0", "1", "2"}
+    assert len({metrics for _, metrics, _, _ in last}) == 1, "all ranks must report the same metrics"
     assert float(last[0][2]) > 90
     assert re.findall(rf"^{LIGHTNING}/\d \| upload .* rank=(\d)/", after, re.M) == ["0"]
 
@@ -78,7 +80,7 @@ def events(folder: Path) -> list[dict[str, Any]]:
 
 
 def is_model(path: Path) -> bool:
-    """Return True if a file written by torch exists."""
+    """Return True if the path is a file that torch wrote."""
     return path.is_file() and path.read_bytes()[:2] == b"PK"
 
 
@@ -90,7 +92,7 @@ def test_lightning_continues_without_host_and_readmits_it(checkout: Checkout) ->
 
 
 @pytest.mark.long
-def test_lightning_with_etcd_continues_without_host_0(checkout: Checkout) -> None:
+def test_lightning_with_etcd_continues_without_host_0_and_readmits_it(checkout: Checkout) -> None:
     checkout.run("make", "down")
     with checkout.changed_jobs(*WITH_ETCD):
         before, after = up_with_a_killed_host(checkout, LIGHTNING, 0, 2)
@@ -106,10 +108,10 @@ def test_lightning_with_etcd_continues_without_host_0(checkout: Checkout) -> Non
 
 
 @pytest.mark.long
-def test_lightning_with_closed_rendezvous_reopens_it(checkout: Checkout) -> None:
+def test_lightning_with_closed_rendezvous_reopens_it_and_continues(checkout: Checkout) -> None:
     checkout.run("make", "down")
     with checkout.changed_jobs(*WITH_ETCD):
-        before, after = up_with_a_killed_host(checkout, LIGHTNING, 1, 2, closed=True)
+        before, after = up_with_a_killed_host(checkout, LIGHTNING, 1, 2, closes_rendezvous=True)
     assert "RendezvousClosedError" in after, "the other hosts must give up, too"
     assert "rendezvous: open again after a failed or finished host had closed it" in after
     assert_lightning(before, after, 1)

@@ -1,4 +1,4 @@
-"""Examples as a user runs them: `make up JOB=NAME` on the local cluster, checked by the output of their pods."""
+"""Examples as a user runs them: `make up JOB=NAME` on the local cluster. The tests check the output of the pods."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tests.end_to_end.conftest import Checkout
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
 
-DIGITS_BY_HAND = "exec python -m trainer.launch -m trainer digits --epochs=2\n"
-"""Command that the test types into the shells of idle hosts."""
+TRAIN_COMMAND = "exec python -m trainer.launch -m trainer digits --epochs=2\n"
+"""Command that a test types into the shells of both hosts."""
 USER_SCRIPT = """
 import torch
 import torch.distributed as dist
@@ -27,13 +27,13 @@ dist.destroy_process_group()
 """
 """Script of a user. `word` differs between its versions."""
 RANKS = {"resnet-fake": 4, "pytorch-gloo": 3, "digits-jobset": 2, "digits-train-job": 2}
-"""Example -> number of ranks that must train."""
+"""Name of an example -> number of ranks that must train."""
 SHORT_EXAMPLE = "pytorch-gloo"
-"""Example that runs even if long tests are skipped. It needs an operator."""
+"""Example that runs even without long tests. It needs an operator."""
 GZIP_BITS_PER_BYTE = 2.82
-"""Size of the test texts of the example `language` after gzip -9."""
+"""Size of the test texts of the example `language` after gzip -9, in bits per byte of text."""
 LEARNED_EXAMPLES = ("pytorch-gloo", "digits-jobset", "digits-train-job")
-"""Examples whose network must have learned the digits."""
+"""Examples that must end with a high accuracy on the digits."""
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_example_of_other_trainer_learns_on_both_hosts(checkout: Checkout, name:
 
 
 @pytest.mark.long
-def test_example_nccl_check_measures_links(checkout: Checkout) -> None:
+def test_example_nccl_check_measures_the_link_and_passes(checkout: Checkout) -> None:
     text = checkout.run("make", "up", "JOB=nccl-check", seconds=600)
     assert re.search(r"^nccl-check/\d \| link hosts=0-1 gigabits=[\d.]+$", text, re.M), text[-3000:]
     assert re.search(r"^nccl-check/\d \| links good ", text, re.M)
@@ -109,7 +109,7 @@ def test_example_interactive_hosts_train_by_hand(checkout: Checkout) -> None:
     shells = [checkout.start("make", "exec", f"RANK={rank}", stdin=subprocess.PIPE) for rank in range(2)]
     for shell in shells:
         assert shell.stdin is not None
-        shell.stdin.write(DIGITS_BY_HAND)
+        shell.stdin.write(TRAIN_COMMAND)
         shell.stdin.close()
         shell.stdin = None
     printed = [shell.communicate(timeout=600)[0] for shell in shells]
@@ -119,7 +119,7 @@ def test_example_interactive_hosts_train_by_hand(checkout: Checkout) -> None:
 
 
 @pytest.mark.long
-def test_example_tf_horovod_averages_gradients(checkout: Checkout) -> None:
+def test_example_tf_horovod_trains_on_both_workers(checkout: Checkout) -> None:
     text = checkout.run("make", "up", "JOB=tf-horovod", seconds=1800)
     for rank in range(2):
         assert re.search(rf"^tf-horovod/{rank} \| train step=6 .* rank={rank}/2$", text, re.M), text[-3000:]
@@ -141,9 +141,9 @@ def test_example_mxnet_learns_on_both_workers(checkout: Checkout, name: str) -> 
 @pytest.mark.long
 def test_example_wandb_writes_runs_and_keeps_key_secret(checkout: Checkout) -> None:
     key = "0123456789" * 4
-    words = f"pulumi config set --secret secrets:wandb {key}\n"
-    shell = {**checkout.environment(), "SHELL": "/bin/sh"}
-    subprocess.run(["make", "shell"], cwd=checkout.folder, env=shell, input=words, text=True, check=True)
+    typed = f"pulumi config set --secret secrets:wandb {key}\n"
+    environment = {**checkout.environment(), "SHELL": "/bin/sh"}
+    subprocess.run(["make", "shell"], cwd=checkout.folder, env=environment, input=typed, text=True, check=True)
     text = checkout.run("make", "up", "JOB=tinyimagenet-wandb", seconds=1800)
     for rank in range(4):
         assert re.search(rf"^tinyimagenet-wandb/{rank} \| train .* rank={rank}/4 ", text, re.M), text[-3000:]
@@ -154,15 +154,15 @@ def test_example_wandb_writes_runs_and_keeps_key_secret(checkout: Checkout) -> N
     assert len(list(folder.rglob("media/table/**/*.json"))) >= 1
     (secret,) = checkout.objects("secrets", "--field-selector=metadata.name=tinyimagenet-wandb-secrets")
     assert base64.b64decode(secret["data"]["WANDB_API_KEY"]).decode() == key
-    shown = json.dumps([checkout.objects(kind) for kind in ("jobs", "pods", "configmaps")])
-    assert key not in shown + text + checkout.stack_file.read_text(encoding="utf-8")
+    objects = json.dumps([checkout.objects(kind) for kind in ("jobs", "pods", "configmaps")])
+    assert key not in objects + text + checkout.stack_file.read_text(encoding="utf-8")
     assert key.encode() not in b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
 
 @pytest.mark.long
 def test_example_s3_data_reads_each_sample_once_per_epoch(checkout: Checkout) -> None:
     text = checkout.run("make", "up", "JOB=s3-data", seconds=1800)
-    # With this many hosts, `make up` prints only the lines of the first hosts.
+    # For so many hosts, `make up` prints only the lines of the first ones.
     logs = {
         kind: checkout.kubectl("logs", f"--selector=trainyard.dev/job={kind}-data", "--tail=-1")
         for kind in ("s3", "gs")
@@ -174,7 +174,7 @@ def test_example_s3_data_reads_each_sample_once_per_epoch(checkout: Checkout) ->
             assert re.search(rf"^train epoch=2 .* rank={rank}/2 ", logs[kind], re.M), logs[kind][-3000:]
         lines = rf"^store/0 \| served bucket={kind}-samples reads=(\d+) images=(\d+) times=(\S+) readers=(\S+)$"
         ((*counts, readers),) = re.findall(lines, text, re.M)
-        assert counts == ["1200", "600", "2"], "each of two epochs must read each image once"
+        assert counts == ["1200", "600", "2"], "each of the two epochs must read each image once"
         assert sorted(each.rpartition(":")[2] for each in readers.split(",")) == ["600", "600"], readers
 
 
@@ -201,7 +201,7 @@ def test_example_language_spmd_shards_the_weights(checkout: Checkout) -> None:
 
 
 @pytest.mark.long
-def test_example_mnist_xla_ddp_averages_gradients(checkout: Checkout) -> None:
+def test_example_mnist_xla_ddp_trains_on_four_ranks_with_equal_test_losses(checkout: Checkout) -> None:
     text = checkout.run("make", "up", "JOB=mnist-xla-ddp", seconds=2000)
     losses = set()
     for rank in range(4):

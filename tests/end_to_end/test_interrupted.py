@@ -1,7 +1,7 @@
-"""`make up` and `make down`, interrupted at random moments, leave no lock or process, and a later `up` completes.
+"""After `make up` or `make down` is interrupted at a random moment, no lock and no process is left, and `up` works.
 
 Only a killed Pulumi may leave its lock until the next command. The test interrupts five commands, or fifty with
-TRAINYARD_TESTS=soak. TRAINYARD_SEED repeats the moments of a run.
+TRAINYARD_TESTS=soak. It prints a TRAINYARD_SEED, which repeats its random choices.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from tests.end_to_end.conftest import Checkout, is_pulumi_in, processes
 LIMIT_SECONDS = 300.0
 """Longest time of a command, in seconds."""
 WAYS = ("key", "command", "make", "twice", "kill")
-"""Ctrl-C in the terminal, SIGINT to the command, SIGTERM to make, Ctrl-C twice, SIGKILL to Pulumi."""
+"""Ways to interrupt: Ctrl-C in the terminal, SIGINT to the command, SIGTERM to make, two Ctrl-C, SIGKILL to Pulumi."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Interrupted:
-    """Result of an interrupted make target."""
+class InterruptedResult:
+    """Result of a make target that was interrupted."""
 
     way: str
     moment: str
-    """Time of the signal, in words."""
+    """Moment of the signal, for messages."""
     status: int
     """Exit status, as in subprocess."""
     output: str
@@ -47,39 +47,42 @@ class Interrupted:
         return f"{self.way} {self.moment}, ended {self.took:.1f} s later with {self.status}:\n{self.output}"
 
 
-def interrupt(checkout: Checkout, target: str, way: str, after: float, text: str = "") -> Interrupted:
-    """Run `make TARGET`. Interrupt it `after` seconds after the output `text`, and wait for its end."""
+def interrupt(checkout: Checkout, target: str, way: str, delay: float, text: str = "") -> InterruptedResult:
+    """Run `make TARGET`, interrupt it `delay` seconds after the output `text`, and wait for its end.
+
+    Without `text`, the delay counts from the start of the target.
+    """
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(checkout.folder)
         os.execvpe("make", ["make", *target.split()], checkout.environment() | {"TERM": "dumb"})
-    output, started, sent = b"", time.monotonic(), 0.0
-    counted = 0.0 if text else started
-    twice = way == "twice"
+    output, started, sent_at = b"", time.monotonic(), 0.0
+    counted_from = 0.0 if text else started
+    has_second_signal = way == "twice"
     while True:
         now = time.monotonic()
         assert now - started < LIMIT_SECONDS, output.decode(errors="replace")
-        if not counted and text.encode() in output:
-            counted = now
-        if not sent and counted and now - counted >= after:
+        if not counted_from and text.encode() in output:
+            counted_from = now
+        if not sent_at and counted_from and now - counted_from >= delay:
             _send(checkout, target, pid, terminal, way)
-            sent = now
-        if twice and sent and now - sent >= 1.0:
-            twice = False
+            sent_at = now
+        if has_second_signal and sent_at and now - sent_at >= 1.0:
+            has_second_signal = False
             _send(checkout, target, pid, terminal, way)
         if select.select([terminal], [], [], 0.02)[0]:
             try:
                 output += os.read(terminal, 65536)
             except OSError:
-                break  # The terminal's last process has ended.
+                break  # the last process of the terminal has ended
     _, status = os.waitpid(pid, 0)
     os.close(terminal)
-    return Interrupted(
+    return InterruptedResult(
         way=way,
-        moment=f"{after:.2f} s after {text or 'its start'}" if sent else "never",
+        moment=f"{delay:.2f} s after {text or 'its start'}" if sent_at else "never",
         status=os.waitstatus_to_exitcode(status),
         output=output.decode(errors="replace"),
-        took=time.monotonic() - sent if sent else 0.0,
+        took=time.monotonic() - sent_at if sent_at else 0.0,
     )
 
 
@@ -104,8 +107,8 @@ def _is_command(pid: int, folder: Path, name: bytes) -> bool:
         return False
 
 
-def left_by_runs(checkout: Checkout) -> list[str]:
-    """Return leftovers of `pulumi` runs: locks, and processes that do not belong to the cluster."""
+def leftovers_of_runs(checkout: Checkout) -> list[str]:
+    """Return what runs of Pulumi have left: locks, and processes that do not belong to the cluster."""
     found = [str(path) for path in (checkout.folder / ".trainyard").glob("pulumi/.pulumi/locks/**/*.json")]
     mark = f"{checkout.folder}:"
     for pid in processes():
@@ -120,7 +123,7 @@ TRIES = 50 if SOAK else 5
 START_TEXTS = {"up": "stack local: updating", "down": "stack local: destroying"}
 """Text that a command prints before Pulumi starts."""
 MAX_DELAY_SECONDS = {"": 5.0, START_TEXTS["up"]: 15.0, START_TEXTS["down"]: 4.0}
-"""Text of `START_TEXTS`, or empty for the command's start -> longest time from there to the signal, in seconds."""
+"""Output from which the delay counts, or empty for the command's start -> longest delay in seconds."""
 COMPLETE_CYCLE_EVERY = 5
 """Number of interrupted commands after which a complete `up` and `down` must work."""
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(3600)]
@@ -137,7 +140,7 @@ def small_checkout(checkout: Checkout) -> Checkout:
 
 
 def run(checkout: Checkout, target: str) -> str:
-    """Run a target to its end. Return its output."""
+    """Run a make target to its end. Return its output."""
     output = checkout.run("make", target)
     assert "Traceback" not in output, output
     return output
@@ -146,19 +149,19 @@ def run(checkout: Checkout, target: str) -> str:
 def test_interrupted_command_leaves_nothing_and_can_be_repeated(small_checkout: Checkout) -> None:
     seed = int(os.environ.get("TRAINYARD_SEED") or random.randrange(1 << 32))
     print(f"TRAINYARD_SEED={seed}")
-    moments = random.Random(seed)
+    rng = random.Random(seed)
     run(small_checkout, "up")
     run(small_checkout, "down")
     for count in range(TRIES):
-        target, way = moments.choice(("up", "up", "down")), WAYS[count % len(WAYS)]
-        text = moments.choice(("", START_TEXTS[target], START_TEXTS[target]))
-        done = interrupt(small_checkout, target, way, moments.uniform(0, MAX_DELAY_SECONDS[text]), text)
+        target, way = rng.choice(("up", "up", "down")), WAYS[count % len(WAYS)]
+        text = rng.choice(("", START_TEXTS[target], START_TEXTS[target]))
+        done = interrupt(small_checkout, target, way, rng.uniform(0, MAX_DELAY_SECONDS[text]), text)
         print(f"{count}: make {target}, {way} {done.moment}: status {done.status}, {done.took:.1f} s later")
         assert "Traceback" not in done.output, done
         if way != "kill":
-            assert left_by_runs(small_checkout) == [], done
+            assert leftovers_of_runs(small_checkout) == [], done
         if count % COMPLETE_CYCLE_EVERY == COMPLETE_CYCLE_EVERY - 1:
             run(small_checkout, "up")
-            assert left_by_runs(small_checkout) == []
+            assert leftovers_of_runs(small_checkout) == []
             assert "nothing is left" in run(small_checkout, "down")
-            assert left_by_runs(small_checkout) == []
+            assert leftovers_of_runs(small_checkout) == []

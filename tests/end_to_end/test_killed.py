@@ -1,6 +1,7 @@
-"""Pulumi is killed after the k-th creation or deletion of a local stack: `make up` converges, `make down` completes.
+"""`make up` and `make down` after Pulumi was killed at a certain number of resources in a local stack's state.
 
-The test needs TRAINYARD_TESTS=long for three k, or soak for every k. Otherwise, test_interrupted.py kills Pulumi once.
+The test needs TRAINYARD_TESTS=long for three numbers of resources, or soak for every number. In other runs,
+test_interrupted.py kills Pulumi once.
 """
 
 from __future__ import annotations
@@ -27,19 +28,18 @@ pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(900)]
 
 
 def num_resources(checkout: Checkout) -> int:
-    """Return the number of resources in the state, which the engine writes during the update; -1 if it is unknown."""
+    """Return the number of resources in the state, or -1 while the engine replaces the state's file."""
     (file, *_) = [*checkout.folder.glob(".trainyard/pulumi/.pulumi/stacks/*/local.json"), None]
     try:
         deployment = json.loads(file.read_text(encoding="utf-8"))["checkpoint"].get("latest") if file else None
     except (FileNotFoundError, json.JSONDecodeError):
-        # The engine is replacing the file. The next poll reads it again.
         return -1
     resources = (deployment or {}).get("resources", [])
     return sum(each.get("custom", False) and not each["type"].startswith("pulumi:providers:") for each in resources)
 
 
 def kill_pulumi_when(checkout: Checkout, command: str, condition: Callable[[int], bool]) -> None:
-    """Run a make target, and kill its Pulumi when the number of resources in the state fulfils the condition."""
+    """Run a make target, and kill its Pulumi when the number of resources in the state meets the condition."""
     log = checkout.folder / "killed.log"
     with log.open("w", encoding="utf-8") as file:
         running = subprocess.Popen(
@@ -65,12 +65,12 @@ def kill_pulumi_when(checkout: Checkout, command: str, condition: Callable[[int]
 @pytest.mark.parametrize("count", COUNTS)
 def test_killed_pulumi_up_converges_and_down_leaves_nothing(checkout: Checkout, count: int) -> None:
     checkout.change(flags={"epochs": 1})
-    kill_pulumi_when(checkout, "up", lambda have: have >= count)
+    kill_pulumi_when(checkout, "up", lambda num: num >= count)
     printed = checkout.run("make", "up")
     assert "look for" not in printed, "`up` must need no manual step"
     assert "test_accuracy=" in printed
     assert num_resources(checkout) == RESOURCES
-    kill_pulumi_when(checkout, "down", lambda have: have <= RESOURCES - count)
+    kill_pulumi_when(checkout, "down", lambda num: num <= RESOURCES - count)
     assert "nothing is left" in checkout.run("make", "down")
     assert leftovers.find(checkout.cluster.folder, checkout.cluster.cgroup) == []
     assert '"empty": true' in checkout.run("make", "verify-empty")

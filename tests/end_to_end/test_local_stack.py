@@ -1,4 +1,4 @@
-"""Session of a user with the local stack: up, inspect, change, faults, down. Each test continues the previous one."""
+"""Session of a user with the local stack: up, inspect, change, fault, down. Each test continues the previous one."""
 
 from __future__ import annotations
 
@@ -77,21 +77,21 @@ def test_up_recreates_deleted_job(checkout: Checkout) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "shown"),
+    ("change", "changed_key"),
     [({"image": "example.com/other:1"}, "spec.template"), ({"hosts": 1}, "spec.completions")],
 )
-def test_preview_shows_only_the_edit(checkout: Checkout, change: dict[str, object], shown: str) -> None:
+def test_preview_shows_only_the_edit(checkout: Checkout, change: dict[str, object], changed_key: str) -> None:
     with checkout.restored_settings():
         checkout.change(**change)
         plan = json.loads(checkout.tool("pulumi", "preview", "--stack", "local", "--json"))
     changed = {step["urn"].rpartition("::")[2]: step for step in plan["steps"] if step["op"] != "same"}
     assert set(changed) == {"digits-job"}
-    assert any(key.startswith(shown) for key in changed["digits-job"]["detailedDiff"])
+    assert any(key.startswith(changed_key) for key in changed["digits-job"]["detailedDiff"])
 
 
 def test_up_with_invalid_setting_changes_nothing(checkout: Checkout) -> None:
     (state,) = checkout.folder.glob(".trainyard/pulumi/.pulumi/stacks/*/local.json")
-    written = state.stat().st_mtime_ns
+    written_at = state.stat().st_mtime_ns
     with checkout.restored_settings():
         checkout.change(hosts=0)
         printed = checkout.run("make", "up", status=2)
@@ -99,23 +99,23 @@ def test_up_with_invalid_setting_changes_nothing(checkout: Checkout) -> None:
     file, problem = lines
     assert file.endswith("Pulumi.local.yaml: 1 problem")
     assert problem.startswith("trainyard:jobs[0].hosts = 0")
-    assert state.stat().st_mtime_ns == written
+    assert state.stat().st_mtime_ns == written_at
 
 
 def test_killed_rank_restarts_in_place_and_resumes(checkout: Checkout) -> None:
     checkout.run("make", "down")
     checkout.change(flags={"epochs": 4})
     up = checkout.start("make", "up")
-    saved = checkout.cluster.bucket / "checkpoints" / "digits"
+    checkpoints = checkout.cluster.bucket / "checkpoints" / "digits"
     deadline = time.monotonic() + 300
     # The trainer writes the manifest last, so a checkpoint with a manifest is complete.
-    while not any(saved.glob("*/checkpoint.json")):
+    while not any(checkpoints.glob("*/checkpoint.json")):
         assert up.poll() is None, up.communicate()[0]
         assert time.monotonic() < deadline
         time.sleep(0.5)
-    victims = trainer_processes("digits-1")
-    assert victims
-    os.kill(victims[0], signal.SIGKILL)
+    pids = rank_pids("digits-1")
+    assert pids, "host 1 has no training process"
+    os.kill(pids[0], signal.SIGKILL)
     printed = up.communicate(timeout=600)[0]
     assert up.returncode == 0, printed
     log = checkout.kubectl("logs", "-l", "trainyard.dev/job=digits", "--tail=-1", "--prefix")
@@ -127,17 +127,17 @@ def test_killed_rank_restarts_in_place_and_resumes(checkout: Checkout) -> None:
     assert len(checkout.objects("pods")) == 2
 
 
-def trainer_processes(host: str) -> list[int]:
-    """Return the training processes in the pod `host`. The launcher forks them from a process that has loaded torch."""
+def rank_pids(host: str) -> list[int]:
+    """Return the process ids of the ranks in the pod `host`: processes that its launcher's fork server has forked."""
     found = []
     for pid in processes():
         try:
             environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
             parent = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1]
-            origin = Path(f"/proc/{parent}/cmdline").read_bytes()
+            parent_command = Path(f"/proc/{parent}/cmdline").read_bytes()
         except OSError:
             continue
-        if f"HOSTNAME={host}".encode() in environment and b"multiprocessing.forkserver" in origin:
+        if f"HOSTNAME={host}".encode() in environment and b"multiprocessing.forkserver" in parent_command:
             found.append(pid)
     return found
 
@@ -148,6 +148,6 @@ def test_down_leaves_nothing_and_can_be_repeated(checkout: Checkout) -> None:
     assert "nothing is left" in checkout.run("make", "down")
     assert leftovers.find(checkout.cluster.folder, checkout.cluster.cgroup) == []
     assert list((checkout.folder / ".trainyard" / "provider").iterdir()) == []
-    copies = Path(tempfile.gettempdir()).glob("kubeconfig*")
-    assert [file for file in copies if server in file.read_text(encoding="utf-8")] == []
+    temporary_files = Path(tempfile.gettempdir()).glob("kubeconfig*")
+    assert [file for file in temporary_files if server in file.read_text(encoding="utf-8")] == []
     assert "nothing to do" in checkout.run("make", "down")

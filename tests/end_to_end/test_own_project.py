@@ -1,4 +1,4 @@
-"""Project of a user outside the checkout: its script, packages and data on the local cluster."""
+"""A user's project outside the checkout: its script, packages and data on the local cluster."""
 
 from __future__ import annotations
 
@@ -51,12 +51,13 @@ config:
       resources: {cpu: 200m, memory: 1Gi}
 """
 PACKAGE = "cowsay"
-"""Small package in pure Python that the trainer's image lacks."""
-COMMAND = "import sys; sys.path[0] = '.'; from commands.cli import main; sys.exit(main(sys.argv[1:]))"
+"""Small package in pure Python that is not in the trainer's image."""
+RUN_TRAINYARD = "import sys; sys.path[0] = '.'; from commands.cli import main; sys.exit(main(sys.argv[1:]))"
+"""Program that runs its arguments as a command of `trainyard`."""
 
 
 class Project:
-    """Folder with a script, settings, requirements and data, and the commands that a user runs for it."""
+    """Folder of a user with a script, settings, requirements and data. It runs commands as the user does."""
 
     def __init__(self, folder: Path, checkout: Checkout) -> None:
         self.folder, self.checkout = folder, checkout
@@ -65,18 +66,18 @@ class Project:
             (folder / name).write_text(text, encoding="utf-8")
 
     def run(self, *words: str, status: int | None = 0) -> str:
-        """Run a command of `trainyard` for the project."""
-        command = (".venv/bin/python", "-c", COMMAND, *words, "--project", str(self.folder))
+        """Run a command of `trainyard` for the project, and return its output."""
+        command = (".venv/bin/python", "-c", RUN_TRAINYARD, *words, "--project", str(self.folder))
         return self.checkout.run(*command, status=status, seconds=900)
 
     def require(self, line: str) -> str:
-        """Write the requirements file. Return its digest."""
+        """Write a requirements file with one line. Return its digest."""
         text = f"{line}\n"
         (self.folder / "requirements.txt").write_text(text, encoding="utf-8")
         return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
     def record(self) -> dict[str, object]:
-        """Return the last run record in the bucket."""
+        """Return the record of the job's last run, from the bucket."""
         bucket = ClusterSettings(owner=str(self.folder), stack="local").bucket
         found: dict[str, object] = json.loads((bucket / "mine" / "run-record.json").read_text(encoding="utf-8"))
         return found
@@ -92,7 +93,7 @@ def project(checkout: Checkout, tmp_path: Path) -> Iterator[Project]:
         created.run("down", status=None)
 
 
-def test_job_of_a_project_gets_its_packages_and_data_on_each_host(project: Project) -> None:
+def test_job_of_a_project_gets_packages_and_data_on_each_host_and_a_conflict_is_rejected(project: Project) -> None:
     for version, table_bytes in (("6.1", 0), ("6.0", MAX_SCRIPT_BYTES)):
         digest = project.require(f"{PACKAGE}=={version}")
         if table_bytes:
@@ -104,6 +105,7 @@ def test_job_of_a_project_gets_its_packages_and_data_on_each_host(project: Proje
         record = project.record()
         assert record["requirements_digest"] == digest
         assert f"-{digest.removeprefix('sha256:')[:12]}" in str(record["image"])
+    # The image has a newer NumPy.
     project.require("numpy<2")
     project.checkout = replace(project.checkout, is_verbose=False)
     text = project.run("up", status=None)

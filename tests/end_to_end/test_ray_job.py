@@ -1,4 +1,4 @@
-"""Kind `ray-job` as a user runs it on the local cluster: lost pods, and a driver that fails."""
+"""Jobs of kind `ray-job` as a user runs them on the local cluster: lost pods, and a driver that fails."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(2400)]
 
 NAME = "digits-ray"
 FAILING_DRIVER = "import ray\n\nray.init()\nraise SystemExit(78)\n"
-"""Driver that fails with an exit code after which jobs of most other kinds do not restart."""
+"""Driver that fails with exit code 78. Most other kinds of jobs do not restart after this code."""
 
 
 @pytest.mark.parametrize("lost", ["worker", "launcher", "head"])
@@ -22,25 +22,26 @@ def test_digits_ray_with_a_lost_pod_trains_to_the_end(checkout: Checkout, lost: 
     def delete_pod() -> None:
         selector = f"trainyard.dev/job={NAME},app.kubernetes.io/component={lost}"
         pod, *_ = checkout.objects("pods", f"--selector={selector}")
-        # After SIGTERM, Ray runs for up to 25 seconds. By then, all ten epochs may be over. Kill it after one second.
+        # After SIGTERM, Ray runs for up to 25 seconds. All epochs may be over by then, so kill it after one second.
         checkout.kubectl("delete", "pod", pod["metadata"]["name"], "--wait=false", "--grace-period=1")
 
     before, after = checkout.up_with_fault(f"JOB={NAME}", epoch=3, fault=delete_pod)
     try:
         for rank in range(2):
             assert re.search(rf"^{NAME}/{rank} \| .*train epoch=1 .* rank={rank}/2$", before, re.M), before[-3000:]
+        # The workers keep training without a launcher.
         resumed = re.search(rf"^{NAME}/\d \| .*resume epoch=([4-9]|1[01]) ", after, re.M)
         assert bool(resumed) == (lost != "launcher"), after[-3000:]
-        ended = re.search(rf"^{NAME}: complete after .*test accuracy ([\d.]+) %", after, re.M)
-        assert ended, after[-3000:]
-        assert float(ended[1]) > 95
+        result = re.search(rf"^{NAME}: complete after .*test accuracy ([\d.]+) %", after, re.M)
+        assert result, after[-3000:]
+        assert float(result[1]) > 95
         assert re.search(rf"^{NAME} +ray-job +complete ", checkout.run("make", "status"), re.M)
         assert "done test_accuracy=" in checkout.run("make", "logs")
-        operator = checkout.tool(
+        operator_log = checkout.tool(
             *("kubectl", "--kubeconfig", str(checkout.cluster.kubeconfig), "--namespace", OPERATORS_NAMESPACE),
             *("logs", "deployment/kuberay-operator", "--tail=-1"),
         )
-        assert "forbidden" not in operator
+        assert "forbidden" not in operator_log
     finally:
         text = checkout.run("make", "down")
     assert "nothing is left" in text

@@ -1,6 +1,6 @@
-"""Stacks of two checkouts, deployed, damaged, interrupted and destroyed, and compared with a model.
+"""Stacks of two checkouts are deployed, damaged, interrupted and destroyed. A model states what must then exist.
 
-One test has a fixed order. The other runs one random sequence, or a hundred with TRAINYARD_TESTS=soak.
+One test has fixed actions. The other runs one random sequence of actions, or a hundred with TRAINYARD_TESTS=soak.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from infra.local.settings import ClusterSettings, stack_cluster
 from tests.conftest import SOAK
 from tests.end_to_end.conftest import Checkout, copy_project, is_pulumi_in, processes
 
-SEQUENCES = 100 if SOAK else 1
-STEPS = 8
+NUM_SEQUENCES = 100 if SOAK else 1
+ACTIONS_PER_SEQUENCE = 8
 LIMIT_SECONDS = 240.0
 """Longest time of a command, in seconds."""
 DELAYS = st.floats(min_value=0.0, max_value=15.0)
 """Seconds after which a command is interrupted. An `up` takes about 15 s."""
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(SEQUENCES * 1200)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(NUM_SEQUENCES * 1200)]
 
 
 @dataclass
 class Stack:
-    """Stack of a checkout, and the state that the model expects."""
+    """Stack of a checkout, and what the model expects of it."""
 
     checkout: Checkout
     name: str
@@ -47,7 +47,7 @@ class Stack:
     has_checkpoint: bool = False
     """True if the bucket must have the checkpoint."""
     expected_init_pid: int | None = None
-    """Process 1 of the cluster if it must keep running, else None."""
+    """Process id of the cluster's process 1 if it must keep running, else None."""
 
     @property
     def cluster(self) -> ClusterSettings:
@@ -60,19 +60,19 @@ class Stack:
         return self.cluster.bucket / "checkpoint"
 
     def write_settings(self, nodes: int) -> None:
-        """Write the settings. The clusters of all stacks have the same name."""
+        """Write the stack's settings. The clusters of all stacks have the same name."""
         platform = {"kind": "local", "name": "same", "nodes": nodes}
         content = {"config": {"trainyard:platform": platform, "trainyard:jobs": []}}
         (self.checkout.folder / f"Pulumi.{self.name}.yaml").write_text(json.dumps(content), encoding="utf-8")
 
     def init_pid(self) -> int | None:
-        """Return the current process 1 of the cluster."""
+        """Return the process id of the cluster's process 1, or None if it does not run."""
         found = [pid for pid in leftovers.processes(self.cluster.folder) if leftovers.is_namespace_init(pid)]
         return next((pid for pid in found if leftovers.environment_value(pid, "TRAINYARD_NODE_INDEX") is None), None)
 
 
 class Stacks(RuleBasedStateMachine):
-    """Actions of users on stacks, and faults of stacks."""
+    """Actions of users on stacks, and damage to stacks."""
 
     checkouts: ClassVar[list[Checkout]] = []
 
@@ -92,7 +92,7 @@ class Stacks(RuleBasedStateMachine):
         return [stack for stack in self.stacks if stack.expected_init_pid is not None]
 
     def make(self, stack: Stack, target: str, status: int | None = 0, stop: Callable[[int], None] | None = None) -> str:
-        """Run a make target and return its output. Meanwhile, call `stop` with the target's process group."""
+        """Run a make target, and return its output. Meanwhile, call `stop` with the id of its process group."""
         process = stack.checkout.start("make", target, f"STACK={stack.name}", own_group=True)
         if stop:
             stop(process.pid)
@@ -133,7 +133,7 @@ class Stacks(RuleBasedStateMachine):
 
     @rule(index=st.integers(0, 2), moment=DELAYS, command=st.sampled_from(["up", "down"]), hard=st.booleans())
     def interrupt(self, index: int, moment: float, command: str, hard: bool) -> None:
-        """Press Ctrl-C, or kill Pulumi, during an `up` or `down`."""
+        """Send Ctrl-C, or kill Pulumi if `hard`, during an `up` or `down`."""
         stack = self.stacks[index]
 
         def stop(group: int) -> None:
@@ -151,7 +151,7 @@ class Stacks(RuleBasedStateMachine):
     @precondition(lambda self: self.running_stacks())
     @rule(data=st.data(), node=st.booleans())
     def kill_init(self, data: st.DataObject, node: bool) -> None:
-        """Kill process 1 of a cluster or of its first node. A node restarts by itself."""
+        """Kill process 1 of a cluster, or of its first node if `node`. A node restarts by itself."""
         stack = data.draw(st.sampled_from(self.running_stacks()))
         victim = leftovers.node_process(stack.cluster.folder, 0) if node else stack.expected_init_pid
         if victim is not None:
@@ -167,7 +167,7 @@ class Stacks(RuleBasedStateMachine):
     @precondition(lambda self: self.running_stacks())
     @rule(data=st.data(), whole=st.booleans())
     def delete_files(self, data: st.DataObject, whole: bool) -> None:
-        """Delete the kubeconfig, or the whole folder, of a running cluster."""
+        """Delete the kubeconfig of a running cluster, or its whole folder if `whole`."""
         stack = data.draw(st.sampled_from(self.running_stacks()))
         if whole:
             delete_cluster_folder(stack)
@@ -177,7 +177,7 @@ class Stacks(RuleBasedStateMachine):
 
     @invariant()
     def check_stacks(self) -> None:
-        """Check that a destroyed stack has left nothing, and that actions on other stacks do not affect a stack."""
+        """Check that a destroyed stack has left nothing, and that each other stack has what the model expects."""
         for stack in self.stacks:
             if stack.is_down:
                 assert lifecycle.find_leftovers(stack.cluster) == []
@@ -187,7 +187,7 @@ class Stacks(RuleBasedStateMachine):
                 assert stack.init_pid() == stack.expected_init_pid
 
     def teardown(self) -> None:
-        """Destroy every stack, which must always work."""
+        """Destroy every stack. This must always work."""
         for stack in self.stacks:
             self.make(stack, "down")
             assert lifecycle.find_leftovers(stack.cluster) == []
@@ -202,14 +202,14 @@ def kill_pulumi(stack: Stack) -> None:
 
 
 def delete_cluster_folder(stack: Stack) -> None:
-    """Delete the whole folder of the stack's cluster while its processes run."""
+    """Delete the folder of the stack's cluster while its processes run."""
     shutil.rmtree(stack.cluster.folder, ignore_errors=True)
     stack.has_checkpoint, stack.expected_init_pid = False, None
 
 
 @pytest.fixture
 def two_checkouts(tmp_path: Path) -> list[Checkout]:
-    """Return two checkouts."""
+    """Return two separate checkouts of this project."""
     folders = [tmp_path / name for name in ("first", "second")]
     for folder in folders:
         copy_project(folder)
@@ -251,8 +251,8 @@ def test_damaged_stack_recovers_and_others_are_unaffected(two_checkouts: list[Ch
 def test_stacks_after_random_actions_keep_data_and_leave_nothing(two_checkouts: list[Checkout]) -> None:
     Stacks.checkouts = two_checkouts
     Stacks.TestCase.settings = settings(
-        max_examples=SEQUENCES,
-        stateful_step_count=STEPS,
+        max_examples=NUM_SEQUENCES,
+        stateful_step_count=ACTIONS_PER_SEQUENCE,
         deadline=None,
         database=None,
         phases=[Phase.generate],

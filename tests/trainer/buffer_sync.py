@@ -1,4 +1,7 @@
-"""Evaluate and save on two ranks with different batch statistics: `python -m tests.trainer.buffer_sync digits`."""
+"""Evaluate and capture a model whose batch statistics differ between two ranks.
+
+`python -m tests.trainer.buffer_sync digits` is one rank. The digits are in $TRAINYARD_DATA.
+"""
 
 from __future__ import annotations
 
@@ -16,26 +19,26 @@ from trainer.tasks import evaluate
 
 
 def main() -> None:
-    """Print the mean that each rank starts with, evaluates with and saves."""
+    """Print the running mean of each rank: before an evaluation, after it, and in the captured state."""
     config = DigitsConfig(device="cpu")
     runtime = start_runtime(config)
     model = nn.Sequential(nn.BatchNorm2d(1), nn.Flatten(), nn.Linear(28 * 28, 10))
-    statistics = model[0].running_mean
-    assert isinstance(statistics, torch.Tensor)
+    running_mean = model[0].running_mean
+    assert isinstance(running_mean, torch.Tensor)
 
-    def show(what: str, number: float) -> None:
+    def show(event: str, mean: float) -> None:
         # Write once, because the ranks share a pipe.
-        sys.stdout.write(f"{what} rank={runtime.rank} mean={number:g}\n")
+        sys.stdout.write(f"{event} rank={runtime.rank} mean={mean:g}\n")
         sys.stdout.flush()
 
-    def scatter() -> None:
-        statistics.fill_(10 + runtime.rank)
-        show("scattered", statistics.item())
+    def set_rank_mean() -> None:
+        running_mean.fill_(10 + runtime.rank)
+        show("set", running_mean.item())
 
-    scatter()
+    set_rank_mean()
     evaluate(model, load_data(config, runtime), runtime, lambda: False, gallery=False)
-    show("evaluated", statistics.item())
-    scatter()
+    show("evaluated", running_mean.item())
+    set_rank_mean()
     state = RunState(
         signature="none",
         model=model,

@@ -1,4 +1,4 @@
-"""Fixtures of the trainer's tests: data, recipes, buckets behind a proxy, and a runtime of one rank."""
+"""Fixtures of the tests of the trainer: digits, recipes, buckets behind a proxy, and a runtime with one rank."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ from tests.trainer.recipes import Recipe, digits_recipe, language_recipe
 from trainer.config import parse
 from trainer.runtime import Runtime, start_runtime
 
-KILLS = 2
-"""Number of kills in each run with killed ranks."""
-DATA = Path(__file__).parent / "data"
+DIGITS = Path(__file__).parent / "data"
 BUCKET_NUMBERS = count()
 
 
@@ -27,7 +25,7 @@ BUCKET_NUMBERS = count()
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder of 500 real digits in IDX files."""
     folder = tmp_path_factory.mktemp("digits")
-    for packed in DATA.glob("*.gz"):
+    for packed in DIGITS.glob("*.gz"):
         (folder / packed.stem).write_bytes(gzip.decompress(packed.read_bytes()))
     return folder
 
@@ -39,7 +37,7 @@ def both_recipes(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
 
 @pytest.fixture(params=["digits", "language"])
 def recipe(request: pytest.FixtureRequest, both_recipes: dict[str, Recipe]) -> Recipe:
-    """Return each recipe in turn: a test that uses this fixture runs once with each."""
+    """Return a recipe. A test that uses this fixture runs once with each recipe."""
     return both_recipes[request.param]
 
 
@@ -52,27 +50,27 @@ def store_port() -> Iterator[int]:
 
 @pytest.fixture
 def proxy(store_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    """Yield a proxy in front of the store. The clients of both clouds use the proxy."""
-    with Proxy(store_port) as found:
+    """Yield a proxy in front of the S3 server. Set the environment so that clients of both clouds use the proxy."""
+    with Proxy(store_port) as proxy:
         account_file = tmp_path / "account.json"
         keys = ("client_email", "private_key", "private_key_id")
-        account = {"gcs_base_url": found.url, "disable_oauth": True} | dict.fromkeys(keys, "")
+        account = {"gcs_base_url": proxy.url, "disable_oauth": True} | dict.fromkeys(keys, "")
         account_file.write_text(json.dumps(account))
         for name, value in {
             "GOOGLE_SERVICE_ACCOUNT": str(account_file),
-            "AWS_ENDPOINT_URL": found.url,
+            "AWS_ENDPOINT_URL": proxy.url,
             "AWS_ALLOW_HTTP": "true",
             "AWS_ACCESS_KEY_ID": "any",
             "AWS_SECRET_ACCESS_KEY": "any",
             "AWS_REGION": "us-east-1",
         }.items():
             monkeypatch.setenv(name, value)
-        yield found
+        yield proxy
 
 
 @pytest.fixture(params=["s3", "gs"])
 def bucket(request: pytest.FixtureRequest, proxy: Proxy) -> str:
-    """Return the URL of a new bucket."""
+    """Return the URL of a new bucket. A test that uses this fixture runs once with s3:// and once with gs://."""
     name = f"bucket-{next(BUCKET_NUMBERS)}"
     connection = http.client.HTTPConnection(proxy.url.removeprefix("http://"))
     connection.request("PUT", f"/{name}")
@@ -84,5 +82,5 @@ def bucket(request: pytest.FixtureRequest, proxy: Proxy) -> str:
 
 @pytest.fixture(scope="module")
 def runtime() -> Runtime:
-    """Return this process as the only rank."""
+    """Return the runtime of this process, the only rank."""
     return start_runtime(parse(["digits", "--device=cpu"]))

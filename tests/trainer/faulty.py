@@ -1,6 +1,7 @@
-"""The trainer with a fault in one rank, or with other constants.
+"""Run the trainer with a fault in one or all ranks, or with other constants.
 
-`python -m tests.trainer.faulty FAULT RANK [MODULE.CONSTANT=NUMBER...] RECIPE --flags`. FAULTS lists the faults.
+`python -m tests.trainer.faulty FAULT RANK [MODULE.CONSTANT=NUMBER...] RECIPE --flags`. FAULTS lists the faults. RANK is
+a number or `all`.
 """
 
 from __future__ import annotations
@@ -26,25 +27,25 @@ from trainer.runtime import Runtime
 FIRST_STEPS = 20
 """Number of steps before the fault."""
 KILLS_IN_A_SAVE = (("check_tensor", 0, 1), ("check_tensor", 1, 4), ("verify_lease", 0, 2), ("manifest_written", 0, 1))
-"""For each start: the hook of a save, the rank that dies in it, and the number of the call at which it dies.
+"""For each start: a hook of a save, the rank that dies in it, and the number of the call at which it dies.
 
-`check_tensor` runs before each tensor of a rank, `verify_lease` at the start and before the manifest, and
+A save calls `check_tensor` before it writes a tensor, `verify_lease` at its start and before the manifest, and
 `manifest_written` after the manifest.
 """
 
 
 def after_first_steps(fault: Callable[[], object]) -> None:
-    """Run the fault when the rank fetches the data of a step after the first ones."""
+    """Run the fault when this rank fetches a batch after the first FIRST_STEPS batches."""
 
     def replaced(batch: Callable[..., Any]) -> Callable[..., Any]:
         steps = 0
 
-        def faulty(*words: Any, **more: Any) -> Any:
+        def faulty(*args: Any, **kwargs: Any) -> Any:
             nonlocal steps
             steps += 1
             if steps > FIRST_STEPS:
                 fault()
-            return batch(*words, **more)
+            return batch(*args, **kwargs)
 
         return faulty
 
@@ -52,98 +53,98 @@ def after_first_steps(fault: Callable[[], object]) -> None:
         data.batch = replaced(data.batch)  # type: ignore[method-assign]  # the fault
 
 
-def asleep() -> None:
-    """Wait for data that never comes."""
+def wait_for_data() -> None:
+    """Wait for a batch that never comes."""
     after_first_steps(lambda: time.sleep(3600))
 
 
-def late() -> None:
+def delay_first_step() -> None:
     """Start the first step 8 seconds late."""
     step = Training.step
 
-    def delayed(self: Training, *words: Any, **more: Any) -> None:
+    def delayed(self: Training, *args: Any, **kwargs: Any) -> None:
         Training.step = step  # type: ignore[method-assign]  # once
         time.sleep(8)
-        step(self, *words, **more)
+        step(self, *args, **kwargs)
 
     Training.step = delayed  # type: ignore[method-assign]  # the fault
 
 
-def out_of_memory() -> None:
+def exhaust_memory() -> None:
     """Allocate more memory than any host has."""
     after_first_steps(lambda: torch.empty(2**60))
 
 
-def defective() -> None:
-    """Raise an error that the trainer does not expect."""
+def raise_unexpected_error() -> None:
+    """Raise an error that the trainer does not handle."""
     after_first_steps(lambda: 1 / 0)
 
 
-def killed_in_save() -> None:
+def die_in_second_save() -> None:
     """Die by SIGKILL in the second save of this start, if KILLS_IN_A_SAVE has an entry for this start and rank."""
     start = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
-    for name, rank, call in KILLS_IN_A_SAVE[start : start + 1]:
+    for hook, rank, call in KILLS_IN_A_SAVE[start : start + 1]:
         if rank == int(os.environ["RANK"]):
-            die_in(name, call)
+            die_in_hook(hook, call)
 
 
-def die_in(name: str, call: int) -> None:
-    """Die by SIGKILL at this call of a hook in the second save."""
+def die_in_hook(name: str, call: int) -> None:
+    """Die by SIGKILL when the second save calls this hook for the `call`-th time."""
     hook, calls = getattr(RunCheckpoints, name), dict[int, int]()
 
-    def dying(self: RunCheckpoints, *words: Any) -> None:
+    def dying(self: RunCheckpoints, *args: Any) -> None:
         calls[self.saving_step] = calls.get(self.saving_step, 0) + 1
         if len(calls) > 1 and calls[self.saving_step] == call:
             os.kill(os.getpid(), signal.SIGKILL)
-        hook(self, *words)
+        hook(self, *args)
 
     setattr(RunCheckpoints, name, dying)
 
 
-def slow() -> None:
+def slow_down() -> None:
     """Make each step of this rank take three times as long."""
     step = Training.step
-    took = 0.02
+    step_seconds = 0.02
 
     def slowed(batch: Callable[..., Any]) -> Callable[..., Any]:
-        def fetch(*words: Any, **more: Any) -> Any:
-            # Not a sleep: on a busy machine this slows down as much as the step does.
-            until = time.thread_time() + 2 * took
+        def fetch(*args: Any, **kwargs: Any) -> Any:
+            # Use CPU time instead of a sleep, because a busy machine then delays this as much as the step.
+            until = time.thread_time() + 2 * step_seconds
             while time.thread_time() < until:
                 pass
-            return batch(*words, **more)
+            return batch(*args, **kwargs)
 
         return fetch
 
-    def timed(self: Training, *words: Any, **more: Any) -> None:
-        nonlocal took
+    def timed(self: Training, *args: Any, **kwargs: Any) -> None:
+        nonlocal step_seconds
         started = time.thread_time()
-        step(self, *words, **more)
-        took = time.thread_time() - started
+        step(self, *args, **kwargs)
+        step_seconds = time.thread_time() - started
 
     for data in (Digits, GeneratedImages, Texts):
         data.batch = slowed(data.batch)  # type: ignore[method-assign]  # the fault
     Training.step = timed  # type: ignore[method-assign]  # the fault
 
 
-def endless() -> None:
+def evaluate_without_end() -> None:
     """Evaluate without end, and print a line after the first pass over the test set."""
 
     def repeated(batches: Callable[..., Iterable[Any]]) -> Callable[..., Any]:
-        def endlessly(*words: Any, **more: Any) -> Iterator[Any]:
-            yield from batches(*words, **more)
+        def endless(*args: Any, **kwargs: Any) -> Iterator[Any]:
+            yield from batches(*args, **kwargs)
             print("evaluating", flush=True)
             while True:
-                yield from batches(*words, **more)
+                yield from batches(*args, **kwargs)
 
-        return endlessly
+        return endless
 
     for data in (Digits, Texts):
         data.test_batches = repeated(data.test_batches)  # type: ignore[method-assign]  # the fault
 
 
-def preempted() -> None:
-    """Receive SIGTERM in the first step, after the exchange of gradients: other ranks may have finished the step."""
+def preempt_in_first_step() -> None:
+    """Receive SIGTERM in the first step, after the exchange of gradients. Other ranks may have finished the step."""
     sync = Runtime.sync_gradients
 
     def signalled(self: Runtime, model: nn.Module) -> None:
@@ -155,17 +156,17 @@ def preempted() -> None:
 
 
 FAULTS: dict[str, Callable[[], object]] = {
-    "sleep": asleep,
-    "late": late,
-    "memory": out_of_memory,
-    "defect": defective,
-    "slow": slow,
-    "endless": endless,
-    "preempted": preempted,
-    "killed": killed_in_save,
+    "sleep": wait_for_data,
+    "late": delay_first_step,
+    "memory": exhaust_memory,
+    "defect": raise_unexpected_error,
+    "slow": slow_down,
+    "endless": evaluate_without_end,
+    "preempted": preempt_in_first_step,
+    "killed": die_in_second_save,
     "none": lambda: None,
 }
-"""Faults by name."""
+"""Name of a fault -> function that prepares the fault in this process."""
 
 
 def set_constants() -> None:

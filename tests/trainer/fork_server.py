@@ -1,7 +1,7 @@
-"""Start trainer processes by fork from a process that has imported torch, which saves a second each.
+"""Fork trainer processes from a server that has imported torch. This saves about a second per process.
 
-`python -m tests.trainer.fork_server FD` is the server. It forks a waiter for each request on the socket FD. The waiter
-forks the requested process, and reports its id and its exit status on the request's own socket.
+`python -m tests.trainer.fork_server FD` is the server. For each request on the socket FD, it forks a waiter. The waiter
+forks the requested process, and reports its process id and exit status on a socket that the request contains.
 """
 
 from __future__ import annotations
@@ -29,16 +29,17 @@ MAX_REQUEST_BYTES = 2**20
 
 
 class ForkedProcess:
-    """A process of the server, with the interface of `subprocess.Popen` that the tests use."""
+    """Process that the server forked. It has those members of `subprocess.Popen` that the tests use."""
 
     def __init__(self, program: Sequence[str], cwd: str, environment: Mapping[str, str]) -> None:
+        # tests/lanes.py records this event as the start of a process.
         sys.audit("subprocess.Popen", program[0], program, cwd, environment)
         # Packets keep the id and the exit status apart if the process ends before the id is read.
         self._status, status = socket.socketpair(type=socket.SOCK_SEQPACKET)
         read_end, write_end = os.pipe()
         request = json.dumps({"program": list(program), "cwd": cwd, "environment": dict(environment)}).encode()
         with status:
-            socket.send_fds(_server(), [request], [status.fileno(), write_end])
+            socket.send_fds(_request_socket(), [request], [status.fileno(), write_end])
         os.close(write_end)
         self.stdout: IO[str] = os.fdopen(read_end, encoding="utf-8", errors="replace")
         self.pid = int(self._status.recv(64))
@@ -56,7 +57,7 @@ class ForkedProcess:
         return self.returncode
 
     def poll(self) -> int | None:
-        """Return the exit status of a process that has ended, else None."""
+        """Return the exit status, or None if the process still runs."""
         try:
             return self.wait(0.001)
         except subprocess.TimeoutExpired:
@@ -73,23 +74,23 @@ class ForkedProcess:
 
 
 @cache
-def _server() -> socket.socket:
-    """Start the server and return the socket for requests. The server ends with this process."""
-    ours, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
-    with theirs:
+def _request_socket() -> socket.socket:
+    """Start the server once, and return the socket for requests. The server ends with this process."""
+    client_end, server_end = socket.socketpair(type=socket.SOCK_SEQPACKET)
+    with server_end:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.trainer.fork_server", str(theirs.fileno())],
+            [sys.executable, "-m", "tests.trainer.fork_server", str(server_end.fileno())],
             # torch reads this variable at its import.
             env={**os.environ, "OMP_NUM_THREADS": "1"},
-            pass_fds=[theirs.fileno()],
+            pass_fds=[server_end.fileno()],
         )
 
     def stop() -> None:
-        ours.close()
+        client_end.close()
         process.wait()
 
     atexit.register(stop)
-    return ours
+    return client_end
 
 
 def _serve(requests: socket.socket) -> None:
@@ -121,12 +122,12 @@ def _wait(request: dict[str, object], status: int, output: int) -> None:
 
 
 def _run(request: dict[str, object], output: int) -> None:
-    """Become `python -u -m PROGRAM` and exit."""
+    """Run `python -u -m PROGRAM` in this process and exit."""
     os.setsid()
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.close(output)
-    # Unbuffered streams, as with `python -u`. The server's own streams may be files, which a pipe cannot replace.
+    # Create unbuffered streams, as `python -u` does. The server's own stream objects may be those of files.
     sys.stdout = io.TextIOWrapper(os.fdopen(1, "wb", 0, closefd=False), write_through=True)
     sys.stderr = io.TextIOWrapper(os.fdopen(2, "wb", 0, closefd=False), write_through=True)
     environment, program = request["environment"], request["program"]
@@ -151,18 +152,18 @@ def _run(request: dict[str, object], output: int) -> None:
     os._exit(code)
 
 
-def _fork_code(_path: bytes, words: Any, descriptors: Sequence[int]) -> int:
+def _fork_code(_path: bytes, arguments: Any, descriptors: Sequence[int]) -> int:
     """Fork a process for `python -c CODE`, the command with which `multiprocessing` starts its fork server."""
     if pid := os.fork():
         return pid
     for each in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
         if each > 2 and each not in descriptors:
-            with suppress(OSError):  # the descriptor of the listing is closed
+            with suppress(OSError):  # `iterdir` has closed its own descriptor
                 os.close(each)
     code = 1
     try:
         with suppress(SystemExit):
-            exec(compile(words[-1], "forked", "exec"), {"__name__": "forked"})
+            exec(compile(arguments[-1], "forked", "exec"), {"__name__": "forked"})
         code = 0
     except BaseException:
         traceback.print_exc()

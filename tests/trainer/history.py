@@ -1,4 +1,4 @@
-"""Runs that save and resume small checkpoints, in this process or as two ranks, and crash on request."""
+"""Runs that save and resume small checkpoints, on one rank in this process or on two ranks, and crash on request."""
 
 from __future__ import annotations
 
@@ -24,16 +24,21 @@ from trainer.exit_codes import TrainerError
 from trainer.runtime import Runtime, start_runtime
 from trainer.storage import Folder
 
+CREATE = "create"
+"""Name of the call that creates a run in a rank."""
 FLAGS = ["digits", "--device=cpu", "--process-group-timeout=60"]
 CRASH_WHILE_WRITING = -1
-"""Value of `crash` for a crash while the tensors are written. A number from 0 on is a check of the lease."""
+"""Value of `crash` for a crash before the first tensor.
+
+A value of N from 0 on crashes at check N of the lease, counted from 0.
+"""
 
 
 class CrashError(TrainerError):
     """A crash inside a save."""
 
 
-class Resumed(NamedTuple):
+class ResumePoint(NamedTuple):
     """The checkpoint that a run resumed from."""
 
     step: int
@@ -44,7 +49,7 @@ class Resumed(NamedTuple):
 class HookedCheckpoints(Checkpoints):
     """Checkpoints that call the hooks of a run."""
 
-    def __init__(self, run: InProcess, url: str, keep: int, runtime: Runtime) -> None:
+    def __init__(self, run: RankRun, url: str, keep: int, runtime: Runtime) -> None:
         super().__init__(Folder(url).child("checkpoints"), runtime, keep=keep)
         self._run = run
 
@@ -56,8 +61,8 @@ class HookedCheckpoints(Checkpoints):
         self._run.check_tensor()
 
 
-class InProcess:
-    """A run on this rank."""
+class RankRun:
+    """This rank's part of a run."""
 
     def __init__(self, url: str, keep: int, runtime: Runtime) -> None:
         self._lease = RunLease(Folder(url), "node")
@@ -72,7 +77,7 @@ class InProcess:
     def verify_lease(self) -> None:
         if self._crash == 0:
             raise CrashError("crash at a check of the lease")
-        if self._crash is not None:
+        if self._crash is not None and self._crash > 0:
             self._crash -= 1
         self._lease.verify()
 
@@ -82,7 +87,7 @@ class InProcess:
         if self._crash == CRASH_WHILE_WRITING:
             raise CrashError("crash while writing")
 
-    def resume(self) -> Resumed | None:
+    def resume(self) -> ResumePoint | None:
         """Load the newest usable checkpoint."""
         skipped: list[str] = []
         found = self._checkpoints.load_newest(
@@ -91,10 +96,13 @@ class InProcess:
         if found is None:
             return None
         (value,) = {value for tensor in found.tensors.values() for value in set(tensor.tolist())}
-        return Resumed(found.facts["step"], value, skipped)
+        return ResumePoint(found.facts["step"], value, skipped)
 
     def save(self, step: int, value: float, *, crash: int | None = None, held: bool = False) -> None:
-        """Start a save. With `held`, return in the middle of writing and continue at `release`."""
+        """Start a save.
+
+        With `held`, return when the save reaches its first tensor. It waits there for `release`.
+        """
         self._crash = crash
         self._is_writing.clear()
         if held:
@@ -118,24 +126,25 @@ class InProcess:
         self._checkpoints._thread.submit(lambda: None).result()
 
 
-class TwoRanks:
-    """A run on two ranks, in processes that later runs use too."""
+class TwoRankRun:
+    """A run on two ranks, in processes that also serve other runs."""
 
     def __init__(self, pipes: list[Connection], url: str, keep: int) -> None:
         self._pipes = pipes
-        self._number: int = self._call("", url, keep)
+        self._number: int | None = None
+        self._number = self._call(CREATE, url, keep)
 
-    def _call(self, method: str, *words: Any, **more: Any) -> Any:
+    def _call(self, method: str, *args: Any, **kwargs: Any) -> Any:
         for pipe in self._pipes:
-            pipe.send((getattr(self, "_number", None), method, words, more))
+            pipe.send((self._number, method, args, kwargs))
         answers = [pipe.recv() for pipe in self._pipes]
         assert type(answers[0]) is type(answers[1]), answers
         if isinstance(answers[0], Exception):
             raise answers[0]
         return answers[0]
 
-    def resume(self) -> Resumed | None:
-        found: Resumed | None = self._call("resume")
+    def resume(self) -> ResumePoint | None:
+        found: ResumePoint | None = self._call("resume")
         return found
 
     def save(self, step: int, value: float, *, crash: int | None = None, held: bool = False) -> None:
@@ -151,7 +160,7 @@ class TwoRanks:
         self._call("drain")
 
 
-Run = InProcess | TwoRanks
+Run = RankRun | TwoRankRun
 """A run of the job. It acquires the lease when it is created."""
 
 
@@ -159,36 +168,36 @@ def serve_rank(rank: int, port: int, pipe: Connection) -> None:
     """Act as one of two ranks: create runs and call their methods until the pipe is closed."""
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     runtime = start_runtime(parse(FLAGS))
-    runs: list[InProcess] = []
+    runs: list[RankRun] = []
     while True:
         try:
-            number, method, words, more = pipe.recv()
+            number, method, args, kwargs = pipe.recv()
         except EOFError:
             return
         try:
-            if method:
-                pipe.send(getattr(runs[number], method)(*words, **more))
-            else:
-                url, keep = words
-                runs.append(InProcess(url, keep, runtime))
+            if method == CREATE:
+                url, keep = args
+                runs.append(RankRun(url, keep, runtime))
                 pipe.send(len(runs) - 1)
+            else:
+                pipe.send(getattr(runs[number], method)(*args, **kwargs))
         except TrainerError as error:
             pipe.send(error)
 
 
 @contextmanager
-def two_ranks() -> Iterator[list[Connection]]:
+def rank_pipes() -> Iterator[list[Connection]]:
     """Start two ranks and yield a pipe to each."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.trainer.history", "torch.distributed.checkpoint"])
     port = free_port()
     pipes, processes = [], []
     for rank in range(2):
-        here, there = context.Pipe()
-        processes.append(context.Process(target=serve_rank, args=(rank, port, there)))
+        own_end, rank_end = context.Pipe()
+        processes.append(context.Process(target=serve_rank, args=(rank, port, rank_end)))
         processes[-1].start()
-        there.close()
-        pipes.append(here)
+        rank_end.close()
+        pipes.append(own_end)
     try:
         yield pipes
     finally:
@@ -200,45 +209,45 @@ def two_ranks() -> Iterator[list[Connection]]:
 
 
 class Store:
-    """The stored checkpoints, read and damaged without the trainer's code."""
+    """The stored checkpoints. This class reads and damages them without the trainer's code."""
 
     def __init__(self, url: str) -> None:
-        # Make fsspec use obstore for buckets.
+        # This registers obstore as fsspec's client for buckets.
         Folder(url)
-        self.files, path = fsspec.url_to_fs(url)
+        self.filesystem, path = fsspec.url_to_fs(url)
         self.path = f"{path}/checkpoints"
 
-    def place(self, step: int) -> str:
+    def folder(self, step: int) -> str:
         return f"{self.path}/step-{step:09d}"
 
     def steps(self) -> list[int]:
-        """Return all steps of which any file exists."""
-        self.files.invalidate_cache()
-        if not self.files.exists(self.path):
+        """Return the steps that have any file."""
+        self.filesystem.invalidate_cache()
+        if not self.filesystem.exists(self.path):
             return []
-        return sorted(int(path.rstrip("/").rsplit("-", 1)[-1]) for path in self.files.ls(self.path, detail=False))
+        return sorted(int(path.rstrip("/").rsplit("-", 1)[-1]) for path in self.filesystem.ls(self.path, detail=False))
 
     def manifest(self, step: int) -> dict[str, Any] | None:
-        """Return the manifest, or None if it is missing, damaged or a copy of another step's."""
-        path = f"{self.place(step)}/{MANIFEST}"
-        if not self.files.isfile(path):
+        """Return the manifest of a step, or None if it is missing, damaged or copied from another step."""
+        path = f"{self.folder(step)}/{MANIFEST}"
+        if not self.filesystem.isfile(path):
             return None
-        digest, _, content = self.files.cat_file(path).partition(b"\n")
+        digest, _, content = self.filesystem.cat_file(path).partition(b"\n")
         if hashlib.sha256(content).hexdigest().encode() != digest:
             return None
         found: dict[str, Any] = json.loads(content)
         return found if found["facts"]["step"] == step else None
 
     def value(self, step: int) -> float | None:
-        """Return the common value of all tensors, or None if the checkpoint is not complete."""
+        """Return the value that all tensors consist of, or None if the checkpoint is not complete."""
         manifest = self.manifest(step)
         if manifest is None:
             return None
         values: set[float] = set()
         for tensor in manifest["tensors"].values():
             for chunk in tensor["chunks"]:
-                path = f"{self.place(step)}/{chunk['file']}"
-                content = self.files.cat_file(path) if self.files.isfile(path) else b""
+                path = f"{self.folder(step)}/{chunk['file']}"
+                content = self.filesystem.cat_file(path) if self.filesystem.isfile(path) else b""
                 part = content[chunk["start"] : chunk["start"] + chunk["bytes"]]
                 if hashlib.sha256(part).hexdigest() != chunk["sha256"]:
                     return None
@@ -246,28 +255,28 @@ class Store:
         (value,) = values
         return value
 
-    def complete(self) -> dict[int, float]:
+    def complete_checkpoints(self) -> dict[int, float]:
         """Return the value of each complete checkpoint by step."""
         values = {step: self.value(step) for step in self.steps()}
         return {step: value for step, value in values.items() if value is not None}
 
-    def names(self, step: int) -> set[str]:
-        self.files.invalidate_cache()
-        return {path.rsplit("/", 1)[-1] for path in self.files.ls(self.place(step), detail=False)}
+    def file_names(self, step: int) -> set[str]:
+        self.filesystem.invalidate_cache()
+        return {path.rsplit("/", 1)[-1] for path in self.filesystem.ls(self.folder(step), detail=False)}
 
     def contents(self) -> dict[str, bytes]:
-        self.files.invalidate_cache()
-        return {path: self.files.cat_file(path) for path in self.files.find(self.path)}
+        self.filesystem.invalidate_cache()
+        return {path: self.filesystem.cat_file(path) for path in self.filesystem.find(self.path)}
 
     def tensor_file(self, step: int) -> str:
         """Return the path of the file with the weights of a complete checkpoint."""
         manifest = self.manifest(step)
         assert manifest
-        return f"{self.place(step)}/{manifest['tensors']['weights']['chunks'][0]['file']}"
+        return f"{self.folder(step)}/{manifest['tensors']['weights']['chunks'][0]['file']}"
 
-    def edit(self, path: str, content: bytes) -> None:
-        self.files.makedirs(path.rpartition("/")[0], exist_ok=True)
-        self.files.pipe_file(path, content)
+    def write(self, path: str, content: bytes) -> None:
+        self.filesystem.makedirs(path.rpartition("/")[0], exist_ok=True)
+        self.filesystem.pipe_file(path, content)
 
     def remove(self, path: str) -> None:
-        self.files.rm(path, recursive=True)
+        self.filesystem.rm(path, recursive=True)

@@ -1,4 +1,4 @@
-"""Small sets of images in each layout, tar files, and a rank that reads images without a process group."""
+"""Small sets of images in each layout, tar files, and a rank that reads images without other ranks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CLASSES, TRAIN, TESTS, SIDE = 3, 7, 2, 32
 
 
 def layouts(train: int, tests: int, per_shard: int) -> dict[str, Callable[[Path], None]]:
-    """Return functions that write a set of images into a folder, by layout."""
+    """Return a function for each layout. It writes a set of images in this layout into a folder."""
     return {
         "imagenet": partial(imagenet, classes=CLASSES, train=train, tests=tests, side=SIDE),
         "tiny-imagenet": partial(tiny_imagenet, classes=CLASSES, train=train, tests=tests, side=SIDE),
@@ -31,6 +31,7 @@ def layouts(train: int, tests: int, per_shard: int) -> dict[str, Callable[[Path]
 
 
 LAYOUTS = layouts(TRAIN, TESTS, per_shard=8)
+"""Layout -> function that writes a set of images in this layout into a folder."""
 
 
 def write_tar(path: Path, members: Iterable[tuple[str, bytes]]) -> None:
@@ -43,7 +44,7 @@ def write_tar(path: Path, members: Iterable[tuple[str, bytes]]) -> None:
 
 
 class ReaderRank(Runtime):
-    """A rank that does not communicate with the others."""
+    """A rank that reads data. It does not communicate with other ranks."""
 
     def __init__(self, *, rank: int = 0, world: int = 1, local_rank: int = 0) -> None:
         self.rank, self.world, self.local_rank = rank, world, local_rank
@@ -60,7 +61,7 @@ ONLY_RANK = ReaderRank()
 def load_images(
     folder: Path | str, cache: Path | str = "", runtime: Runtime = ONLY_RANK, **settings: Any
 ) -> FolderImages:
-    """Return a set of images with small images and batches."""
+    """Load a set of images in a folder or bucket. Images and batches are small, unless `settings` differ."""
     small = {"image_size": 24, "batch_size": 4, **settings}
     config = ImagenetConfig(fake_data=False, data_dir=str(folder), cache_dir=str(cache), **small)
     return FolderImages(config, runtime)

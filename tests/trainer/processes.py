@@ -1,4 +1,4 @@
-"""Run the trainer as real processes, with one torchrun per host, and read their output."""
+"""Run the trainer in real processes, alone or under a launcher per host, and read the output."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from trainer.exit_codes import DONE
 PROJECT = Path(__file__).resolve().parents[2]
 XLA_PYTHON = PROJECT / ".venv-xla" / "bin" / "python"
 needs_xla = pytest.mark.skipif(not XLA_PYTHON.exists(), reason="NOT RUN: no .venv-xla; `make xla` creates it (6 GB)")
-"""Mark of tests with PyTorch/XLA, whose torch has another version."""
-SECONDS = 300
-"""Maximum seconds to wait for a line, or for the end of a host whose output has ended."""
+"""Mark of tests with PyTorch/XLA. It is in a separate environment, with another version of torch."""
+WAIT_LIMIT_SECONDS = 300
+"""Longest wait in seconds for a line, or for the end of a process after the end of its output."""
 Process = ForkedProcess | subprocess.Popen[str]
 IMPORT_VARIABLES = {"CXX"}
-"""Variables that torch reads when it is imported, which the fork server has done already."""
-PAIR = re.compile(r"(\w+)=(\S+)")
+"""Variables that torch reads at its import. The fork server has imported torch, so a run with one is not forked."""
+KEY_AND_VALUE = re.compile(r"(\w+)=(\S+)")
 
 
 @dataclass(frozen=True)
-class Ended:
-    """The result of a run."""
+class RunResult:
+    """Exit codes and output of a run that has ended."""
 
     codes: list[int]
     """Exit code of each host."""
@@ -44,69 +44,70 @@ class Ended:
     """Output of all hosts."""
 
     def events(self, name: str) -> list[dict[str, str]]:
-        """Return the printed events of one kind."""
-        return [dict(PAIR.findall(line)) for line in self.output.splitlines() if line.startswith(f"{name} ")]
+        """Return the printed events with this name."""
+        return [dict(KEY_AND_VALUE.findall(line)) for line in self.output.splitlines() if line.startswith(f"{name} ")]
 
 
-class Printed:
-    """The output of a process, read continuously, because a full pipe would block the process."""
+class OutputReader:
+    """Reader of a process's output. It reads continuously, because a full pipe would block the process."""
 
     def __init__(self, process: Process) -> None:
         self.lines: list[str] = []
-        self._over = False
-        self._more = threading.Condition()
+        self._has_ended = False
+        self._changed = threading.Condition()
         self._reader = threading.Thread(target=self._read, args=(process.stdout,), daemon=True)
         self._reader.start()
 
-    def _read(self, printed: IO[str]) -> None:
-        with printed:
-            for line in printed:
-                with self._more:
+    def _read(self, stream: IO[str]) -> None:
+        with stream:
+            for line in stream:
+                with self._changed:
                     self.lines.append(line)
-                    self._more.notify_all()
-        with self._more:
-            self._over = True
-            self._more.notify_all()
+                    self._changed.notify_all()
+        with self._changed:
+            self._has_ended = True
+            self._changed.notify_all()
 
     def wait_for(self, pattern: str, *, after: int = 0) -> int:
-        """Return the number of lines up to the first match after line `after`."""
+        """Wait for a line after line `after` that matches the pattern. Return its number, counted from 1."""
 
-        def found() -> int:
+        def first_match() -> int:
+            """Return the number of the line, or 0 if no line matches yet."""
             numbers = (number for number in range(after, len(self.lines)) if re.search(pattern, self.lines[number]))
             return next(numbers, -1) + 1
 
-        with self._more:
-            self._more.wait_for(lambda: found() or self._over, timeout=SECONDS)
-            assert found(), f"no {pattern!r} in:\n{''.join(self.lines[-60:])}"
-            return found()
+        with self._changed:
+            self._changed.wait_for(lambda: first_match() or self._has_ended, timeout=WAIT_LIMIT_SECONDS)
+            assert first_match(), f"no {pattern!r} in:\n{''.join(self.lines[-60:])}"
+            return first_match()
 
     def all(self) -> str:
-        """Return the whole output once no process can write to it."""
+        """Wait until no process can write any more, and return the whole output."""
         self._reader.join()
         return "".join(self.lines)
 
 
-class Launcher(Printed):
-    """A launcher of a host and its output."""
+class Launcher(OutputReader):
+    """The launcher of a host, and its output."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         super().__init__(process)
         self.process = process
 
     def end(self) -> int:
-        """Return the exit code, once all output is read."""
-        code = self.process.wait(SECONDS)
+        """Wait for the end of the launcher and of its output. Return the exit code."""
+        code = self.process.wait(WAIT_LIMIT_SECONDS)
         self.all()
         return code
 
     def signal(self, number: signal.Signals) -> None:
-        """Signal the ranks, which torchrun starts in separate sessions."""
-        for process in list(descendants(self.process.pid)):
+        """Signal every descendant. The process group lacks the ranks of a script, which have their own sessions."""
+        for pid in list(descendants(self.process.pid)):
             with suppress(ProcessLookupError):
-                os.kill(process, number)
+                os.kill(pid, number)
 
     def kill(self) -> None:
-        """Kill the launcher and its ranks, like a lost machine."""
+        """Kill the launcher and its ranks, as if the machine was lost."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGSTOP)
             self.signal(signal.SIGKILL)
@@ -117,7 +118,7 @@ class Launcher(Printed):
 @contextmanager
 def launched(*words: str, cwd: Path = PROJECT, **variables: str) -> Iterator[Launcher]:
     """Start a launcher in a new process group, and kill it with its ranks at the end."""
-    # The launcher sets this variable itself.
+    # Let the launcher set this variable itself.
     inherited = {name: value for name, value in os.environ.items() if name != "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"}
     process = subprocess.Popen(
         [sys.executable, "-u", "-m", "trainer.launch", *words],
@@ -135,14 +136,14 @@ def launched(*words: str, cwd: Path = PROJECT, **variables: str) -> Iterator[Lau
         launcher.kill()
 
 
-class Running:
-    """A run in progress: one process without a launcher, or one launcher per host."""
+class ActiveRun:
+    """A run in progress: one launcher per host, or one trainer process without a launcher."""
 
     def __init__(self, start: Callable[[int], Process], hosts: int) -> None:
         self._start = start
         self.hosts = [start(host) for host in range(hosts)]
-        self._printed = [Printed(host) for host in self.hosts]
-        self._lost: list[Printed] = []
+        self._readers = [OutputReader(host) for host in self.hosts]
+        self._lost_readers: list[OutputReader] = []
         self._seen = 0
 
     def lose_host(self, host: int) -> None:
@@ -152,39 +153,39 @@ class Running:
 
     def start_host(self, host: int) -> None:
         """Restart a host that has ended."""
-        self._lost.append(self._printed[host])
+        self._lost_readers.append(self._readers[host])
         self.hosts[host] = self._start(host)
-        self._printed[host] = Printed(self.hosts[host])
+        self._readers[host] = OutputReader(self.hosts[host])
 
     def wait_for(self, start: str) -> str:
-        """Return the first host's next line with this beginning."""
-        self._seen = self._printed[0].wait_for(f"^{re.escape(start)}", after=self._seen)
+        """Wait for the next line of host 0 that begins with `start`, and return it."""
+        self._seen = self._readers[0].wait_for(f"^{re.escape(start)}", after=self._seen)
         return self.lines[-1]
 
     def wait_for_host(self, host: int, start: str, *, after: int = 0) -> int:
-        """Wait for a host's first line with this beginning after line `after`. Return the number of lines up to it."""
-        return self._printed[host].wait_for(f"^{re.escape(start)}", after=after)
+        """Wait for a host's line after line `after` that begins with `start`. Return its number, counted from 1."""
+        return self._readers[host].wait_for(f"^{re.escape(start)}", after=after)
 
     @property
     def lines(self) -> list[str]:
-        """Return the first host's lines up to the last awaited one."""
-        return self._printed[0].lines[: self._seen]
+        """The lines of host 0 up to the last one that `wait_for` returned."""
+        return self._readers[0].lines[: self._seen]
 
-    def rank_process(self, rank: int) -> int:
-        """Return the process id of a rank that a launcher started."""
+    def rank_pid(self, rank: int) -> int:
+        """Return the process id of a rank. A launcher must have started it."""
         for host in self.hosts:
-            for process in descendants(host.pid):
-                with suppress(OSError):  # the process has ended meanwhile
-                    if Path(f"/proc/{process}/comm").read_text(encoding="ascii") == f"rank-{rank}\n":
-                        return process
-        raise AssertionError(f"no process of rank {rank}")
+            for pid in descendants(host.pid):
+                with suppress(OSError):  # the process has ended
+                    if Path(f"/proc/{pid}/comm").read_text(encoding="ascii") == f"rank-{rank}\n":
+                        return pid
+        raise AssertionError(f"no launcher has a process of rank {rank}")
 
-    def end(self, *codes: int) -> Ended:
-        """Wait for all hosts. Assert their exit codes if given."""
-        output = "".join(printed.all() for printed in (*self._lost, *self._printed))
-        ended = Ended([host.wait(SECONDS) for host in self.hosts], output)
-        assert not codes or ended.codes == list(codes), ended.output
-        return ended
+    def end(self, *codes: int) -> RunResult:
+        """Wait for the end of all hosts. Assert their exit codes, if given."""
+        output = "".join(reader.all() for reader in (*self._lost_readers, *self._readers))
+        result = RunResult([host.wait(WAIT_LIMIT_SECONDS) for host in self.hosts], output)
+        assert not codes or result.codes == list(codes), result.output
+        return result
 
 
 @contextmanager
@@ -196,20 +197,20 @@ def started(
     restarts: int = 0,
     data: Path,
     program: str = "trainer",
-) -> Iterator[Running]:
+) -> Iterator[ActiveRun]:
     """Start the trainer: directly if `processes` is 0, else with a launcher and `processes` ranks per host.
 
-    A launcher restarts its processes up to `restarts` times after a failure.
+    The launchers restart the ranks up to `restarts` times after a failure.
     """
     with TemporaryDirectory() as scratch:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "TRAINYARD_DATA": str(data), "TMPDIR": scratch}
         commands = _commands(program.split(), hosts, processes, restarts)
 
         def start(host: int) -> Process:
-            program, variables = [*commands[host], recipe, *flags], {**environment, "TRAINYARD_NODE": f"node-{host}"}
+            words, variables = [*commands[host], recipe, *flags], {**environment, "TRAINYARD_NODE": f"node-{host}"}
             if not IMPORT_VARIABLES.isdisjoint(variables):
                 return subprocess.Popen(
-                    [sys.executable, "-u", "-m", *program],
+                    [sys.executable, "-u", "-m", *words],
                     cwd=PROJECT,
                     env=variables,
                     stdout=subprocess.PIPE,
@@ -217,15 +218,15 @@ def started(
                     text=True,
                     start_new_session=True,
                 )
-            return ForkedProcess(program, str(PROJECT), variables)
+            return ForkedProcess(words, str(PROJECT), variables)
 
-        running = Running(start, hosts)
+        running = ActiveRun(start, hosts)
         try:
             yield running
         finally:
-            for launcher in running.hosts:
-                with suppress(ProcessLookupError):  # all have ended
-                    os.killpg(launcher.pid, signal.SIGKILL)
+            for host in running.hosts:
+                with suppress(ProcessLookupError):  # all processes of the host have ended
+                    os.killpg(host.pid, signal.SIGKILL)
             running.end()
 
 
@@ -237,8 +238,8 @@ def run(
     data: Path,
     program: str = "trainer",
     code: int | None = DONE,
-) -> Ended:
-    """Start the trainer, wait for its end and assert the exit code of all hosts, unless it is None."""
+) -> RunResult:
+    """Run the trainer to its end. Assert the exit code of every host, unless `code` is None."""
     with started(*flags, recipe=recipe, hosts=hosts, processes=processes, data=data, program=program) as running:
         return running.end(*[] if code is None else [code] * hosts)
 
@@ -256,21 +257,21 @@ def run_python(*words: str | bytes, **variables: str) -> subprocess.CompletedPro
     )
 
 
-def descendants(process: int) -> Iterator[int]:
-    """Return all descendants of a process, or nothing if it has ended."""
+def descendants(pid: int) -> Iterator[int]:
+    """Yield the process ids of all descendants of a process. Yield nothing if the process has ended."""
     with suppress(OSError):
-        for child in Path(f"/proc/{process}/task/{process}/children").read_text(encoding="ascii").split():
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split():
             yield int(child)
             yield from descendants(int(child))
 
 
 def json_lines(path: Path) -> list[Any]:
-    """Return the records in a file, one per line."""
+    """Return the records of a file with one JSON document per line."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def metrics(bucket: Path, *names: str, rank: int = 0) -> list[Any]:
-    """Return the events of a rank of the job `training` in its bucket: all of them, or those with these names."""
+    """Return the events that a rank of the job `training` wrote to the bucket. `names` selects events."""
     events = json_lines(bucket / "training" / "metrics" / f"rank-{rank}.jsonl")
     return [event for event in events if not names or event["event"] in names]
 

@@ -1,4 +1,4 @@
-"""Proxy between a client and an object store, which injects the errors that stores have."""
+"""Proxy between a client and an object store. It fails requests as a real store does."""
 
 from __future__ import annotations
 
@@ -15,30 +15,35 @@ from types import TracebackType
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 ANY_SIGNATURE = "AWS4-HMAC-SHA256 Credential=any/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"
-"""Signature for the store, which requires one and does not check it. Google's client sends a token instead."""
+"""Signature for the store. It requires one, but does not check it. Google's client sends a token instead."""
 SLOW_SECONDS = 1.0
 """Delay of a slow answer in seconds."""
-HOP_BY_HOP = frozenset({"connection", "transfer-encoding", "content-length", "host", "authorization", "date", "server"})
+REPLACED_HEADERS = frozenset(
+    {"connection", "transfer-encoding", "content-length", "host", "authorization", "date", "server"}
+)
+"""Headers that the proxy does not forward, because each connection has its own."""
 
 
 class Fault(Enum):
-    """Faults of a request."""
+    """Faults of a request. A number is the status of the answer."""
 
     TOO_MANY = 429
     UNAVAILABLE = 503
     FORBIDDEN = 403
     SLOW = "slow"
     HALF = "half"
-    """Half of the answer arrives, or half of the request is accepted; then the connection ends."""
+    """The connection ends in the middle of the request's body, or of the answer if the request has no body."""
 
 
 class Proxy:
-    """Proxy of one test in front of a store. `fault` returns the fault of a request (method, path), or None."""
+    """Proxy of one test in front of a store."""
 
     def __init__(self, store_port: int) -> None:
         self.store_port = store_port
         self.fault: Callable[[str, str], Fault | None] = lambda _method, _path: None
+        """Function of a request's method and path. It returns the fault of the request, or None."""
         self.requests: list[tuple[str, str, Fault | None]] = []
+        """Method, path and fault of each request."""
         self._server = _Server(self)
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
@@ -58,8 +63,8 @@ class Proxy:
         return sum(fault is not None for _, _, fault in self.requests)
 
 
-def at_first(kind: Fault) -> Callable[[str, str], Fault | None]:
-    """Return a function that returns this fault for the first request of each method and path, and then None."""
+def on_first_requests(kind: Fault) -> Callable[[str, str], Fault | None]:
+    """Return a function for `Proxy.fault`: the first request of each method and path has this fault."""
     seen = set[tuple[str, str]]()
     lock = threading.Lock()
 
@@ -73,7 +78,7 @@ def at_first(kind: Fault) -> Callable[[str, str], Fault | None]:
 
 
 class _Server(ThreadingHTTPServer):
-    """HTTP server of a proxy."""
+    """HTTP server of a proxy. It handles each connection in a thread."""
 
     daemon_threads = True
 
@@ -106,7 +111,7 @@ class _Handler(BaseHTTPRequestHandler):
         if fault is Fault.SLOW:
             time.sleep(SLOW_SECONDS)
         if self.path.startswith("/batch/"):
-            self._delete_each(body)
+            self._delete_batch(body)
             return
         status, headers, content = self._forward(self.command, self.path, body)
         self._send(status, headers, content, half=fault is Fault.HALF)
@@ -115,26 +120,26 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _forward(self, method: str, path: str, body: bytes) -> tuple[int, dict[str, str], bytes]:
         connection = http.client.HTTPConnection("127.0.0.1", self.server.proxy.store_port, timeout=60)
-        passed = {name: value for name, value in self.headers.items() if name.lower() not in HOP_BY_HOP}
-        # Google's client escapes more characters than necessary.
+        headers = {name: value for name, value in self.headers.items() if name.lower() not in REPLACED_HEADERS}
+        # Escape as S3 clients do. Google's client escapes more characters.
         address = urlsplit(path)
         path = urlunsplit(address._replace(path=quote(unquote(address.path))))
-        connection.request(method, path, body, {**passed, "Authorization": ANY_SIGNATURE})
+        connection.request(method, path, body, {**headers, "Authorization": ANY_SIGNATURE})
         reply = connection.getresponse()
         content = reply.read()
-        headers = {name: value for name, value in reply.getheaders() if name.lower() not in HOP_BY_HOP}
+        reply_headers = {name: value for name, value in reply.getheaders() if name.lower() not in REPLACED_HEADERS}
         if method == "HEAD":
-            headers["Content-Length"] = reply.headers["Content-Length"] or "0"
+            reply_headers["Content-Length"] = reply.headers["Content-Length"] or "0"
         connection.close()
-        return reply.status, headers, content
+        return reply.status, reply_headers, content
 
-    def _delete_each(self, body: bytes) -> None:
+    def _delete_batch(self, body: bytes) -> None:
         """Emulate Google's batch deletion, which S3 servers lack: https://cloud.google.com/storage/docs/batch."""
         boundary = self.headers.get_param("boundary")
         head = f"Content-Type: {self.headers['Content-Type']}\r\n\r\n".encode()
         answers = []
         for part in BytesParser().parsebytes(head + body).get_payload():
-            found = re.match(r"DELETE /storage/v1/b/([^/]+)/o/(\S+)", str(part.get_payload()))  # type: ignore[union-attr]  # parts
+            found = re.match(r"DELETE /storage/v1/b/([^/]+)/o/(\S+)", str(part.get_payload()))  # type: ignore[union-attr]  # multipart
             assert found, part
             self._forward("DELETE", f"/{found[1]}/{unquote(found[2])}", b"")
             number = str(part["Content-ID"]).strip("<>")  # type: ignore[index]  # as above
@@ -152,7 +157,7 @@ class _Handler(BaseHTTPRequestHandler):
         if "Content-Length" not in headers:
             self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        # The client may have stopped waiting.
+        # The client may have closed the connection.
         with suppress(BrokenPipeError, ConnectionResetError):
             self.wfile.write(content[: len(content) // 2] if half else content)
         if half:

@@ -1,6 +1,6 @@
-"""Run the trainer and record its samples: `python -m tests.trainer.recorded FILE digits --flags`.
+"""Run the trainer and record its samples: `python -m tests.trainer.recorded FILE RECIPE --flags`.
 
-Each process writes FILE.PROCESS, with a line `[epoch, sample]` for each sample of every finished step.
+Each process writes FILE.PID. For each sample of a finished step, the file has a line `[epoch, sample]`.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from trainer.loop import Training
 
 
 def record(path: Path) -> None:
-    """Make each finished step append its samples to the file."""
+    """Make each finished step append its samples to the file at `path`."""
     step = Training.step
     fetched: list[Share] = []
 
     def recorded(batch: Callable[..., Any]) -> Callable[..., Any]:
-        def fetch(self: object, share: Share, **more: Any) -> Any:
+        def fetch(self: object, share: Share, **kwargs: Any) -> Any:
             fetched.append(share)
-            return batch(self, share, **more)
+            return batch(self, share, **kwargs)
 
         return fetch
 
     def step_and_record(self: Training, batch: Batch) -> None:
         step(self, batch)
         share = fetched.pop()
-        assert not fetched, "a step must fetch one batch"
+        assert not fetched, "a step must fetch exactly one batch"
         with path.open("a", encoding="ascii") as file:
             file.writelines(json.dumps([share.epoch, sample]) + "\n" for sample in share.indices.tolist())
 

@@ -1,4 +1,4 @@
-"""Run steps that must not synchronize with the device: `python -m tests.trainer.steps_on_device RECIPE --flags`."""
+"""Run steps that must not wait for the device: `python -m tests.trainer.steps_on_device RECIPE --flags`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from trainer.runtime import start_runtime
 from trainer.watchdog import Watchdog
 
 WARM_UP_STEPS, CHECKED_STEPS = 3, 5
-"""Numbers of steps that may synchronize with the device, and of later steps that must not."""
+"""Numbers of steps: of the first ones, which may wait for the device, and of the next ones, which must not."""
 
 
 def main() -> None:
-    """Print the sum of each step's images after all steps."""
+    """Run all steps, then print the sum of each step's images."""
     config = parse(sys.argv[1:])
     runtime = start_runtime(config)
     report = Reporter(0, 1, None)

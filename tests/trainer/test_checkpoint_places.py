@@ -1,4 +1,4 @@
-"""Checkpoints with unreadable or missing files, and those of another model."""
+"""Checkpoints that are files or links, fail to read, are on another disk, or belong to another model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 import torch
 from fsspec.implementations.local import LocalFileSystem
 
-from tests.trainer.saving import newest, save, small_state
+from tests.trainer.saving import load_newest, save_steps, small_state
 from trainer.checkpoints.checkpoint import Checkpoints
 from trainer.checkpoints.tensor_files import MANIFEST, decode_manifest, encode_manifest
 from trainer.exit_codes import StorageError
@@ -22,21 +22,21 @@ from trainer.storage import Folder
 
 def test_file_at_an_old_checkpoint_path_is_deleted(tmp_path: Path, runtime: Runtime) -> None:
     checkpoints = Checkpoints(Folder(f"file://{tmp_path}"), runtime, keep=1)
-    save(checkpoints, 2)
+    save_steps(checkpoints, 2)
     (tmp_path / "step-000000001").write_text("no checkpoint")
-    save(checkpoints, 3)
+    save_steps(checkpoints, 3)
     assert checkpoints.folder.names() == ["step-000000003"]
 
 
-def test_link_target_of_an_old_checkpoint_is_left_alone(tmp_path: Path, runtime: Runtime) -> None:
+def test_link_at_an_old_checkpoint_path_is_deleted_but_not_its_target(tmp_path: Path, runtime: Runtime) -> None:
     checkpoints = Checkpoints(Folder(f"file://{tmp_path}/run"), runtime, keep=1)
-    save(checkpoints, 1)
-    place, elsewhere = tmp_path / "run" / "step-000000001", tmp_path / "elsewhere"
-    place.rename(elsewhere)
-    place.symlink_to(elsewhere)
-    save(checkpoints, 2)
+    save_steps(checkpoints, 1)
+    link, target = tmp_path / "run" / "step-000000001", tmp_path / "target"
+    link.rename(target)
+    link.symlink_to(target)
+    save_steps(checkpoints, 2)
     assert checkpoints.folder.names() == ["step-000000002"]
-    assert (elsewhere / MANIFEST).exists()
+    assert (target / MANIFEST).exists()
 
 
 @pytest.mark.parametrize("ending", [MANIFEST, ".tensors"])
@@ -44,34 +44,34 @@ def test_checkpoint_in_failing_storage_raises(
     ending: str, tmp_path: Path, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoints = Checkpoints(Folder(f"file://{tmp_path}"), runtime, keep=3)
-    save(checkpoints, 1, 2)
+    save_steps(checkpoints, 1, 2)
     read = LocalFileSystem.cat_file
 
-    def fail(self: LocalFileSystem, path: str, **more: Any) -> bytes:
+    def fail(self: LocalFileSystem, path: str, **kwargs: Any) -> bytes:
         if "/step-000000002/" in path and path.endswith(ending):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
-        return bytes(read(self, path, **more))
+        return bytes(read(self, path, **kwargs))
 
     monkeypatch.setattr(LocalFileSystem, "cat_file", fail)
     with pytest.raises(
         StorageError, match=rf"{ending} cannot be read: Input/output error; no older checkpoint is used"
     ):
-        newest(checkpoints)
+        load_newest(checkpoints)
 
 
 def test_tensor_file_on_another_disk_prevents_the_manifest(tmp_path: Path, runtime: Runtime) -> None:
-    place = tmp_path / "step-000000001"
+    folder = tmp_path / "step-000000001"
 
     class LosingCheckpoints(Checkpoints):
         def verify_lease(self) -> None:
-            # Simulate the files of another host, which are on its own disk.
-            for file in place.glob("*.tensors"):
+            # Simulate that the files are on the disk of another host.
+            for file in folder.glob("*.tensors"):
                 file.unlink()
 
     checkpoints = LosingCheckpoints(Folder(f"file://{tmp_path}"), runtime, keep=3)
     with pytest.raises(StorageError, match=r"tensors cannot be read: No such file .* a bucket that all hosts share"):
-        save(checkpoints, 1)
-    assert not (place / MANIFEST).exists()
+        save_steps(checkpoints, 1)
+    assert not (folder / MANIFEST).exists()
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_checkpoint_of_another_model_is_skipped_and_reported(
     skipped: list[str] = []
     state = small_state()
     found = checkpoints.load_newest(
-        check_compatible=state.check_compatible, skipped=lambda _name, why: skipped.append(why)
+        check_compatible=state.check_compatible, skipped=lambda _name, reported: skipped.append(reported)
     )
     assert found
     state.restore(found, runtime, seed=0)

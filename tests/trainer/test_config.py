@@ -1,4 +1,4 @@
-"""Flags of the trainer: a change must be recorded, because jobs contain flags, and errors contain a remedy."""
+"""Flags of the trainer: their recorded table, their spellings and defaults, and the errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from trainer.exit_codes import BAD_CONFIGURATION, DIVERGED, ConfigurationError, 
 
 def test_flags_equal_the_recorded_table() -> None:
     assert flag_table() == TARGET.read_text(encoding="ascii"), (
-        "the trainer's flags changed, and users' jobs depend on them: describe the change in CHANGELOG.md and run "
+        "the trainer's flags changed, and jobs of users depend on them; describe the change in CHANGELOG.md and run "
         "`python -m docs.flag_table`"
     )
 
 
-def test_flags_are_parsed_in_the_form_of_jobs() -> None:
+def test_flags_in_every_spelling_are_parsed() -> None:
     config = parse(["digits", "--epochs=3", "--batch_size", "16", "--no-augment", "--lr=0.5"])
     assert isinstance(config, DigitsConfig)
     assert (config.epochs, config.batch_size, config.augment, config.learning_rate) == (3, 16, False, 0.5)
 
 
-def test_flag_names_of_reference_scripts_are_accepted() -> None:
+def test_other_names_of_flags_are_accepted() -> None:
     config = parse(["imagenet", "--fake_data", "--model=resnet18", "--num_epochs=7", "--log_steps=5"])
     assert isinstance(config, ImagenetConfig)
     assert (config.arch, config.epochs, config.log_steps, config.fake_data) == ("resnet18", 7, 5, True)
 
 
-def test_environment_of_a_cluster_sets_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_of_a_pod_set_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRAINYARD_BUCKET", "file:///bucket")
     monkeypatch.setenv("TRAINYARD_JOB", "night")
     monkeypatch.setenv("TRAINYARD_DATA", "/digits")
@@ -95,19 +95,19 @@ INVALID_FLAGS: list[tuple[list[str], list[str]]] = [
     (["cifar"], ["RECIPE = 'cifar'", "digits or imagenet or language or export"]),
     ([], ["digits", "imagenet"]),
 ]
-"""Flags, and texts of the error."""
+"""Flags, and texts that the error must contain."""
 
 
 @pytest.mark.parametrize(
-    ("flags", "words"), INVALID_FLAGS, ids=[" ".join(flags)[:40].replace("::", ":") for flags, _ in INVALID_FLAGS]
+    ("flags", "texts"), INVALID_FLAGS, ids=[" ".join(flags)[:40].replace("::", ":") for flags, _ in INVALID_FLAGS]
 )
-def test_invalid_flags_are_rejected_with_allowed_values(flags: list[str], words: list[str]) -> None:
+def test_invalid_flags_are_rejected_with_allowed_values(flags: list[str], texts: list[str]) -> None:
     with pytest.raises(ConfigurationError) as caught:
         parse(flags)
-    text = str(caught.value)
-    assert [word for word in words if word not in text] == [], text
-    assert "\n" not in text
-    assert text.isascii()
+    error = str(caught.value)
+    assert [text for text in texts if text not in error] == [], error
+    assert "\n" not in error
+    assert error.isascii()
 
 
 @pytest.mark.parametrize("key", ["warmup", "label_smoothing", "learning_rate", "weight_decay", "keep_hours"])
@@ -123,11 +123,11 @@ def test_number_that_is_not_finite_is_rejected(key: str, value: str) -> None:
     ids=["number", "not UTF-8"],
 )
 def test_invalid_flag_ends_process_with_its_exit_code(flag: str | bytes, error: str) -> None:
-    done = run_python("-m", "trainer", "digits", flag)
-    assert done.returncode == BAD_CONFIGURATION
-    assert done.stdout == ""
-    assert done.stderr.startswith(error)
-    assert done.stderr.count("\n") == 1
+    result = run_python("-m", "trainer", "digits", flag)
+    assert result.returncode == BAD_CONFIGURATION
+    assert result.stdout == ""
+    assert result.stderr.startswith(error)
+    assert result.stderr.count("\n") == 1
 
 
 def test_error_of_a_diverged_run_names_its_step_and_learning_rate() -> None:

@@ -1,4 +1,4 @@
-"""Memory on a CPU: steps reuse freed memory, and errors name the limit that was reached."""
+"""Memory: steps on a CPU reuse freed memory, and errors name the exhausted memory and the setting to change."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trainer.exit_codes import BAD_CONFIGURATION, ConfigurationError, PeerGoneEr
 from trainer.runtime import Runtime, start_runtime
 from trainer.runtime.base import Decision
 
-STEPS = """
+COUNT_PAGE_FAULTS = """
 import resource
 import torch
 from trainer.runtime.base import keep_freed_memory
@@ -35,18 +35,19 @@ for prepare in (lambda: None, keep_freed_memory):
     step()
     print(faults() - before)
 """
+"""Program that prints the page faults of a step, first without keep_freed_memory and then with it."""
 
 
-def test_freed_memory_is_reused_without_page_faults() -> None:
-    done = run_python("-c", STEPS)
-    by_default, kept = map(int, done.stdout.split())
+def test_keep_freed_memory_prevents_most_page_faults() -> None:
+    result = run_python("-c", COUNT_PAGE_FAULTS)
+    default_faults, remaining_faults = map(int, result.stdout.split())
     pages = 2 * 8 * 16 * 2**20 // 4096
-    # The heap's layout is random: perhaps only one of a step's sixteen tensors is returned to the kernel.
-    assert by_default > pages / 20, "this C library keeps memory by itself: remove keep_freed_memory"
-    assert kept < pages / 100
+    # The heap's layout is random. The C library may return only one of a step's sixteen tensors to the kernel.
+    assert default_faults > pages / 20, "this C library keeps memory by itself: remove keep_freed_memory"
+    assert remaining_faults < pages / 100
 
 
-def fail(error: Exception) -> Callable[[], None]:
+def raising(error: Exception) -> Callable[[], None]:
     """Return a function that raises this error."""
 
     def raise_error() -> None:
@@ -65,22 +66,25 @@ GPU_LIMIT = BATCH + r"the accelerator ran out of memory \({}.*\); .* lower flags
     ("allocate", "message"),
     [
         (lambda: torch.empty(2**60), HOST_LIMIT.format(".*can't allocate memory: you tried to allocate")),
-        (fail(MemoryError()), HOST_LIMIT.format("MemoryError")),
+        (raising(MemoryError()), HOST_LIMIT.format("MemoryError")),
         (
-            fail(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nMore")),
+            raising(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nMore")),
             GPU_LIMIT.format("CUDA out of memory. Tried to allocate 2.00 GiB."),
         ),
-        (fail(RuntimeError("CUDA error: out of memory\nCompile with")), GPU_LIMIT.format("CUDA error: out of memory")),
         (
-            fail(RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")),
+            raising(RuntimeError("CUDA error: out of memory\nCompile with")),
+            GPU_LIMIT.format("CUDA error: out of memory"),
+        ),
+        (
+            raising(RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")),
             GPU_LIMIT.format("CUDA error: CUBLAS_STATUS_ALLOC_FAILED"),
         ),
         (
-            fail(torch.distributed.DistBackendError(f"{NCCL}Cuda failure 2 'out of memory'")),
+            raising(torch.distributed.DistBackendError(f"{NCCL}Cuda failure 2 'out of memory'")),
             GPU_LIMIT.format("Cuda failure 2 'out of memory'"),
         ),
         (
-            fail(
+            raising(
                 torch.distributed.DistBackendError(
                     f"{NCCL}Error while creating shared memory segment /dev/shm/nccl-WU88OE (size 9637888), error: No "
                     "space left on device (28)"
@@ -98,9 +102,9 @@ def test_translate_errors_before_first_step_names_the_memory_limit(
         allocate()
 
 
-def test_translate_errors_keeps_errors_other_than_out_of_memory(runtime: Runtime) -> None:
+def test_translate_errors_of_a_failed_nccl_call_raises_peer_gone(runtime: Runtime) -> None:
     with pytest.raises(PeerGoneError), runtime.translate_errors():
-        fail(torch.distributed.DistBackendError(f"{NCCL}Cuda failure 719 'unspecified launch failure'"))()
+        raising(torch.distributed.DistBackendError(f"{NCCL}Cuda failure 719 'unspecified launch failure'"))()
 
 
 def test_translate_errors_after_first_step_allows_a_restart() -> None:
@@ -115,16 +119,16 @@ def test_translate_errors_after_first_step_allows_a_restart() -> None:
     ("name", "flags"),
     [
         ("imagenet", ("--arch=resnet18", "--steps-per-epoch=1", "--image-size=1000")),
-        # The batch cannot exceed the texts of an epoch, so use a model that is too large.
+        # A batch is at most the texts of an epoch, which fit into memory. Use a model that does not fit.
         ("language", (*MODEL, "--hidden=1000000000", "--width=1000000")),
     ],
     ids=["imagenet", "language"],
 )
-def test_batch_beyond_memory_ends_run_with_one_line(
+def test_batch_beyond_memory_ends_run_without_traceback(
     name: str, flags: Sequence[str], both_recipes: dict[str, Recipe]
 ) -> None:
-    ended = run(
+    result = run(
         "--batch-size=100000000", *flags, recipe=name, data=both_recipes["language"].data, code=BAD_CONFIGURATION
     )
-    assert "error: flags.batch_size = 100000000, flags.accumulate = 1: the host ran out of memory (" in ended.output
-    assert "Traceback" not in ended.output
+    assert "error: flags.batch_size = 100000000, flags.accumulate = 1: the host ran out of memory (" in result.output
+    assert "Traceback" not in result.output

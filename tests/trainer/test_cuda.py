@@ -1,4 +1,4 @@
-"""The trainer on a GPU, if there is one: losses are like those on a CPU, and steps do not wait for the device."""
+"""The trainer on a GPU. Losses are close to those on a CPU, and steps do not wait for the device."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from images.trainer.made_images import imagenet
 from tests.conftest import VISIBLE_GPUS
 from tests.trainer.language import MODEL, write_texts
-from tests.trainer.processes import Ended, run, started
+from tests.trainer.processes import RunResult, run, started
 from trainer.exit_codes import BAD_CONFIGURATION, PREEMPTED
 from trainer.gpu import DRIVER_FILE, HIDING_VALUES
 
@@ -26,8 +26,8 @@ IMAGENET = ("--arch=resnet18", "--image-size=64", "--num-classes=4", "--batch-si
 
 
 @pytest.fixture(autouse=True)
-def visible(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let started processes see the GPUs, which tests/conftest.py hides."""
+def visible_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the trainer's processes see the GPUs, which tests/conftest.py has hidden."""
     if VISIBLE_GPUS is None:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     else:
@@ -42,8 +42,8 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def losses(ended: Ended) -> list[float]:
-    return [float(event["loss"]) for event in ended.events("train")]
+def losses(result: RunResult) -> list[float]:
+    return [float(event["loss"]) for event in result.events("train")]
 
 
 def test_gpu_losses_are_within_5_percent_of_cpu_losses(digits: Path) -> None:
@@ -52,15 +52,15 @@ def test_gpu_losses_are_within_5_percent_of_cpu_losses(digits: Path) -> None:
     on_cpu = run(*flags, "--device=cpu", recipe="digits", data=digits)
     assert {event["device"] for event in on_gpu.events("start")} == {DEVICE}
     assert losses(on_gpu) == pytest.approx(losses(on_cpu), rel=0.05)
-    found, expected = (float(ended.events("test")[0]["loss"]) for ended in (on_gpu, on_cpu))
+    found, expected = (float(result.events("test")[0]["loss"]) for result in (on_gpu, on_cpu))
     assert found == pytest.approx(expected, rel=0.05)
 
 
-@pytest.mark.parametrize("words", ["--amp", "--compile", "--accumulate=4", "--amp --optimizer=sgd --lr=0.05"])
-def test_gpu_run_learns_with_each_option(words: str, digits: Path) -> None:
-    ended = run("--epochs=10", *words.split(), f"--device={DEVICE}", recipe="digits", data=digits)
-    assert losses(ended)[-1] < losses(ended)[0] / 2
-    assert float(ended.events("done")[0]["test_accuracy"]) > 80
+@pytest.mark.parametrize("flags", ["--amp", "--compile", "--accumulate=4", "--amp --optimizer=sgd --lr=0.05"])
+def test_gpu_run_learns_with_each_option(flags: str, digits: Path) -> None:
+    result = run("--epochs=10", *flags.split(), f"--device={DEVICE}", recipe="digits", data=digits)
+    assert losses(result)[-1] < losses(result)[0] / 2
+    assert float(result.events("done")[0]["test_accuracy"]) > 80
 
 
 @pytest.mark.parametrize("flags", [(), ("--amp",), ("--accumulate=2",)], ids=["32 bits", "16 bits", "accumulate"])
@@ -80,48 +80,48 @@ def test_gpu_steps_do_not_synchronize_and_get_the_same_images_as_on_cpu(
     )
     if recipe == "generated":
         return  # each device generates its own images
-    sums = [[float(event["images"]) for event in ended.events("step")] for ended in (on_gpu, on_cpu)]
+    sums = [[float(event["images"]) for event in result.events("step")] for result in (on_gpu, on_cpu)]
     assert sums[0] == pytest.approx(sums[1], rel=1e-3, abs=1)
 
 
-@pytest.mark.parametrize("words", ["", "--compile"])
-def test_float8_has_losses_close_to_16_bits_or_is_rejected(words: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("compile_flag", ["", "--compile"])
+def test_float8_has_losses_close_to_16_bits_or_is_rejected(compile_flag: str, tmp_path: Path) -> None:
     data = write_texts(tmp_path, steps=20)
-    flags = (*MODEL, "--amp", "--sample-tokens=8", "--log-steps=1", f"--device={DEVICE}", *words.split())
+    flags = (*MODEL, "--amp", "--sample-tokens=8", "--log-steps=1", f"--device={DEVICE}", *compile_flag.split())
     plain = run(*flags, recipe="language", data=data)
     for scaling in ("tensorwise", "rowwise"):
-        ended = run(*flags, f"--float8={scaling}", recipe="language", data=data, code=None)
-        if ended.codes == [BAD_CONFIGURATION]:
-            assert "compute capability 8.9 or higher" in ended.output
+        result = run(*flags, f"--float8={scaling}", recipe="language", data=data, code=None)
+        if result.codes == [BAD_CONFIGURATION]:
+            assert "compute capability 8.9 or higher" in result.output
         else:
-            assert losses(ended) == pytest.approx(losses(plain), rel=0.02)
+            assert losses(result) == pytest.approx(losses(plain), rel=0.02)
 
 
 @pytest.mark.skipif(GPUS < 2, reason="fewer than two GPUs here: the exchange over NCCL is NOT RUN")
-def test_two_gpus_learn_the_same_as_one(digits: Path) -> None:
+def test_two_gpus_have_nearly_the_test_loss_of_one(digits: Path) -> None:
     one = run("--epochs=2", f"--device={DEVICE}", recipe="digits", data=digits)
     two = run("--epochs=2", "--batch-size=32", f"--device={DEVICE}", processes=2, recipe="digits", data=digits)
-    ours, theirs = (float(ended.events("test")[-1]["loss"]) for ended in (two, one))
-    assert ours == pytest.approx(theirs, rel=0.05)
+    loss_of_two, loss_of_one = (float(result.events("test")[-1]["loss"]) for result in (two, one))
+    assert loss_of_two == pytest.approx(loss_of_one, rel=0.05)
 
 
 def test_run_resumes_on_another_device(digits: Path, tmp_path: Path) -> None:
     bucket = f"--bucket=file://{tmp_path}"
     for epochs, device in enumerate((DEVICE, "cpu", DEVICE), start=1):
-        ended = run(f"--epochs={epochs}", bucket, f"--device={device}", "--amp", recipe="digits", data=digits)
-        assert not ended.events("checkpoint_skipped"), ended.output
-        assert len(ended.events("resume")) == (epochs > 1), ended.output
-    assert float(ended.events("test")[-1]["accuracy"]) > 20
+        result = run(f"--epochs={epochs}", bucket, f"--device={device}", "--amp", recipe="digits", data=digits)
+        assert not result.events("checkpoint_skipped"), result.output
+        assert len(result.events("resume")) == (epochs > 1), result.output
+    assert float(result.events("test")[-1]["accuracy"]) > 20
 
 
 def test_preempted_run_on_gpu_saves_its_step(digits: Path, tmp_path: Path) -> None:
     flags = ("--epochs=100000", "--log-steps=1", f"--bucket=file://{tmp_path}", f"--device={DEVICE}")
     with started(*flags, hosts=1, processes=1, recipe="digits", data=digits) as running:
         running.wait_for("train epoch=2")
-        os.kill(running.rank_process(0), signal.SIGTERM)
-        ended = running.end(PREEMPTED)
-    step = ended.output.partition("preempted at step ")[2].split()[0]
-    assert [event["step"] for event in ended.events("checkpoint")][-1] == step
+        os.kill(running.rank_pid(0), signal.SIGTERM)
+        result = running.end(PREEMPTED)
+    step = result.output.partition("preempted at step ")[2].split()[0]
+    assert [event["step"] for event in result.events("checkpoint")][-1] == step
 
 
 def test_profile_contains_gpu_kernels(digits: Path, tmp_path: Path) -> None:
@@ -132,10 +132,10 @@ def test_profile_contains_gpu_kernels(digits: Path, tmp_path: Path) -> None:
 
 
 def test_batch_beyond_gpu_memory_is_bad_configuration(digits: Path) -> None:
-    ended = run("--batch-size=5000000", f"--device={DEVICE}", recipe="imagenet", data=digits, code=BAD_CONFIGURATION)
-    assert "flags.batch_size = 5000000, flags.accumulate = 1: the accelerator ran out of memory (" in ended.output
+    result = run("--batch-size=5000000", f"--device={DEVICE}", recipe="imagenet", data=digits, code=BAD_CONFIGURATION)
+    assert "flags.batch_size = 5000000, flags.accumulate = 1: the accelerator ran out of memory (" in result.output
 
 
 def test_more_ranks_than_gpus_are_rejected(digits: Path) -> None:
-    ended = run("--epochs=1", f"--device={DEVICE}", processes=17, recipe="digits", data=digits, code=BAD_CONFIGURATION)
-    assert "processes_per_host = 17: must be at most " in ended.output
+    result = run("--epochs=1", f"--device={DEVICE}", processes=17, recipe="digits", data=digits, code=BAD_CONFIGURATION)
+    assert "processes_per_host = 17: must be at most " in result.output

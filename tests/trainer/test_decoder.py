@@ -1,9 +1,9 @@
-"""The decoder: attention within documents, rotary embeddings, initial weights, losses and clipping."""
+"""The decoder: attention within documents, recomputed activations, initial weights, losses and gradient clipping."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter as Counts
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -19,7 +19,7 @@ SMALL = Sizes(layers=2, width=32, heads=4, kv_heads=2, hidden=48)
 
 
 def small(*, seed: int = 0, sizes: Sizes = SMALL) -> Decoder:
-    """Return a small model with larger weights than usual, which make differences visible."""
+    """Return a small model. Its matrices are ten times the initial ones, so that differences are visible."""
     model = Decoder(sizes, vocabulary=320, rope_base=10_000)
     initialize(model, seed=seed)
     with torch.no_grad():
@@ -46,7 +46,7 @@ def test_documents_of_a_sample_do_not_see_each_other() -> None:
     model = small()
     alone, packed, swapped = model(tokens("hello")), model(tokens("abc", "hello")), model(tokens("xyz", "hello"))
     torch.testing.assert_close(packed[:, 4:], swapped[:, 4:], atol=0, rtol=0)
-    # Rotary embeddings depend only on distances, so a document's place in the sample has no effect.
+    # Rotary embeddings depend only on distances, so a document's position in the sample has no effect.
     torch.testing.assert_close(packed[:, 4:], alone, atol=1e-4, rtol=1e-4)
 
 
@@ -58,12 +58,12 @@ def test_document_mask_separates_documents() -> None:
     assert mask.int().tolist() == [[expected]]
 
 
-class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has no type for it
-    """Counter of the operations of a computation by name."""
+class OperationCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has no type for it
+    """Counter of a computation's operations by name."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # as above
-        self.counts: Counts[str] = Counts()
+        self.counts: Counter[str] = Counter()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         del types
@@ -71,26 +71,30 @@ class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has 
         return func(*args, **(kwargs or {}))
 
 
-def gradients(checkpointing: str) -> tuple[list[torch.Tensor], Counts[str]]:
+def gradients_and_operations(checkpointing: str) -> tuple[list[torch.Tensor], Counter[str]]:
     model = Decoder(SMALL, vocabulary=320, rope_base=10_000, checkpointing=checkpointing)
     initialize(model, seed=0)
-    with Counter() as counter:
+    with OperationCounter() as counter:
         model(tokens("hello", "world")).square().sum().backward()
     return [weight.grad for weight in model.parameters() if weight.grad is not None], counter.counts
 
 
-def test_activation_checkpointing_gives_equal_gradients() -> None:
-    (expected, plain), (full, twice), (selective, partly) = map(gradients, ("none", "full", "selective"))
+def test_activation_checkpointing_recomputes_activations_and_gives_equal_gradients() -> None:
+    (expected, plain_counts), (full, full_counts), (selective, selective_counts) = (
+        gradients_and_operations(kind) for kind in ("none", "full", "selective")
+    )
     for found in (full, selective):
         assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
-    products = SMALL.layers * 5
-    # The backward pass of a block does not need its last product.
-    assert plain["mm.default"] + products - SMALL.layers <= twice["mm.default"] <= plain["mm.default"] + products
-    assert partly["mm.default"] == plain["mm.default"]
-    assert partly["silu.default"] == twice["silu.default"] == plain["silu.default"] + SMALL.layers
+    products = 5 * SMALL.layers
+    # The backward pass of a block does not need the block's last product.
+    extra = full_counts["mm.default"] - plain_counts["mm.default"]
+    assert products - SMALL.layers <= extra <= products
+    assert selective_counts["mm.default"] == plain_counts["mm.default"]
+    for counts in (full_counts, selective_counts):
+        assert counts["silu.default"] == plain_counts["silu.default"] + SMALL.layers
 
 
-def test_initial_loss_equals_that_of_uniform_guessing() -> None:
+def test_initial_loss_is_near_that_of_uniform_guessing() -> None:
     model = Decoder(PRESETS["1m"], vocabulary=320, rope_base=10_000)
     initialize(model, seed=0)
     sample = torch.randint(256, (4, 65))
@@ -109,10 +113,10 @@ def test_z_loss_is_in_the_objective_but_not_in_the_loss() -> None:
 @pytest.mark.parametrize("max_norm", [0.0, 0.1, 1e6])
 def test_clipping_returns_the_norm_and_shortens_long_gradients(max_norm: float) -> None:
     torch.manual_seed(0)
-    ours, theirs = ([torch.nn.Parameter(torch.zeros(size)) for size in (3, 5)] for _ in range(2))
-    for mine, other in zip(ours, theirs, strict=True):
-        mine.grad = torch.randn(len(mine))
-        other.grad = mine.grad.clone()
-    expected = torch.nn.utils.clip_grad_norm_(theirs, max_norm or math.inf)
-    torch.testing.assert_close(clip_gradients(ours, max_norm), expected)
-    torch.testing.assert_close([weight.grad for weight in ours], [weight.grad for weight in theirs])
+    weights, reference = ([torch.nn.Parameter(torch.zeros(size)) for size in (3, 5)] for _ in range(2))
+    for weight, other in zip(weights, reference, strict=True):
+        weight.grad = torch.randn(len(weight))
+        other.grad = weight.grad.clone()
+    expected = torch.nn.utils.clip_grad_norm_(reference, max_norm or math.inf)
+    torch.testing.assert_close(clip_gradients(weights, max_norm), expected)
+    torch.testing.assert_close([weight.grad for weight in weights], [weight.grad for weight in reference])

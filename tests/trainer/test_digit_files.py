@@ -1,4 +1,4 @@
-"""Files of digits: valid ones are loaded, and invalid ones are rejected with the defect."""
+"""Files of digits: valid ones are loaded, and invalid ones are rejected with a remedy."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from trainer.exit_codes import DataError
 
 
 def write(folder: Path, *, count: int = 20, side: int = 28, labels: bytes | None = None) -> None:
-    """Write files of `count` random images, and labels 0 to 9 in turn."""
+    """Write files of `count` random images. By default, their labels are 0 to 9 in turn."""
     pixels = torch.randint(256, (count * side * side,), dtype=torch.uint8).numpy().tobytes()
     (folder / DIGIT_IMAGES).write_bytes(struct.pack(">4I", 0x803, count, side, side) + pixels)
-    found = bytes(index % 10 for index in range(count)) if labels is None else labels
-    (folder / DIGIT_LABELS).write_bytes(struct.pack(">2I", 0x801, len(found)) + found)
+    if labels is None:
+        labels = bytes(index % 10 for index in range(count))
+    (folder / DIGIT_LABELS).write_bytes(struct.pack(">2I", 0x801, len(labels)) + labels)
 
 
 def load(folder: Path) -> Digits:

@@ -72,6 +72,6 @@ def test_evaluation_does_not_count_unreadable_image(tmp_path: Path, runtime: Run
 
 
 def test_ranks_evaluate_and_save_with_statistics_of_rank_0(digits: Path) -> None:
-    ended = run(recipe="digits", processes=2, data=digits, program="tests.trainer.buffer_sync")
-    for what, means in (("scattered", "10 11 10 11"), ("evaluated", "10 10"), ("captured", "10 10")):
-        assert sorted(event["mean"] for event in ended.events(what)) == sorted(means.split()), ended.output
+    result = run(recipe="digits", processes=2, data=digits, program="tests.trainer.buffer_sync")
+    for name, means in (("set", "10 11 10 11"), ("evaluated", "10 10"), ("captured", "10 10")):
+        assert sorted(event["mean"] for event in result.events(name)) == sorted(means.split()), result.output

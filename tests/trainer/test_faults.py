@@ -1,4 +1,4 @@
-"""Faults of clusters: killed and preempted ranks, full disks, unreachable services."""
+"""Runs with faults: killed and preempted ranks, broken checkpoints, full disks, unreachable W&B. Also profiles."""
 
 from __future__ import annotations
 
@@ -18,74 +18,84 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.conftest import KILLS
 from tests.trainer.faulty import KILLS_IN_A_SAVE
 from tests.trainer.processes import json_lines, metrics, run, started
 from tests.trainer.recipes import ENDLESS, Recipe
-from tests.trainer.test_checkpoint import BREAKS, change
+from tests.trainer.test_checkpoint import DEFECTS, change
 from tests.trainer.test_gallery import wandb_records
-from tests.trainer.test_training import EPOCHS, LAST, LENGTH, STEPS_PER_EPOCH, TWO_RANKS, assert_same, saved
+from tests.trainer.test_training import (
+    EPOCHS,
+    LAST_STEP,
+    RUN_FLAGS,
+    STEPS_PER_EPOCH,
+    TWO_RANK_FLAGS,
+    assert_same,
+    checkpoint_at,
+)
 from trainer.checkpoints.tensor_files import MANIFEST
 from trainer.exit_codes import DATA_ERROR, DONE, PREEMPTED, STORAGE_ERROR
 
+KILLS = 2
+"""Number of kills in a run."""
+
 
 def undisturbed_run(bucket: Path, recipe: Recipe, *flags: str) -> Path:
-    """Train two ranks to the end. Their checkpoints stay in the bucket."""
-    recipe.run(*TWO_RANKS, *flags, bucket=bucket, processes=2)
+    """Train two ranks to the end without a fault. Return the bucket. It keeps every checkpoint."""
+    recipe.run(*TWO_RANK_FLAGS, *flags, bucket=bucket, processes=2)
     return bucket
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 20))])
 def test_randomly_killed_ranks_end_with_the_same_result(seed: int, tmp_path: Path, recipe: Recipe) -> None:
     whole = undisturbed_run(tmp_path / "undisturbed", recipe, f"--seed={seed}")
-    chance = random.Random(seed)
-    with recipe.started(*TWO_RANKS, f"--seed={seed}", bucket=tmp_path, processes=2, restarts=KILLS) as running:
+    rng = random.Random(seed)
+    with recipe.started(*TWO_RANK_FLAGS, f"--seed={seed}", bucket=tmp_path, processes=2, restarts=KILLS) as running:
         for _ in range(KILLS):
-            # Few enough checkpoints that training cannot end before the last kill.
-            for _ in range(chance.randint(1, 4)):
+            # So few checkpoints that training cannot end before the last kill.
+            for _ in range(rng.randint(1, 4)):
                 running.wait_for("checkpoint ")
-            time.sleep(chance.uniform(0, 0.05))
-            os.kill(running.rank_process(chance.randrange(2)), signal.SIGKILL)
+            time.sleep(rng.uniform(0, 0.05))
+            os.kill(running.rank_pid(rng.randrange(2)), signal.SIGKILL)
             running.wait_for("resume")
-        ended = running.end(DONE)
-    assert len(ended.events("resume")) == 2 * KILLS
-    assert_same(saved(tmp_path, LAST), saved(whole, LAST))
+        result = running.end(DONE)
+    assert len(result.events("resume")) == 2 * KILLS
+    assert_same(checkpoint_at(tmp_path, LAST_STEP), checkpoint_at(whole, LAST_STEP))
 
 
 def test_ranks_killed_inside_saves_end_with_the_same_result(tmp_path: Path, recipe: Recipe) -> None:
     whole = undisturbed_run(tmp_path / "undisturbed", recipe, "--epochs=2")
     program, restarts = "tests.trainer.faulty killed all", len(KILLS_IN_A_SAVE)
     with recipe.started(
-        *TWO_RANKS, "--epochs=2", bucket=tmp_path, processes=2, restarts=restarts, program=program
+        *TWO_RANK_FLAGS, "--epochs=2", bucket=tmp_path, processes=2, restarts=restarts, program=program
     ) as running:
-        ended = running.end(DONE)
-    killed = [(event["failed_rank"], event["exit_code"]) for event in ended.events("restart")]
-    assert killed == [(f"{rank}", f"{-signal.SIGKILL}") for _, rank, _ in KILLS_IN_A_SAVE], ended.output
+        result = running.end(DONE)
+    killed = [(event["failed_rank"], event["exit_code"]) for event in result.events("restart")]
+    assert killed == [(f"{rank}", f"{-signal.SIGKILL}") for _, rank, _ in KILLS_IN_A_SAVE], result.output
     # Each start completes one save and dies in the next: the first three before the manifest, the fourth after it.
-    resumed = [int(event["step"]) for event in ended.events("resume") if event["rank"] == "0/2"]
-    assert resumed == [10, 20, 25, 40], ended.output
-    skipped = [(e["path"], e["reason"]) for e in ended.events("checkpoint_skipped") if e["rank"] == "0/2"]
-    assert skipped == [(f"step-{step:09d}", "it_was_not_finished") for step in (20, 25, 30)], ended.output
-    assert_same(saved(tmp_path, 50), saved(whole, 50))
+    resumed = [int(event["step"]) for event in result.events("resume") if event["rank"] == "0/2"]
+    assert resumed == [10, 20, 25, 40], result.output
+    skipped = [(e["path"], e["reason"]) for e in result.events("checkpoint_skipped") if e["rank"] == "0/2"]
+    assert skipped == [(f"step-{step:09d}", "it_was_not_finished") for step in (20, 25, 30)], result.output
+    assert_same(checkpoint_at(tmp_path, 50), checkpoint_at(whole, 50))
 
 
 def run_with_fault(recipe: Recipe, fault: str) -> str:
-    """Train two ranks, with a fault of tests/trainer/faulty.py in rank 1. Return their output.
+    """Train two ranks, with a fault of tests/trainer/faulty.py in rank 1. Return the output.
 
-    Require exit code 1 (an unexpected error), not 78 (bad configuration) or 75 (preemption).
+    Assert exit code 1, that of errors without a code of their own.
     """
     program = f"tests.trainer.faulty {fault} 1"
     return recipe.run("--epochs=1000", "--batch-size=8", processes=2, program=program, code=1).output
 
 
-def test_memory_that_runs_out_after_the_first_steps_ends_run(recipe: Recipe) -> None:
+def test_memory_that_runs_out_after_the_first_steps_ends_run_without_traceback(recipe: Recipe) -> None:
     output = run_with_fault(recipe, "memory")
     assert "error: flags.batch_size = 8, flags.accumulate = 1: the host ran out of memory (" in output
     assert "(rank 1, exit code 1)" in output
     assert "Traceback" not in output
 
 
-def test_defect_ends_run_with_its_traceback(recipe: Recipe) -> None:
+def test_unexpected_error_ends_run_with_its_traceback(recipe: Recipe) -> None:
     output = run_with_fault(recipe, "defect")
     assert "Traceback" in output
     assert "ZeroDivisionError: division by zero" in output
@@ -93,19 +103,19 @@ def test_defect_ends_run_with_its_traceback(recipe: Recipe) -> None:
 
 @pytest.mark.parametrize("preemptions", [4, pytest.param(20, marks=pytest.mark.long)])
 def test_preempted_run_saves_current_step(tmp_path: Path, recipe: Recipe, preemptions: int) -> None:
-    chance = random.Random(0)
+    rng = random.Random(0)
     steps = [0]
     for number in range(preemptions):
         with recipe.started(*ENDLESS, bucket=tmp_path, processes=2) as running:
             running.wait_for("train ")
-            time.sleep(chance.uniform(0, 1))
-            # The kubelet signals the launcher, which signals the ranks; a person may also signal a single rank.
-            process = running.hosts[0].pid if number % 2 else running.rank_process(chance.randrange(2))
-            os.kill(process, signal.SIGTERM)
-            ended = running.end(PREEMPTED)
-        step = int(ended.events("checkpoint")[-1]["step"])
+            time.sleep(rng.uniform(0, 1))
+            # The kubelet signals the launcher, which signals the ranks. A person may signal a single rank.
+            pid = running.hosts[0].pid if number % 2 else running.rank_pid(rng.randrange(2))
+            os.kill(pid, signal.SIGTERM)
+            result = running.end(PREEMPTED)
+        step = int(result.events("checkpoint")[-1]["step"])
         assert (tmp_path / "checkpoints" / "training" / f"step-{step:09d}" / "checkpoint.json").exists()
-        trained = [event for event in ended.events("train") if event["rank"] == "0/2"]
+        trained = [event for event in result.events("train") if event["rank"] == "0/2"]
         assert step == steps[-1] + len(trained), "the saved step must be the last trained one"
         steps.append(step)
 
@@ -113,18 +123,18 @@ def test_preempted_run_saves_current_step(tmp_path: Path, recipe: Recipe, preemp
 def test_restarts_with_two_one_two_ranks_take_every_sample_once(tmp_path: Path, recipe: Recipe) -> None:
     undisturbed = undisturbed_run(tmp_path / "undisturbed", recipe)
     program = f"tests.trainer.recorded {tmp_path}/samples"
-    for flags, processes in ((TWO_RANKS, 2), ((*LENGTH, "--batch-size=16"), 1)):
+    for flags, processes in ((TWO_RANK_FLAGS, 2), ((*RUN_FLAGS, "--batch-size=16"), 1)):
         with recipe.started(*flags, bucket=tmp_path, processes=processes, program=program) as running:
             running.wait_for("test ")
-            # In the middle of an epoch.
+            # The preemption is in the middle of an epoch.
             running.wait_for("train ")
-            os.kill(running.rank_process(0), signal.SIGTERM)
+            os.kill(running.rank_pid(0), signal.SIGTERM)
             running.end(PREEMPTED)
-    recipe.run(*TWO_RANKS, bucket=tmp_path, processes=2, program=program)
+    recipe.run(*TWO_RANK_FLAGS, bucket=tmp_path, processes=2, program=program)
     trained = Counter(tuple(pair) for file in tmp_path.glob("samples.*") for pair in json_lines(file))
     assert set(trained.values()) == {1}
     assert set(trained) == {(epoch, sample) for epoch in range(EPOCHS) for sample in range(STEPS_PER_EPOCH * 16)}
-    mine, theirs = saved(tmp_path, LAST), saved(undisturbed, LAST)
+    mine, theirs = checkpoint_at(tmp_path, LAST_STEP), checkpoint_at(undisturbed, LAST_STEP)
     assert (mine["step"], mine["sampler"]) == (theirs["step"], theirs["sampler"])
     measure = f"test_{recipe.measure}"
     assert abs(mine["results"][measure] - theirs["results"][measure]) <= recipe.tolerance
@@ -135,29 +145,30 @@ def test_broken_checkpoints_are_skipped_and_the_run_ends_with_the_same_result(tm
     shutil.copytree(undisturbed / "checkpoints", tmp_path / "checkpoints")
     newest_first = sorted((tmp_path / "checkpoints" / "training").iterdir(), reverse=True)
     reasons = {}
-    for folder, (kind, (damage, reason)) in zip(newest_first, BREAKS.items(), strict=False):
+    for folder, (kind, (damage, reason)) in zip(newest_first, DEFECTS.items(), strict=False):
         damage(folder)
-        # The trainer compares sizes before it reads, and a folder's own size is less than that of the replaced file.
+        # The trainer compares sizes before it reads. A folder's own size is less than that of the replaced file.
         reasons[folder.name] = "too short" if kind == "a folder for tensors" else reason
-    # Damage the file of rank 1, which is read last.
-    (file,) = (last := newest_first[len(BREAKS)]).glob("rank-1-*.tensors")
+    # In the next checkpoint, cut the file that is read last: the one of rank 1.
+    (file,) = (last := newest_first[len(DEFECTS)]).glob("rank-1-*.tensors")
     change(file, lambda content: content[:-1])
     reasons[last.name] = "too short"
-    ended = recipe.run(*TWO_RANKS, bucket=tmp_path, processes=2)
-    skipped = {event["path"]: event["reason"].replace("_", " ") for event in ended.events("checkpoint_skipped")}
+    result = recipe.run(*TWO_RANK_FLAGS, bucket=tmp_path, processes=2)
+    skipped = {event["path"]: event["reason"].replace("_", " ") for event in result.events("checkpoint_skipped")}
     assert skipped.keys() == reasons.keys()
     assert {name: skipped[name] for name, reason in reasons.items() if reason not in skipped[name]} == {}
     resumed = int(newest_first[len(reasons)].name.removeprefix("step-"))
-    assert [int(event["step"]) for event in ended.events("resume")] == [resumed, resumed]
-    assert_same(saved(tmp_path, LAST), saved(undisturbed, LAST))
+    assert [int(event["step"]) for event in result.events("resume")] == [resumed, resumed]
+    assert_same(checkpoint_at(tmp_path, LAST_STEP), checkpoint_at(undisturbed, LAST_STEP))
     for folder in (tmp_path / "checkpoints" / "training").iterdir():
         (folder / MANIFEST).write_bytes(b"")
-    ended = recipe.run(*TWO_RANKS, bucket=tmp_path, processes=2, code=DATA_ERROR)
-    assert f"none of {len(newest_first)} checkpoints can be used" in ended.output
+    result = recipe.run(*TWO_RANK_FLAGS, bucket=tmp_path, processes=2, code=DATA_ERROR)
+    assert f"none of {len(newest_first)} checkpoints can be used" in result.output
 
 
 @contextmanager
 def mounted_disk(folder: Path, size: str) -> Iterator[None]:
+    """Mount an empty disk of this size at the folder."""
     subprocess.run(["mount", "-n", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], check=True)
     try:
         yield
@@ -167,16 +178,18 @@ def mounted_disk(folder: Path, size: str) -> Iterator[None]:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """Yield a disk of four MiB. A checkpoint of the digits network, or of a language model's preset, has over five."""
+    """Yield a disk of four MiB. A checkpoint of the digits network or of the preset `1m` has over five MiB."""
     with mounted_disk(tmp_path, "4m"):
         yield tmp_path
 
 
 def test_full_disk_ends_run_with_its_path(small_disk: Path, recipe: Recipe) -> None:
     flags = ("--epochs=3", "--checkpoint-steps=5", f"--bucket=file://{small_disk}")
-    ended = run(*flags, *recipe.large, processes=2, data=recipe.data, recipe=recipe.name, code=STORAGE_ERROR)
-    assert "No space left on device" in ended.output
-    assert re.search(rf"error: file://{small_disk}/(checkpoints/)?training[ /]", ended.output), ended.output
+    result = run(
+        *flags, *recipe.large_model_flags, processes=2, data=recipe.data, recipe=recipe.name, code=STORAGE_ERROR
+    )
+    assert "No space left on device" in result.output
+    assert re.search(rf"error: file://{small_disk}/(checkpoints/)?training[ /]", result.output), result.output
 
 
 @pytest.mark.parametrize("sink", ["metrics", "tensorboard"])
@@ -185,17 +198,17 @@ def test_disk_filled_by_events_ends_run(sink: str, tmp_path: Path, recipe: Recip
     folder = tmp_path / "training" / sink
     folder.mkdir(parents=True)
     with mounted_disk(folder, "16k"):
-        ended = recipe.run(*ENDLESS, bucket=tmp_path, processes=2, code=STORAGE_ERROR)
-    assert re.search(rf"error: file://{folder}\S* cannot be written: No space left on device", ended.output)
-    assert len(ended.events("train")) > 2, "the first events must fit"
+        result = recipe.run(*ENDLESS, bucket=tmp_path, processes=2, code=STORAGE_ERROR)
+    assert re.search(rf"error: file://{folder}\S* cannot be written: No space left on device", result.output)
+    assert len(result.events("train")) > 2, "the first events must fit"
 
 
 @pytest.mark.parametrize(("name", "flags"), [("digits", ""), ("language", ""), ("language", "--tokenizer=bpe")])
 def test_read_only_disk_ends_run(name: str, flags: str, small_disk: Path, both_recipes: dict[str, Recipe]) -> None:
     recipe = both_recipes[name]
     subprocess.run(["mount", "-n", "-o", "remount,ro", str(small_disk)], check=True)
-    ended = recipe.run(*flags.split(), bucket=small_disk, processes=2, code=STORAGE_ERROR)
-    assert "Read-only file system" in ended.output
+    result = recipe.run(*flags.split(), bucket=small_disk, processes=2, code=STORAGE_ERROR)
+    assert "Read-only file system" in result.output
 
 
 @pytest.mark.parametrize(("mode", "name"), [("offline", "digits"), ("online", "digits"), ("online", "language")])
@@ -205,10 +218,10 @@ def test_unreachable_wandb_leaves_every_measure_in_the_bucket(
     recipe = both_recipes[name]
     monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
     monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
-    ended = recipe.run("--epochs=3", "--log-steps=5", f"--wandb={mode}", bucket=tmp_path)
+    result = recipe.run("--epochs=3", "--log-steps=5", f"--wandb={mode}", bucket=tmp_path)
     # In mode online, W&B may first have started a run that it could not register.
     kept = list((tmp_path / "training" / "wandb").rglob("offline-run-*/*.wandb"))
-    assert len(kept) == 1, ended.output
+    assert len(kept) == 1, result.output
     rows = [record.history for record in wandb_records(kept[0]) if record.HasField("history")]
     points = {
         (row.step.num, item.key or "/".join(item.nested_key)): json.loads(item.value_json)
@@ -216,13 +229,13 @@ def test_unreachable_wandb_leaves_every_measure_in_the_bucket(
         for item in row.item
     }
     records = metrics(tmp_path, "train", "test")
-    assert len(records) == len(ended.events("train")) + len(ended.events("test")) > 5
+    assert len(records) == len(result.events("train")) + len(result.events("test")) > 5
     for record in records:
         for measure in ("loss", recipe.measure):
             assert points[record["global_step"], f"{record['event']}/{measure}"] == record[measure]
 
 
-def profiled(path: Path) -> int:
+def num_profiled_steps(path: Path) -> int:
     """Return the number of optimizer steps in a trace."""
     events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
     return sum(event.get("name") == "Optimizer.step#AdamW.step" for event in events)
@@ -230,28 +243,28 @@ def profiled(path: Path) -> int:
 
 def test_profile_contains_requested_steps(tmp_path: Path, digits: Path) -> None:
     flags = ("--epochs=1", "--profile-steps=3-5", "--batch-size=8", f"--bucket=file://{tmp_path}")
-    ended = run(*flags, processes=2, data=digits, recipe="digits")
+    result = run(*flags, processes=2, data=digits, recipe="digits")
     for rank in (0, 1):
-        assert profiled(tmp_path / "profiles" / "training" / f"rank-{rank}" / "steps-3-5.json.gz") == 3
-    assert "ERROR" not in ended.output, "a machine without a GPU must not print an error"
+        assert num_profiled_steps(tmp_path / "profiles" / "training" / f"rank-{rank}" / "steps-3-5.json.gz") == 3
+    assert "ERROR" not in result.output, "a machine without a GPU must not print an error"
 
 
 def test_profile_of_short_run_contains_existing_steps(tmp_path: Path, digits: Path) -> None:
     flags = ("--epochs=1", "--profile-steps=3-9999", "--batch-size=64", f"--bucket=file://{tmp_path}")
-    ended = run(*flags, data=digits, recipe="digits")
-    steps = int(ended.events("train")[-1]["step"].partition("/")[0])
+    result = run(*flags, data=digits, recipe="digits")
+    steps = int(result.events("train")[-1]["step"].partition("/")[0])
     path = tmp_path / "profiles" / "training" / "rank-0" / f"steps-3-{steps}.json.gz"
-    assert profiled(path) == steps - 2 > 1
-    assert [event["path"] for event in ended.events("profile")] == [f"file://{path}"]
+    assert num_profiled_steps(path) == steps - 2 > 1
+    assert [event["path"] for event in result.events("profile")] == [f"file://{path}"]
 
 
 def test_profile_outside_of_run_prints_warning(tmp_path: Path, digits: Path) -> None:
     flags = ("--epochs=1", "--profile-steps=9000-9001", "--batch-size=64", f"--bucket=file://{tmp_path}")
-    ended = run(*flags, processes=2, data=digits, recipe="digits")
-    steps = int(ended.events("train")[-1]["step"].partition("/")[0])
+    result = run(*flags, processes=2, data=digits, recipe="digits")
+    steps = int(result.events("train")[-1]["step"].partition("/")[0])
     warning = f"warning: profile_steps = '9000-9001': must include a step of this run, 1 to {steps}; no profile"
-    assert ended.output.count(warning) == 1
-    assert ended.events("profile") == []
+    assert result.output.count(warning) == 1
+    assert result.events("profile") == []
     later = run(
         "--epochs=2",
         "--profile-steps=1-2",
@@ -269,17 +282,17 @@ def test_preempted_run_keeps_its_profile(tmp_path: Path, digits: Path) -> None:
     with started(*flags, data=digits, recipe="digits") as running:
         running.wait_for("train epoch=1 step=3/")
         running.hosts[0].send_signal(signal.SIGTERM)
-        ended = running.end(PREEMPTED)
+        result = running.end(PREEMPTED)
     (path,) = (tmp_path / "profiles" / "training" / "rank-0").iterdir()
-    assert profiled(path) >= 2
-    assert [event["path"] for event in ended.events("profile")] == [f"file://{path}"]
+    assert num_profiled_steps(path) >= 2
+    assert [event["path"] for event in result.events("profile")] == [f"file://{path}"]
 
 
 def test_accumulated_batch_gives_nearly_the_same_weights(tmp_path: Path, digits: Path) -> None:
-    flags = (*TWO_RANKS, "--epochs=1", "--accumulate=3", f"--bucket=file://{tmp_path}")
+    flags = (*TWO_RANK_FLAGS, "--epochs=1", "--accumulate=3", f"--bucket=file://{tmp_path}")
     run(*flags, processes=2, data=digits, recipe="digits")
-    run(*TWO_RANKS, "--epochs=1", f"--bucket=file://{tmp_path}/whole", processes=2, data=digits, recipe="digits")
-    mine, theirs = saved(tmp_path, 25), saved(tmp_path / "whole", 25)
+    run(*TWO_RANK_FLAGS, "--epochs=1", f"--bucket=file://{tmp_path}/whole", processes=2, data=digits, recipe="digits")
+    mine, theirs = checkpoint_at(tmp_path, 25), checkpoint_at(tmp_path / "whole", 25)
     for name, weights in theirs.items():
         if name.startswith("model."):
             assert (mine[name] - weights).abs().max() < 1e-3, name

@@ -1,4 +1,4 @@
-"""float8 without a GPU: torchao's emulation rounds as tensor cores do, and multiplies in higher precision."""
+"""float8 in torchao's emulation, without a GPU. It rounds as tensor cores do, but multiplies in higher precision."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from torch import nn
 from torch.nn import functional
 
-from tests.trainer.language import FLAGS, evaluations, losses, train, write_texts
+from tests.trainer.language import FLAGS, UNCHANGING_FLAGS, evaluations, losses, train, write_texts
 from tests.trainer.processes import run
 from trainer.config import LanguageConfig
 from trainer.exit_codes import BAD_CONFIGURATION, ConfigurationError
@@ -22,7 +22,7 @@ from trainer.language.sizes import Sizes
 
 EMULATED_PROGRAM = "tests.trainer.emulated_float8"
 TOLERANCE = 1e-2
-"""Largest relative difference between a step's loss with float8 and without it, for the small models here."""
+"""Largest relative difference between a step's loss with float8 and without it."""
 SIZES = Sizes(layers=2, width=64, heads=4, kv_heads=2, hidden=96)
 CPU = torch.device("cpu")
 LAYERS = {"qkv", "out", "gate", "up", "down"}
@@ -30,7 +30,7 @@ LAYERS = {"qkv", "out", "gate", "up", "down"}
 
 
 def decoder(sizes: Sizes = SIZES, *, checkpointing: str = "none") -> Decoder:
-    """Return a model without memory for its weights."""
+    """Return a model on the device `meta`, without memory for its weights."""
     with torch.device("meta"):
         return Decoder(sizes, vocabulary=320, rope_base=1e4, checkpointing=checkpointing)
 
@@ -54,7 +54,7 @@ def test_float8_converts_block_layers_with_divisible_sizes(hidden: int, tensor: 
 
 
 @pytest.mark.parametrize("scaling", ["tensorwise", "rowwise"])
-def test_gradients_do_not_depend_on_checkpointing(scaling: str) -> None:
+def test_float8_gradients_do_not_depend_on_activation_checkpointing(scaling: str) -> None:
     tokens = torch.randint(256, (2, 32), generator=torch.Generator().manual_seed(0))
     found: dict[str, list[torch.Tensor]] = {}
     for kind in ("none", "selective", "full"):
@@ -91,7 +91,7 @@ def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("scaling", "text", "ranks", "shares"),
+    ("scaling", "parallelism", "ranks", "batches"),
     [
         ("rowwise", "", 1, 1),
         ("tensorwise", "", 2, 2),
@@ -100,17 +100,19 @@ def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("rowwise", "tensor=2", 2, 1),
     ],
 )
-def test_losses_are_close_to_those_without_float8(
-    scaling: str, text: str, ranks: int, shares: int, data: Path, plain: Path, tmp_path: Path
+def test_float8_losses_are_close_to_those_without_it(
+    scaling: str, parallelism: str, ranks: int, batches: int, data: Path, plain: Path, tmp_path: Path
 ) -> None:
-    flags = ("--amp", f"--float8={scaling}", f"--parallelism={text}")
-    train(data, tmp_path, *flags, ranks=ranks, shares=shares, program=EMULATED_PROGRAM)
+    flags = ("--amp", f"--float8={scaling}", f"--parallelism={parallelism}")
+    train(data, tmp_path, *flags, ranks=ranks, batches=batches, program=EMULATED_PROGRAM)
     found, expected = losses(tmp_path, ranks), losses(plain, 1)
     assert found == pytest.approx(expected, rel=TOLERANCE)
     assert found != pytest.approx(expected, rel=1e-6), "nothing was rounded"
 
 
-def test_export_has_plain_weights_that_run_without_float8(data: Path, plain: Path, whole: Path, tmp_path: Path) -> None:
+def test_float8_export_has_plain_weights_that_run_without_it(
+    data: Path, plain: Path, whole: Path, tmp_path: Path
+) -> None:
     for name, bucket in (("float8", whole), ("plain", plain)):
         words = (f"--checkpoint={bucket}/checkpoints/training", f"--to={tmp_path / name}")
         run(*words, recipe="export", data=data)
@@ -118,20 +120,19 @@ def test_export_has_plain_weights_that_run_without_float8(data: Path, plain: Pat
     assert {name: (weight.shape, weight.dtype) for name, weight in found.items()} == {
         name: (weight.shape, weight.dtype) for name, weight in expected.items()
     }
-    still = ("--amp", "--learning-rate=1e-30", "--warmup=0", "--weight-decay=0")
-    train(data, tmp_path / "again", f"--init-from={tmp_path}/float8", *still)
+    train(data, tmp_path / "again", f"--init-from={tmp_path}/float8", "--amp", *UNCHANGING_FLAGS)
     assert evaluations(tmp_path / "again")[-1] == pytest.approx(evaluations(whole)[-1], rel=TOLERANCE)
 
 
-def test_checkpoint_is_resumed_without_float8(data: Path, whole: Path, tmp_path: Path) -> None:
+def test_float8_checkpoint_is_resumed_without_it(data: Path, whole: Path, tmp_path: Path) -> None:
     shutil.copytree(whole, tmp_path / "bucket")
-    ended = train(data, tmp_path / "bucket", "--amp", "--epochs=3")
-    assert len(ended.events("resume")) == 1
-    assert not ended.events("checkpoint_skipped")
+    result = train(data, tmp_path / "bucket", "--amp", "--epochs=3")
+    assert len(result.events("resume")) == 1
+    assert not result.events("checkpoint_skipped")
 
 
 @pytest.mark.parametrize(
-    ("values", "words"),
+    ("values", "message"),
     [
         ({"amp": False}, "amp = False: must be True with float8; change --amp, or leave --float8 out"),
         ({"context": 100}, "context = 100: must be a multiple of 16 with float8"),
@@ -139,15 +140,15 @@ def test_checkpoint_is_resumed_without_float8(data: Path, whole: Path, tmp_path:
     ],
     ids=["amp", "context", "lora"],
 )
-def test_settings_that_float8_excludes_are_rejected(values: dict[str, Any], words: str) -> None:
-    with pytest.raises(ConfigurationError, match=words):
+def test_settings_that_float8_excludes_are_rejected(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
         LanguageConfig(**{"float8": "rowwise", "amp": True, **values})
 
 
 def test_device_without_float8_is_rejected(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ended = run(*FLAGS, "--amp", "--float8=rowwise", recipe="language", data=data, code=BAD_CONFIGURATION)
-    words = "float8 = 'rowwise': must be 'none' without a GPU of compute capability 8.9 or higher"
-    assert words in ended.output
+    result = run(*FLAGS, "--amp", "--float8=rowwise", recipe="language", data=data, code=BAD_CONFIGURATION)
+    message = "float8 = 'rowwise': must be 'none' without a GPU of compute capability 8.9 or higher"
+    assert message in result.output
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _device: (8, 0))
     with pytest.raises(ConfigurationError, match="compute capability"):
         use_float8(decoder(), "rowwise", torch.device("cuda"), tensor=1)

@@ -1,4 +1,4 @@
-"""Scripts of other projects' trainers under the launcher, with two ranks on CPU."""
+"""Trainers of other projects under this project's launcher, with two ranks on CPUs."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ pytestmark = pytest.mark.timeout(900)
 
 TORCHTITAN = ("-m", "torchtitan.train", "--module=llama3", "--config=llama3_debugmodel")
 LOSS = re.compile(r"\{'loss': '([^']+)'.*'epoch': '([^']+)'")
-"""Line of transformers.Trainer."""
+"""Losses that transformers.Trainer prints."""
 
 
 @contextmanager
 def two_ranks(folder: Path, *words: str) -> Iterator[Launcher]:
-    """Write texts into a folder and start two ranks there, which may restart once."""
+    """Write texts into a folder, and start two ranks there. They may restart once."""
     texts = folder / "sotu" / "train"
     texts.mkdir(parents=True)
     (texts / "a.txt").write_text("The state of the union is strong. " * 4000, encoding="utf-8")
@@ -33,32 +33,31 @@ def two_ranks(folder: Path, *words: str) -> Iterator[Launcher]:
         yield launcher
 
 
-def words_of(example: str, folder: Path, *words: str) -> list[str]:
-    """Return the script and arguments of an example. Its folder in the bucket becomes `folder`."""
+def example_command(example: str, folder: Path, *words: str) -> list[str]:
+    """Return the script and arguments of an example, followed by `words`. Its output goes to `folder`."""
     (job,) = example_jobs(example)
     arguments = [f"--output_dir={folder}" if each.startswith("--output_dir=") else each for each in job["args"]]
     return [str(PROJECT / job["script"]), *arguments, *words]
 
 
-def rank_process(launcher: int, rank: int) -> int:
+def rank_pid(launcher_pid: int, rank: int) -> int:
+    """Return the process id of a rank that this launcher started."""
     variable = f"RANK={rank}".encode()
     found = [
-        process
-        for process in descendants(launcher)
-        if variable in Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
+        pid for pid in descendants(launcher_pid) if variable in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     ]
     return found[0]
 
 
 @pytest.mark.long
 def test_hf_trainer_resumes_after_a_killed_rank_with_the_same_losses(tmp_path: Path) -> None:
-    words = words_of("hf-trainer", tmp_path / "run", "--max_steps=16", "--save_steps=4", "--logging_steps=1")
+    words = example_command("hf-trainer", tmp_path / "run", "--max_steps=16", "--save_steps=4", "--logging_steps=1")
     with two_ranks(tmp_path, *words) as launcher:
         launcher.wait_for(LOSS.pattern)
         while not (tmp_path / "run" / "checkpoint-4" / "trainer_state.json").exists():
             launcher.wait_for(LOSS.pattern, after=len(launcher.lines))
         launcher.wait_for(LOSS.pattern, after=len(launcher.lines))
-        os.kill(rank_process(launcher.process.pid, 1), signal.SIGKILL)
+        os.kill(rank_pid(launcher.process.pid, 1), signal.SIGKILL)
         text = launcher.all()
         assert launcher.end() == 0, text[-3000:]
     resumed = re.search(r"^resume from \S+/checkpoint-(\d+)$", text, re.M)
@@ -75,7 +74,7 @@ def test_hf_trainer_resumes_after_a_killed_rank_with_the_same_losses(tmp_path: P
 # The first run of `deepspeed` on a machine compiles DeepSpeed's operators.
 @pytest.mark.parametrize("example", [pytest.param("deepspeed", marks=pytest.mark.long), "trl-sft"])
 def test_framework_trains_on_two_ranks_and_saves_the_model(tmp_path: Path, example: str) -> None:
-    words = words_of(example, tmp_path / "run", "--max_steps=6", "--save_steps=3", "--logging_steps=1")
+    words = example_command(example, tmp_path / "run", "--max_steps=6", "--save_steps=3", "--logging_steps=1")
     with two_ranks(tmp_path, *words) as launcher:
         text = launcher.all()
         assert launcher.end() == 0, text[-3000:]

@@ -1,4 +1,4 @@
-"""GPUs of the hardware tables: peak FLOPS, float8, and rejection of those that torch was not built for."""
+"""GPUs of the hardware tables: peak FLOPS, float8, and kernels in torch. A GPU without kernels is rejected."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from trainer.step_log import PEAK_TERAFLOPS
 
 CUDA_13 = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")
 CUDA_12 = ("sm_70", *CUDA_13)
+"""Architectures that torch's builds for CUDA 13 and CUDA 12 have kernels for."""
 CAPABILITIES = {
     "nvidia-tesla-t4": (7, 5),
     "nvidia-tesla-v100": (7, 0),
@@ -30,21 +31,23 @@ CAPABILITIES = {
     "nvidia-l40s": (8, 9),
     "nvidia-b300": (10, 3),
 }
-"""Compute capability of each model, https://developer.nvidia.com/cuda-gpus and https://developer.nvidia.com/cuda-legacy-gpus"""
+"""Compute capability of each GPU.
 
+https://developer.nvidia.com/cuda-gpus and https://developer.nvidia.com/cuda-legacy-gpus
+"""
 
 UNKNOWN_PEAK = {"A10G", "RTX PRO 6000"}
-"""Devices of which no page with dense peak FLOPS was found. Their runs report no MFU."""
+"""Devices for which no page with dense peak FLOPS was found. Their runs report no MFU."""
 
 
-def test_every_gpu_has_peak_flops() -> None:
+def test_every_gpu_has_peak_flops_or_is_listed_as_unknown() -> None:
     known = {each.device_name for each in GPUS.values()} - UNKNOWN_PEAK
-    assert known == set(PEAK_TERAFLOPS), "add the device to trainer/step_log.py or to UNKNOWN_PEAK"
+    assert known == set(PEAK_TERAFLOPS), "add the device to PEAK_TERAFLOPS in trainer/step_log.py, or to UNKNOWN_PEAK"
 
 
 def test_trainer_and_hardware_table_have_the_same_peak_flops() -> None:
     known = {each.device_name: each.teraflops for each in GPUS.values() if each.teraflops is not None}
-    assert known == {name: sixteen_bits for name, (sixteen_bits, _) in PEAK_TERAFLOPS.items()}
+    assert known == {name: teraflops for name, (teraflops, _) in PEAK_TERAFLOPS.items()}
 
 
 @pytest.mark.parametrize("name", GPUS)
@@ -88,7 +91,7 @@ def test_should_use_gpu_without_driver_for_this_torch_raises(tmp_path: Path, mon
     (tmp_path / "nvidiactl").touch()
     monkeypatch.setattr(gpu, "DRIVER_FILE", tmp_path / "nvidiactl")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert not gpu.has_gpu(), "the tests hide GPUs"
+    assert not gpu.has_gpu(), "tests/conftest.py must hide the GPUs"
     assert not gpu.should_use_gpu()
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     with pytest.raises(ConfigurationError, match=r"has a GPU that torch .* cannot use .*run needs a driver for CUDA 1"):

@@ -1,4 +1,4 @@
-"""The cache of decoded images is built once, replaced if damaged or outdated, and never incomplete."""
+"""The cache of decoded images: built once, and rebuilt if it is damaged or the images have changed."""
 
 from __future__ import annotations
 
@@ -22,79 +22,82 @@ from trainer.storage import Folder
 
 
 def image_folder(tmp_path: Path) -> Path:
+    """Return a folder with a small set of images."""
     LAYOUTS["imagenet"](tmp_path / "data")
     return tmp_path / "data"
 
 
-def place_of(cache: Path) -> Path:
-    (place,) = (path for path in cache.iterdir() if path.name != LOCK)
-    return place
+def cache_entry(cache: Path) -> Path:
+    """Return the only cache in a folder of caches."""
+    (entry,) = (path for path in cache.iterdir() if path.name != LOCK)
+    return entry
 
 
-def pixels(source: Folder, cache: Path) -> bytes:
+def load_pixels(source: Folder, cache: Path) -> bytes:
+    """Return the decoded training images, from the cache if possible."""
     images, _ = find_images(source, "train", ONLY_RANK)
     return load_cached(source, images, SIDE, cache, is_builder=True, heartbeat=lambda: None).pixels.tobytes()
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_cache_decodes_images_once(layout: str, tmp_path: Path) -> None:
+def test_unchanged_images_are_decoded_once_into_the_cache(layout: str, tmp_path: Path) -> None:
     folder = tmp_path / "data"
     LAYOUTS[layout](folder)
     before = load_images(folder, tmp_path / "cache")
     for path in [*folder.rglob("*.JPEG"), *folder.rglob("*.tar")]:
-        content, facts = path.read_bytes(), path.stat()
-        # Damage only the images: the headers of a shard's members stay readable.
+        content, before_damage = path.read_bytes(), path.stat()
+        # Damage only the images. The headers of a shard's members stay readable.
         path.write_bytes(content.replace(b"\xff\xd8\xff", bytes(3)))
-        os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+        os.utime(path, ns=(before_damage.st_atime_ns, before_damage.st_mtime_ns))
     after = load_images(folder, tmp_path / "cache")
     assert after.broken == []
     assert after.num_samples == before.num_samples
 
 
-def picture(grey: int) -> bytes:
-    """Return an image of one grey level. Its size does not depend on the level."""
+def bmp(grey: int) -> bytes:
+    """Return an image of one grey level. The size of the file does not depend on the level."""
     file = io.BytesIO()
     Image.new("RGB", (SIDE, SIDE), (grey,) * 3).save(file, "BMP")
     return file.getvalue()
 
 
-def in_folders(folder: Path, grey: int) -> None:
+def write_folders(folder: Path, grey: int) -> None:
     for name in ("a", "b"):
         (folder / "train" / name).mkdir(parents=True, exist_ok=True)
-        (folder / "train" / name / "0.bmp").write_bytes(picture(grey))
+        (folder / "train" / name / "0.bmp").write_bytes(bmp(grey))
 
 
-def in_a_shard(folder: Path, grey: int) -> None:
+def write_shard(folder: Path, grey: int) -> None:
     folder.mkdir(exist_ok=True)
-    members = [("0.bmp", picture(grey)), ("0.cls", b"0"), ("1.bmp", picture(grey)), ("1.cls", b"1")]
+    members = [("0.bmp", bmp(grey)), ("0.cls", b"0"), ("1.bmp", bmp(grey)), ("1.cls", b"1")]
     write_tar(folder / "train-0.tar", members)
 
 
-@pytest.mark.parametrize("write", [in_folders, in_a_shard], ids=["folders", "shard"])
-def test_cache_decodes_changed_images_again(write: Callable[[Path, int], None], tmp_path: Path) -> None:
+@pytest.mark.parametrize("write", [write_folders, write_shard], ids=["folders", "shard"])
+def test_changed_images_are_decoded_again_into_the_cache(write: Callable[[Path, int], None], tmp_path: Path) -> None:
     source, cache = Folder(f"{tmp_path}/data"), tmp_path / "cache"
     for grey in (0, 200):
         write(tmp_path / "data", grey)
-        assert set(pixels(source, cache)) == {grey}
+        assert set(load_pixels(source, cache)) == {grey}
 
 
 DAMAGES: dict[str, Callable[[Path], object]] = {
-    "no index": lambda place: (place / INDEX).unlink(),
-    "empty index": lambda place: (place / INDEX).write_bytes(b""),
-    "index of something else": lambda place: (place / INDEX).write_bytes(b'{"images": 3}'),
-    "no pixels": lambda place: (place / PIXELS).unlink(),
-    "pixels cut short": lambda place: os.truncate(place / PIXELS, 100),
+    "no index": lambda entry: (entry / INDEX).unlink(),
+    "empty index": lambda entry: (entry / INDEX).write_bytes(b""),
+    "index of something else": lambda entry: (entry / INDEX).write_bytes(b'{"images": 3}'),
+    "no pixels": lambda entry: (entry / PIXELS).unlink(),
+    "pixels cut short": lambda entry: os.truncate(entry / PIXELS, 100),
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_cache_that_is_damaged_is_replaced(damage: Callable[[Path], object], tmp_path: Path) -> None:
+def test_damaged_cache_is_replaced(damage: Callable[[Path], object], tmp_path: Path) -> None:
     source, cache = Folder(str(image_folder(tmp_path))), tmp_path / "cache"
-    before = pixels(source, cache)
-    place = place_of(cache)
-    damage(place)
-    assert pixels(source, cache) == before
-    assert place_of(cache) == place
+    before = load_pixels(source, cache)
+    entry = cache_entry(cache)
+    damage(entry)
+    assert load_pixels(source, cache) == before
+    assert cache_entry(cache) == entry
 
 
 def test_cache_on_nearly_full_disk_may_use_a_hundredth_of_the_free_space(
@@ -125,16 +128,16 @@ def test_cache_build_waits_for_lock_and_removes_drafts(tmp_path: Path) -> None:
     draft.mkdir(parents=True)
     source = Folder(str(folder))
     images, _ = find_images(source, "train", ONLY_RANK)
-    with (cache / LOCK).open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        beats: list[bool] = []
+    with (cache / LOCK).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        has_draft: list[bool] = []
 
         def heartbeat() -> None:
-            beats.append(draft.exists())
-            held.close()
+            has_draft.append(draft.exists())
+            lock.close()
 
         load_cached(source, images, SIDE, cache, is_builder=True, heartbeat=heartbeat)
-    assert beats[0]
+    assert has_draft[0], "the draft must stay while another process holds the lock"
     assert not draft.exists()
 
 

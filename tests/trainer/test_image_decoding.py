@@ -1,4 +1,4 @@
-"""An image of any shape and depth becomes a square of bytes, and an image that cannot be decoded raises ValueError."""
+"""Decoding: an image of any size and depth becomes a square of bytes. A broken image raises ValueError."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from PIL import Image
 
 from trainer.data.image_cache import Pixels, decode
 
-CHANCE = np.random.default_rng(0)
+RNG = np.random.default_rng(0)
 
 
 def encoded(image: Image.Image, kind: str = "PNG") -> bytes:
@@ -23,11 +23,11 @@ def encoded(image: Image.Image, kind: str = "PNG") -> bytes:
 
 
 def noise(width: int, height: int) -> Image.Image:
-    return Image.fromarray(CHANCE.integers(0, 256, (height, width, 3), dtype=np.uint8))
+    return Image.fromarray(RNG.integers(0, 256, (height, width, 3), dtype=np.uint8))
 
 
-def resized_whole(image: Image.Image, side: int) -> Pixels:
-    """Return the expected image: scaled as a whole, then cropped in the middle."""
+def scaled_and_cropped(image: Image.Image, side: int) -> Pixels:
+    """Return the expected square: the image scaled until its shorter edge fits, then cropped in the middle."""
     scale = side / min(image.size)
     scaled = image.resize(
         (max(side, round(image.width * scale)), max(side, round(image.height * scale))), Image.Resampling.BILINEAR
@@ -42,9 +42,9 @@ def resized_whole(image: Image.Image, side: int) -> Pixels:
     ids="{0[0]}x{0[1]}".format,
 )
 def test_decode_scales_and_crops_in_the_middle(size: tuple[int, int]) -> None:
-    # Use a smooth image, because the crop may be off by less than a pixel.
+    # The crop may be off by less than a pixel, so use a smooth image.
     image = Image.linear_gradient("L").resize(size).convert("RGB")
-    found, expected = decode(encoded(image), 36), resized_whole(image, 36)
+    found, expected = decode(encoded(image), 36), scaled_and_cropped(image, 36)
     assert found.shape == (36, 36, 3)
     assert np.abs(found.astype(int) - expected.astype(int)).max() <= 4
 
@@ -65,35 +65,35 @@ def test_decode_keeps_brightness_of_16_bit_greys(kind: str) -> None:
     assert np.array_equal(found, np.repeat(np.round(greys / 257).astype(np.uint8)[..., None], 3, axis=2))
 
 
-def avif() -> bytes:
-    """Return an AVIF file with changed bytes in the coded frame."""
+def broken_avif() -> bytes:
+    """Return an AVIF file with changed bytes in its image data."""
     content = bytearray(encoded(noise(32, 32), "AVIF"))
     content[272:280] = b"\xff" * 8
     return bytes(content)
 
 
-def dds() -> bytes:
-    """Return a DDS file of an unknown pixel format."""
+def broken_dds() -> bytes:
+    """Return a DDS file with an unknown pixel format."""
     content = bytearray(encoded(noise(8, 8), "DDS"))
     content[80:84] = struct.pack("<I", 4)
     content[84:88] = b"????"
     return bytes(content)
 
 
-BROKEN: dict[str, Callable[[], bytes]] = {
-    "AVIF": avif,
-    "DDS": dds,
+BROKEN_FILES: dict[str, Callable[[], bytes]] = {
+    "AVIF": broken_avif,
+    "DDS": broken_dds,
     "a decompression bomb": lambda: encoded(Image.new("1", (40000, 10000))),
 }
 
 
-@pytest.mark.parametrize("name", BROKEN)
-def test_decode_of_broken_image_gives_the_reason(name: str) -> None:
+@pytest.mark.parametrize("name", BROKEN_FILES)
+def test_decode_of_broken_image_raises_value_error_with_a_reason(name: str) -> None:
     with pytest.raises(ValueError, match=r"\w"):
-        decode(BROKEN[name](), 32)
+        decode(BROKEN_FILES[name](), 32)
 
 
-def test_decode_beyond_memory_raises_value_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decode_without_enough_memory_raises_value_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def convert(*_: object) -> None:
         raise MemoryError
 

@@ -1,4 +1,4 @@
-"""Folders and shards of images: links and hidden files, and an error with a remedy for each defect."""
+"""Folders and shards of images: labels, links, hidden files and formats. Each defect has an error with a remedy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ from trainer.storage import Folder
 PICTURE = next(jpegs(1, 1, 32, 0))[1]
 
 
-def shard(path: Path, labels: Sequence[bytes], suffix: str = "cls") -> None:
+def write_shard(path: Path, labels: Sequence[bytes], suffix: str = "cls") -> None:
+    """Write a shard with one image and one label file per label."""
     write_tar(
         path,
         [
@@ -54,33 +55,33 @@ def shard(path: Path, labels: Sequence[bytes], suffix: str = "cls") -> None:
     ],
 )
 def test_shard_label_that_is_not_a_class_is_rejected(tmp_path: Path, suffix: str, label: bytes) -> None:
-    shard(tmp_path / "train-0.tar", [b"0" if suffix == "cls" else b'{"label": 0}', label], suffix)
+    write_shard(tmp_path / "train-0.tar", [b"0" if suffix == "cls" else b'{"label": 0}', label], suffix)
     with pytest.raises(DataError, match=rf"train-0.tar:1.{suffix} has no class .*; must be .*0.*: create the shard"):
         find_images(Folder(str(tmp_path)), "train", ONLY_RANK)
 
 
 def test_shard_label_beyond_class_names_is_rejected(tmp_path: Path) -> None:
-    shard(tmp_path / "train-0.tar", [b"0", b"5"])
+    write_shard(tmp_path / "train-0.tar", [b"0", b"5"])
     (tmp_path / "classes.txt").write_text("cat\ndog\n", encoding="utf-8")
     with pytest.raises(DataError, match=r"train-0.tar:1.jpg has class 5; must be 0 to 1, .*classes.txt.*: "):
         find_images(Folder(str(tmp_path)), "train", ONLY_RANK)
 
 
 def test_test_image_of_untrained_class_is_rejected(tmp_path: Path) -> None:
-    shard(tmp_path / "train-0.tar", [b"0", b"1"])
-    shard(tmp_path / "val-0.tar", [b"0", b"7"])
+    write_shard(tmp_path / "train-0.tar", [b"0", b"1"])
+    write_shard(tmp_path / "val-0.tar", [b"0", b"7"])
     with pytest.raises(DataError, match=r"val-0.tar:1.jpg has class 7; must be 0 to 1, .*training set.*: "):
         load_images(tmp_path, stream=True)
 
 
-def test_class_names_have_one_line_each(tmp_path: Path) -> None:
-    shard(tmp_path / "train-0.tar", [b"0", b"1"])
+def test_empty_lines_of_class_names_are_ignored(tmp_path: Path) -> None:
+    write_shard(tmp_path / "train-0.tar", [b"0", b"1"])
     (tmp_path / "classes.txt").write_text("tabby cat\r\n\r\ngolden retriever\nfire truck\n\n", encoding="utf-8")
     assert find_images(Folder(str(tmp_path)), "train", ONLY_RANK)[1] == 3
 
 
-def test_lists_that_are_not_utf_8_are_rejected(tmp_path: Path) -> None:
-    shard(tmp_path / "train-0.tar", [b"0"])
+def test_class_names_and_annotations_that_are_not_utf_8_are_rejected(tmp_path: Path) -> None:
+    write_shard(tmp_path / "train-0.tar", [b"0"])
     (tmp_path / "classes.txt").write_bytes("caf\u00e9".encode("latin-1"))
     with pytest.raises(DataError, match=r"/classes.txt .*UTF-8"):
         find_images(Folder(str(tmp_path)), "train", ONLY_RANK)
@@ -110,12 +111,14 @@ def test_dangling_link_is_a_broken_image(tmp_path: Path) -> None:
 
 
 def test_links_to_classes_and_images_are_followed(tmp_path: Path) -> None:
-    imagenet(tmp_path / "whole", classes=3, train=4, tests=2, side=32)
+    imagenet(tmp_path / "whole", classes=2, train=4, tests=2, side=32)
     for split in ("train", "val"):
-        for number in (0, 2):
-            link = tmp_path / "part" / split / f"n{number:08d}"
-            link.parent.mkdir(parents=True, exist_ok=True)
-            link.symlink_to(tmp_path / "whole" / split / link.name)
+        linked_class, class_of_links = sorted((tmp_path / "whole" / split).iterdir())
+        folder = tmp_path / "part" / split
+        (folder / class_of_links.name).mkdir(parents=True)
+        (folder / linked_class.name).symlink_to(linked_class)
+        for image in class_of_links.iterdir():
+            (folder / class_of_links.name / image.name).symlink_to(image)
     data = load_images(tmp_path / "part", stream=True)
     assert (data.classes, data.num_samples, data.num_tests) == (2, 8, 4)
 
@@ -131,10 +134,12 @@ def test_images_of_many_formats_are_read(tmp_path: Path, suffix: str) -> None:
     assert isinstance(try_decode(source, images[0], 24), np.ndarray)
 
 
-def test_files_that_are_not_images_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_that_are_not_images_are_counted_in_one_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     tiny_imagenet(tmp_path, classes=2, train=2, tests=1, side=32)
     for path in sorted((tmp_path / "train").iterdir()):
-        (path / "boxes.txt").touch()  # Tiny-ImageNet has them
+        (path / "boxes.txt").touch()  # as in Tiny-ImageNet
     find_images(Folder(str(tmp_path)), "train", ONLY_RANK)
     assert not capsys.readouterr().err
     for name in ("b.heic", "a.npy"):
@@ -199,26 +204,26 @@ def test_missing_split_error_names_the_layouts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "damage",
     [
-        pytest.param(lambda whole, third: whole[:third], id="cut between members"),
-        pytest.param(lambda whole, third: whole[: third + 100], id="cut in a header"),
+        pytest.param(lambda content, third: content[:third], id="cut between members"),
+        pytest.param(lambda content, third: content[: third + 100], id="cut in a header"),
         pytest.param(
-            lambda whole, third: whole[: third + 5] + bytes([whole[third + 5] ^ 1]) + whole[third + 6 :],
+            lambda content, third: content[: third + 5] + bytes([content[third + 5] ^ 1]) + content[third + 6 :],
             id="changed byte of a header",
         ),
     ],
 )
 def test_truncated_or_damaged_shard_is_rejected(tmp_path: Path, damage: Callable[[bytes, int], bytes]) -> None:
     path = tmp_path / "train-0.tar"
-    shard(path, [b"0", b"1", b"0"])
+    write_shard(path, [b"0", b"1", b"0"])
     with tarfile.open(path) as archive:
-        third = archive.getmembers()[4].offset
+        third_image = archive.getmembers()[4].offset
     assert len(find_images(Folder(str(tmp_path)), "train", ONLY_RANK)[0]) == 3
-    path.write_bytes(damage(path.read_bytes(), third))
+    path.write_bytes(damage(path.read_bytes(), third_image))
     with pytest.raises(DataError, match=r"train-0.tar is broken .it is truncated.*create it again"):
         find_images(Folder(str(tmp_path)), "train", ONLY_RANK)
 
 
-def test_shard_json_next_to_class_is_ignored(tmp_path: Path) -> None:
+def test_shard_json_next_to_class_file_is_ignored(tmp_path: Path) -> None:
     notes = b'{"label": 5, "caption": "a wave"}'
     write_tar(tmp_path / "train-0.tar", [("a.jpg", PICTURE), ("a.cls", b"1"), ("a.json", notes), ("meta.json", b"{}")])
     images, classes = find_images(Folder(str(tmp_path)), "train", ONLY_RANK)

@@ -1,4 +1,4 @@
-"""Folders of images: every layout gives the same samples, each once an epoch, and broken ones are reported."""
+"""Sets of images: every layout has the same samples, each once an epoch, and broken images are reported."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 
 from images.trainer.made_images import imagenet, jpegs, tiny_imagenet
 from tests.trainer.image_sets import CLASSES, LAYOUTS, ONLY_RANK, SIDE, TESTS, TRAIN, ReaderRank, load_images
-from tests.trainer.processes import Ended, run
+from tests.trainer.processes import RunResult, run
 from trainer.data.datasets import Data
 from trainer.data.image_files import find_images
 from trainer.data.sampler import EpochSampler
@@ -27,7 +27,7 @@ from trainer.storage import Folder
 
 @pytest.fixture(params=LAYOUTS)
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """Return a data set in each layout in turn."""
+    """Return a set of images. A test that uses this fixture runs once with each layout."""
     LAYOUTS[request.param](tmp_path / "data")
     return tmp_path / "data"
 
@@ -45,13 +45,13 @@ def test_layouts_give_the_same_images(folder: Path, tmp_path: Path) -> None:
     assert data.broken == []
 
 
-def test_num_classes_that_differs_from_the_folder_is_rejected(folder: Path, tmp_path: Path) -> None:
+def test_num_classes_that_differs_from_the_set_is_rejected(folder: Path, tmp_path: Path) -> None:
     assert load_images(folder, tmp_path / "cache", num_classes=CLASSES).classes == CLASSES
     with pytest.raises(DataError, match=f"num_classes = {CLASSES + 1}: must be {CLASSES}, the number of classes in"):
         load_images(folder, tmp_path / "cache", num_classes=CLASSES + 1)
 
 
-def test_crops_are_the_same_for_any_number_of_ranks(folder: Path, tmp_path: Path) -> None:
+def test_crops_on_two_ranks_equal_those_on_one(folder: Path, tmp_path: Path) -> None:
     data = load_images(folder, tmp_path / "cache")
 
     def epoch(world: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -68,14 +68,14 @@ def test_crops_are_the_same_for_any_number_of_ranks(folder: Path, tmp_path: Path
     one, two = epoch(1), epoch(2)
     assert sum(len(labels) for _, labels in one) == data.num_samples
     assert Counter(torch.cat([labels for _, labels in one]).tolist()) == dict.fromkeys(range(CLASSES), TRAIN)
-    for left, right in zip(one, two, strict=True):
-        assert torch.equal(left[0], right[0])
-        assert torch.equal(left[1], right[1])
+    for (inputs, labels), (inputs_of_two, labels_of_two) in zip(one, two, strict=True):
+        assert torch.equal(inputs, inputs_of_two)
+        assert torch.equal(labels, labels_of_two)
     assert one[0][0].shape == (4, 3, 24, 24)
     assert one[0][0].is_contiguous(memory_format=torch.channels_last)
 
 
-def test_largest_seed_crops_images(tmp_path: Path) -> None:
+def test_largest_seed_and_epoch_give_finite_crops(tmp_path: Path) -> None:
     LAYOUTS["imagenet"](tmp_path / "data")
     data = load_images(tmp_path / "data", tmp_path / "cache", seed=MAX_SEED)
     sampler = EpochSampler(data.num_samples, rank=0, world=1, batch_size=4, seed=MAX_SEED)
@@ -84,23 +84,23 @@ def test_largest_seed_crops_images(tmp_path: Path) -> None:
 
 
 def test_prefetched_crops_equal_requested_crops(folder: Path, tmp_path: Path) -> None:
-    plain, ahead = load_images(folder, tmp_path / "cache"), load_images(folder, tmp_path / "cache")
+    plain, prefetching = load_images(folder, tmp_path / "cache"), load_images(folder, tmp_path / "cache")
     first = EpochSampler(plain.num_samples, rank=0, world=1, batch_size=4, seed=0)
     second = EpochSampler(plain.num_samples, rank=0, world=1, batch_size=4, seed=0)
-    ahead.follow(second)
+    prefetching.follow(second)
     for _ in range(2):
         while first.steps_left:
-            one, other = plain.batch(first.next(), world=1), ahead.batch(second.next(), world=1)
+            one, other = plain.batch(first.next(), world=1), prefetching.batch(second.next(), world=1)
             assert torch.equal(one.inputs, other.inputs)
             if second.position == 12:
-                # Simulate a resumed run: the prefetched crops are not the next ones.
+                # Simulate a resumed run, whose next crops are not the prefetched ones.
                 for sampler in (first, second):
                     sampler.load_state({"epoch": first.epoch, "position": 16, "num_samples": plain.num_samples})
         first.next_epoch()
         second.next_epoch()
 
 
-def test_test_set_is_divided_among_ranks(folder: Path, tmp_path: Path) -> None:
+def test_four_ranks_evaluate_each_test_image_once(folder: Path, tmp_path: Path) -> None:
     data = load_images(folder, tmp_path / "cache")
     labels = [
         label for rank in range(4) for _, part in data.test_batches(rank=rank, world=4) for label in part.tolist()
@@ -108,23 +108,23 @@ def test_test_set_is_divided_among_ranks(folder: Path, tmp_path: Path) -> None:
     assert Counter(labels) == dict.fromkeys(range(CLASSES), TESTS)
 
 
-def test_streamed_images_equal_decoded_images(folder: Path, tmp_path: Path) -> None:
-    streamed, mapped = (load_images(folder, tmp_path / "cache", stream=stream) for stream in (True, False))
-    assert streamed.num_samples == mapped.num_samples
-    samplers = [EpochSampler(mapped.num_samples, rank=0, world=1, batch_size=4, seed=0) for _ in range(2)]
+def test_streamed_images_equal_cached_images(folder: Path, tmp_path: Path) -> None:
+    streamed, cached = (load_images(folder, tmp_path / "cache", stream=stream) for stream in (True, False))
+    assert streamed.num_samples == cached.num_samples
+    samplers = [EpochSampler(cached.num_samples, rank=0, world=1, batch_size=4, seed=0) for _ in range(2)]
     while samplers[0].steps_left:
         one, other = (
-            data.batch(sampler.next(), world=1) for data, sampler in zip((streamed, mapped), samplers, strict=True)
+            data.batch(sampler.next(), world=1) for data, sampler in zip((streamed, cached), samplers, strict=True)
         )
         assert torch.equal(one.inputs, other.inputs)
         assert torch.equal(one.labels, other.labels)
     for (images, _), (others, _) in zip(
-        streamed.test_batches(rank=0, world=1), mapped.test_batches(rank=0, world=1), strict=True
+        streamed.test_batches(rank=0, world=1), cached.test_batches(rank=0, world=1), strict=True
     ):
         assert torch.equal(images, others)
 
 
-BROKEN: dict[str, Callable[[bytes], bytes]] = {
+DEFECTS: dict[str, Callable[[bytes], bytes]] = {
     "empty": lambda _content: b"",
     "cut short": lambda content: content[: len(content) // 2],
     "zeros": lambda content: bytes(len(content)),
@@ -132,15 +132,16 @@ BROKEN: dict[str, Callable[[bytes], bytes]] = {
     "header only": lambda content: content[:20],
     "other format": lambda _content: b"GIF89a" + bytes(10),
 }
+"""Name of a defect -> function that returns the damaged content of an image."""
 
 
 @pytest.fixture
 def broken(tmp_path: Path) -> list[Path]:
-    """Write a data set of 90 training images to `data/`, and return those that are broken, each in another way."""
+    """Write 90 training images to `data/`. Damage one for each defect, and return the paths of these images."""
     folder = tmp_path / "data"
     imagenet(folder, classes=CLASSES, train=30, tests=TESTS, side=SIDE)
-    paths = sorted((folder / "train").rglob("*.JPEG"))[:: len(BROKEN)][: len(BROKEN)]
-    for path, damage in zip(paths, BROKEN.values(), strict=True):
+    paths = sorted((folder / "train").rglob("*.JPEG"))[:: len(DEFECTS)][: len(DEFECTS)]
+    for path, damage in zip(paths, DEFECTS.values(), strict=True):
         path.write_bytes(damage(path.read_bytes()))
     return paths
 
@@ -148,11 +149,11 @@ def broken(tmp_path: Path) -> list[Path]:
 def test_broken_images_are_counted_and_reported(broken: list[Path], tmp_path: Path) -> None:
     folder = tmp_path / "data"
     data = load_images(folder, tmp_path / "cache")
-    assert len(data.broken) == len(BROKEN)
+    assert len(data.broken) == len(DEFECTS)
     assert [text.partition(": ")[0] for text in data.broken] == [str(path) for path in broken]
     assert all(text.partition(": ")[2] for text in data.broken)
-    assert data.num_samples == CLASSES * 30 - len(BROKEN)
-    # The second rank reads the first rank's results from the cache.
+    assert data.num_samples == CLASSES * 30 - len(DEFECTS)
+    # Local rank 1 gets the same reports from the cache.
     again = load_images(folder, tmp_path / "cache", ReaderRank(local_rank=1))
     assert again.broken == data.broken
 
@@ -164,9 +165,9 @@ def test_broken_images_of_a_stream_are_reported_when_read(broken: list[Path], tm
     sampler = EpochSampler(data.num_samples, rank=0, world=1, batch_size=30, seed=0)
     labels = torch.cat([data.batch(sampler.next(), world=1).labels for _ in range(3)])
     assert sorted(text.partition(": ")[0] for text in data.broken) == [str(path) for path in broken]
-    assert (labels < 0).sum() == len(BROKEN)
+    assert (labels < 0).sum() == len(DEFECTS)
     loss = torch.nn.functional.cross_entropy(torch.zeros(90, CLASSES), labels, reduction="sum", label_smoothing=0.1)
-    assert loss.item() == pytest.approx((90 - len(BROKEN)) * np.log(CLASSES), rel=1e-4)
+    assert loss.item() == pytest.approx((90 - len(DEFECTS)) * np.log(CLASSES), rel=1e-4)
 
 
 def test_stream_of_mostly_broken_images_raises(tmp_path: Path) -> None:
@@ -180,18 +181,18 @@ def test_stream_of_mostly_broken_images_raises(tmp_path: Path) -> None:
         data.batch(sampler.next(), world=1)
 
 
-def test_first_ten_broken_images_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_of_new_broken_images_lists_ten_and_counts_all(capsys: pytest.CaptureFixture[str]) -> None:
     data = SimpleNamespace(broken=[f"image-{number}.JPEG: truncated" for number in range(13)])
     assert report_unreadable(cast("Data", data), Reporter(0, 1, None), reported=2) == 13
-    printed = Ended([], capsys.readouterr().out)
+    printed = RunResult([], capsys.readouterr().out)
     samples = [event["sample"] for event in printed.events("broken")]
     assert samples == [f"image-{number}.JPEG:_truncated" for number in range(2, 12)]
     assert [event["count"] for event in printed.events("broken_samples")] == ["13"]
 
 
 @pytest.fixture
-def broken_tests(tmp_path: Path) -> Path:
-    """Return a data set whose test images are all broken."""
+def broken_test_set(tmp_path: Path) -> Path:
+    """Return a set of images whose test images are all broken."""
     folder = tmp_path / "data"
     LAYOUTS["imagenet"](folder)
     for path in (folder / "val").rglob("*.JPEG"):
@@ -199,18 +200,18 @@ def broken_tests(tmp_path: Path) -> Path:
     return folder
 
 
-def test_small_stream_of_broken_images_raises(broken_tests: Path, tmp_path: Path) -> None:
-    data = load_images(broken_tests, tmp_path / "cache", stream=True)
+def test_small_stream_of_broken_images_raises(broken_test_set: Path, tmp_path: Path) -> None:
+    data = load_images(broken_test_set, tmp_path / "cache", stream=True)
     with pytest.raises(DataError, match=r"4 of 4 images are broken, the first: .*JPEG"):
         next(data.test_batches(rank=0, world=1))
 
 
-def test_data_set_of_mostly_broken_images_is_rejected(broken_tests: Path, tmp_path: Path) -> None:
+def test_cached_set_of_broken_images_is_rejected(broken_test_set: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="6 of 6 images are broken"):
-        load_images(broken_tests, tmp_path / "cache")
+        load_images(broken_test_set, tmp_path / "cache")
 
 
-def test_folders_without_data_set_are_rejected(tmp_path: Path) -> None:
+def test_folder_without_images_and_broken_shard_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="--data-dir"):
         find_images(Folder(str(tmp_path)), "train", ONLY_RANK)
     (tmp_path / "train-000000.tar").write_bytes(b"something else" * 100)
@@ -223,7 +224,7 @@ def test_resnet18_learns_generated_tiny_imagenet(tmp_path: Path) -> None:
     broken = next((tmp_path / "data" / "train").rglob("*.JPEG"))
     broken.write_bytes(b"")
     flags = ("--no-fake-data", "--arch=resnet18", "--image-size=64", "--num-classes=8", "--batch-size=32")
-    ended = run(
+    result = run(
         *flags,
         f"--data-dir={tmp_path}/data",
         f"--cache-dir={tmp_path}/cache",
@@ -232,8 +233,8 @@ def test_resnet18_learns_generated_tiny_imagenet(tmp_path: Path) -> None:
         data=tmp_path,
         recipe="imagenet",
     )
-    assert ended.events("broken_samples")[0]["count"] == "1"
-    assert str(broken) in ended.events("broken")[0]["sample"]
-    losses = [float(event["loss"]) for event in ended.events("train")]
+    assert result.events("broken_samples")[0]["count"] == "1"
+    assert str(broken) in result.events("broken")[0]["sample"]
+    losses = [float(event["loss"]) for event in result.events("train")]
     assert losses[-1] < losses[0] / 2
-    assert float(ended.events("done")[0]["test_accuracy"]) > 60
+    assert float(result.events("done")[0]["test_accuracy"]) > 60

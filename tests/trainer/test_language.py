@@ -1,4 +1,4 @@
-"""The recipe `language` learns texts, reports its measures, and resumes exactly."""
+"""The recipe `language`: runs learn texts, report measures of language models, and resume exactly."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 
 from tests.trainer.language import FLAGS, MODEL, write_texts
 from tests.trainer.processes import metrics, run, started
-from tests.trainer.saving import stored
+from tests.trainer.saving import read_checkpoint
 from trainer.config import LanguageConfig
 from trainer.exit_codes import DATA_ERROR, DONE
 from trainer.models import learning_rate
@@ -25,14 +25,14 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_texts(tmp_path_factory.mktemp("texts"), steps=40)
 
 
-def weights(bucket: Path) -> dict[str, torch.Tensor]:
-    """Return the weights and the optimizer state of the newest checkpoint."""
-    tensors, _ = stored(sorted((bucket / "checkpoints" / "training").iterdir())[-1])
+def newest_tensors(bucket: Path) -> dict[str, torch.Tensor]:
+    """Return the weights and the optimizer state in the newest checkpoint."""
+    tensors, _ = read_checkpoint(sorted((bucket / "checkpoints" / "training").iterdir())[-1])
     return {name: tensor for name, tensor in tensors.items() if name.startswith(("model.", "optimizer."))}
 
 
 def curve(bucket: Path) -> dict[tuple[str, int], float]:
-    """Return the loss of each step and evaluation. A step that was trained twice has its last loss."""
+    """Return the loss of each step and evaluation. If a resumed run repeated a step, return its last loss."""
     return {(event["event"], event["global_step"]): event["loss"] for event in metrics(bucket) if "loss" in event}
 
 
@@ -52,43 +52,44 @@ def test_language_model_learns_and_generates_text(data: Path, tmp_path: Path) ->
 
 
 def tokens_per_byte(data: Path) -> float:
+    """Return the tokens of the test texts per byte. Each byte is a token, and each document has a separator."""
     sizes = [path.stat().st_size for path in (data / "test").iterdir()]
     return (sum(sizes) + len(sizes)) / sum(sizes)
 
 
-def test_train_line_has_the_measures_of_a_language_model(data: Path) -> None:
-    ended = run(*FLAGS, "--batch-size=8", "--peak-teraflops=1", recipe="language", data=data)
-    line = ended.events("train")[-1]
+def test_train_event_has_the_measures_of_a_language_model(data: Path) -> None:
+    result = run(*FLAGS, "--batch-size=8", "--peak-teraflops=1", recipe="language", data=data)
+    event = result.events("train")[-1]
     for name in ("loss", "bits_per_byte", "gradient_norm", "rate", "global_rate", "teraflops", "mfu"):
-        assert float(line[name]) > 0, name
-    assert "accuracy" not in line
+        assert float(event[name]) > 0, name
+    assert "accuracy" not in event
     sizes = LanguageConfig(layers=2, width=64, heads=4, kv_heads=2, hidden=96).sizes
     flops = sizes.flops_per_token(context=32, vocabulary=320)
-    assert float(line["teraflops"]) == pytest.approx(flops * float(line["rate"]) / 1e12, abs=2e-3)
+    assert float(event["teraflops"]) == pytest.approx(flops * float(event["rate"]) / 1e12, abs=2e-3)
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_killed_run_resumes_to_the_bit(ranks: int, data: Path, tmp_path: Path) -> None:
     flags = (*FLAGS, "--epochs=2", f"--batch-size={8 // ranks}", "--checkpoint-steps=7")
-    step = random.Random(ranks).randrange(15, 60)
+    kill_after = random.Random(ranks).randrange(15, 60)
     words = (*flags, f"--bucket=file://{tmp_path / 'killed'}")
     with started(*words, recipe="language", processes=ranks, restarts=1, data=data) as running:
-        epoch, number = divmod(step, 40)
-        running.wait_for(f"train epoch={epoch + 1} step={number + 1}/40")
-        os.kill(running.rank_process(ranks - 1), signal.SIGKILL)
-        ended = running.end(DONE)
-    assert len(ended.events("resume")) == ranks, ended.output
+        epoch, step = divmod(kill_after, 40)
+        running.wait_for(f"train epoch={epoch + 1} step={step + 1}/40")
+        os.kill(running.rank_pid(ranks - 1), signal.SIGKILL)
+        result = running.end(DONE)
+    assert len(result.events("resume")) == ranks, result.output
     run(*flags, f"--bucket=file://{tmp_path / 'whole'}", recipe="language", processes=ranks, data=data)
-    mine, expected = weights(tmp_path / "killed"), weights(tmp_path / "whole")
-    assert mine.keys() == expected.keys()
-    assert [name for name, tensor in mine.items() if not torch.equal(tensor, expected[name])] == []
+    found, expected = newest_tensors(tmp_path / "killed"), newest_tensors(tmp_path / "whole")
+    assert found.keys() == expected.keys()
+    assert [name for name, tensor in found.items() if not torch.equal(tensor, expected[name])] == []
     assert curve(tmp_path / "killed") == curve(tmp_path / "whole")
 
 
-def test_folder_without_text_is_data_error(tmp_path: Path) -> None:
+def test_folder_without_texts_is_data_error(tmp_path: Path) -> None:
     (tmp_path / "train").mkdir()
-    ended = run(*FLAGS, recipe="language", data=tmp_path, code=DATA_ERROR)
-    assert f"{tmp_path} has no text of train" in ended.output
+    result = run(*FLAGS, recipe="language", data=tmp_path, code=DATA_ERROR)
+    assert f"{tmp_path} has no text of train" in result.output
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Sizes of language models: weights and FLOPs of the presets, invalid sizes, and the division of ranks into groups."""
+"""Sizes of language models: weights and FLOPs of presets, groups of ranks, and invalid sizes."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from trainer.language.sizes import PRESETS, Parallelism, check_tensor_size, divi
 
 LLAMA_VOCABULARY = 128_256
 LLAMA = {"1b": 1_235_814_400, "3b": 3_212_749_824, "8b": 8_030_261_248, "70b": 70_553_706_496}
-"""Numbers of weights of Llama 3.2 and 3.1, from the headers of the published safetensors."""
+"""Numbers of weights of Llama 3.2 (1b, 3b) and 3.1 (8b, 70b), from the headers of the published safetensors."""
 SUFFIXES = {"m": 10**6, "b": 10**9}
 
 
-def weights(preset: str, vocabulary: int) -> int:
-    """Count the weights of a model without memory for them."""
+def num_weights(preset: str, vocabulary: int) -> int:
+    """Return the number of a preset's weights. The model uses no memory."""
     with torch.device("meta"):
         model = Decoder(PRESETS[preset], vocabulary=vocabulary, rope_base=500_000)
     return sum(weight.numel() for weight in model.parameters())
@@ -29,24 +29,24 @@ def weights(preset: str, vocabulary: int) -> int:
 
 @pytest.mark.parametrize("preset", LLAMA)
 def test_llama_presets_have_the_published_numbers_of_weights(preset: str) -> None:
-    assert weights(preset, LLAMA_VOCABULARY) == LLAMA[preset]
+    assert num_weights(preset, LLAMA_VOCABULARY) == LLAMA[preset]
 
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_preset_name_is_near_its_number_of_weights(preset: str) -> None:
-    named = int(preset[:-1]) * SUFFIXES[preset[-1]]
-    assert 0.7 < weights(preset, 320) / named < 1.3
+    number_in_name = int(preset[:-1]) * SUFFIXES[preset[-1]]
+    assert 0.7 < num_weights(preset, 320) / number_in_name < 1.3
 
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_matrix_weights_equal_those_of_the_model(preset: str) -> None:
     sizes = PRESETS[preset]
     others = sizes.width * (2 * sizes.layers + 1) + (0 if sizes.is_tied else 320 * sizes.width)
-    assert sizes.matrix_weights(320) + others == weights(preset, 320)
+    assert sizes.matrix_weights(320) + others == num_weights(preset, 320)
 
 
-def test_flops_per_token_of_llama_8b_equal_published_measurement() -> None:
-    # 744 TFLOP/s at 14,451 tokens a second: https://github.com/NVIDIA-NeMo/Megatron-Bridge, performance summary 25.11.
+def test_flops_per_token_of_llama_8b_are_near_a_published_measurement() -> None:
+    # 744 TFLOP/s at 14,451 tokens/s: https://github.com/NVIDIA-NeMo/Megatron-Bridge, performance summary 25.11.
     counted = PRESETS["8b"].flops_per_token(context=8192, vocabulary=LLAMA_VOCABULARY)
     assert counted == pytest.approx(744e12 / 14_451, rel=0.01)
 
@@ -88,7 +88,7 @@ def test_divide_ranks_uses_all_ranks_or_raises(world: int, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "words"),
+    ("flags", "texts"),
     [
         (["--preset=2m"], ["'2m'", "--preset"]),
         (["--width=100"], ["width = 100", "a multiple of 8"]),
@@ -101,10 +101,11 @@ def test_divide_ranks_uses_all_ranks_or_raises(world: int, text: str) -> None:
     ],
     ids=" ".join,
 )
-def test_invalid_sizes_are_rejected(flags: list[str], words: list[str]) -> None:
+def test_invalid_sizes_are_rejected(flags: list[str], texts: list[str]) -> None:
     with pytest.raises(ConfigurationError) as caught:
         parse(["language", *flags])
-    assert [word for word in words if word not in str(caught.value)] == [], str(caught.value)
+    error = str(caught.value)
+    assert [text for text in texts if text not in error] == [], error
 
 
 def test_size_flags_replace_sizes_of_the_preset() -> None:

@@ -17,11 +17,11 @@ def test_launcher_exits_with_the_code_of_the_failed_rank_plus_the_offset_if_retr
     script = tmp_path / "exits.py"
     script.write_text(f"raise SystemExit({code})", encoding="ascii")
     variables = {"TRAINYARD_RETRYABLE_OFFSET": offset} if offset else {}
-    done = run_python("-m", "trainer.launch", "--standalone", str(script), TMPDIR=str(tmp_path), **variables)
-    assert done.returncode == expected, done.stderr
+    result = run_python("-m", "trainer.launch", "--standalone", str(script), TMPDIR=str(tmp_path), **variables)
+    assert result.returncode == expected, result.stderr
 
 
-def test_failed_rank_does_not_load_a_compiler_in_the_launcher(tmp_path: Path) -> None:
+def test_failed_rank_does_not_make_the_launcher_load_torchs_compiler(tmp_path: Path) -> None:
     (tmp_path / "fails.py").write_text("raise SystemExit(70)", encoding="ascii")
     program = """
 import sys
@@ -32,10 +32,10 @@ if __name__ == "__main__":
     sys.exit("loaded" if "torch._dynamo.config" in sys.modules else code)
 """
     (tmp_path / "launches.py").write_text(program, encoding="ascii")
-    done = run_python(str(tmp_path / "launches.py"), PYTHONPATH=f"{PROJECT}:{tmp_path}", TMPDIR=str(tmp_path))
-    assert done.returncode == 70, done.stderr
-    assert "failed (exitcode: 70)" in done.stderr
-    assert "Traceback" not in done.stderr, "only the rank may print a traceback"
+    result = run_python(str(tmp_path / "launches.py"), PYTHONPATH=f"{PROJECT}:{tmp_path}", TMPDIR=str(tmp_path))
+    assert result.returncode == 70, result.stderr
+    assert "failed (exitcode: 70)" in result.stderr
+    assert "Traceback" not in result.stderr, "the launcher must print no traceback"
 
 
 @pytest.mark.parametrize(("name", "forked"), [("digits", True), ("digits", False), ("language", True)])
@@ -49,14 +49,14 @@ def test_ranks_with_killed_launcher_save_and_stop(
     with launched(*words, TMPDIR=str(tmp_path), TRAINYARD_DATA=str(recipe.data)) as launcher:
         launcher.wait_for("train epoch=1 step=3/")
         launcher.process.kill()
-        # The output ends when both ranks have exited, because they hold the pipe.
+        # The ranks hold the pipe, so the output ends when both have exited.
         rest = launcher.all()
-    # The first rank that notices stops both, so the other one may not print the error.
+    # The first rank that notices stops both, so the other may print no error.
     assert rest.count("error: the launcher is gone; this rank stops as if preempted") in {1, 2}, rest
     assert rest.count("exit code 75") == 2, rest
     (step,) = {line.partition("preempted at step ")[2].partition(" ")[0] for line in rest.splitlines()} - {""}
-    saved = tmp_path / "bucket" / "checkpoints" / "training" / f"step-{int(step):09d}"
-    assert (saved / "checkpoint.json").exists()
+    checkpoint = tmp_path / "bucket" / "checkpoints" / "training" / f"step-{int(step):09d}"
+    assert (checkpoint / "checkpoint.json").exists()
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_ranks_with_killed_launcher_save_and_stop(
     ids=["no script", "not a number", "no process", "hosts", "restarts"],
 )
 def test_flags_that_torchrun_rejects_are_bad_configuration(flags: list[str], message: str) -> None:
-    done = run_python("-m", "trainer.launch", *flags, TRAINYARD_RETRYABLE_OFFSET="128")
-    assert done.returncode == 78, done.stderr
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
+    result = run_python("-m", "trainer.launch", *flags, TRAINYARD_RETRYABLE_OFFSET="128")
+    assert result.returncode == 78, result.stderr
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr

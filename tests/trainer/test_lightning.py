@@ -1,4 +1,4 @@
-"""The Lightning script under real launchers: hosts fail and return, and no sample is lost or repeated."""
+"""The Lightning script under real launchers: hosts fail and return, and an epoch takes each sample once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ OPTIONS = (
 
 
 def host(number: int, port: int, bucket: Path, data: Path) -> AbstractContextManager[Launcher]:
-    """Start the launcher of a host. The rendezvous is at host 0."""
+    """Start the launcher of a host. Host 0 serves the rendezvous."""
     rendezvous = (f"--rdzv-endpoint=localhost:{port}", f"--rdzv-conf=is_host={not number:d},last_call_timeout=2")
     words = (*OPTIONS, *rendezvous, SCRIPT, "--epochs=30", "--batch-size=8", "--checkpoint-steps=5")
     return launched(
@@ -51,7 +51,7 @@ def host(number: int, port: int, bucket: Path, data: Path) -> AbstractContextMan
 def test_remaining_hosts_continue_and_accept_a_returning_host(tmp_path: Path, digits: Path) -> None:
     port = free_port()
     with host(0, port, tmp_path, digits) as first, host(1, port, tmp_path, digits) as second:
-        # Each fifth step saves. The checkpoint of five steps before is complete; that of this step may not be.
+        # Training saves at every fifth step. The previous checkpoint is complete, but that of this step may not be.
         together = first.wait_for(r"^train epoch=\d+ step=1[05]/\d+ .* rank=\d/2 ")
         second.kill()
         alone = first.wait_for(r"^resume step=\d+ .* rank=0/1 ", after=together)
@@ -73,11 +73,11 @@ def test_remaining_hosts_continue_and_accept_a_returning_host(tmp_path: Path, di
 
 @pytest.fixture
 def script() -> Any:
-    """Return the script as a module. The import takes seconds, so collecting the tests does not do it."""
+    """Return the script as a module. The import takes seconds, so only the tests that need it do it."""
     return importlib.import_module("images.lightning.elastic_lightning")
 
 
-def test_another_number_of_ranks_takes_the_rest_of_the_epoch(script: Any, digits: Path) -> None:
+def test_resume_on_another_number_of_ranks_takes_the_rest_of_the_epoch(script: Any, digits: Path) -> None:
     data = Digits(DigitsConfig(data_dir=str(digits), augment=False), torch.device("cpu"))
 
     def steps(rank: int, world: int) -> Any:
@@ -97,7 +97,7 @@ def test_another_number_of_ranks_takes_the_rest_of_the_epoch(script: Any, digits
     assert rest[-1].position == data.num_samples
 
 
-def test_new_epoch_starts_at_its_beginning(script: Any, digits: Path) -> None:
+def test_epoch_after_the_resumed_one_starts_at_its_beginning(script: Any, digits: Path) -> None:
     data = Digits(DigitsConfig(data_dir=str(digits)), torch.device("cpu"))
     steps = script.Steps(data, EpochSampler(data.num_samples, rank=0, world=1, batch_size=16, seed=0), lambda: 4)
     steps.resumed = (3, 100)
@@ -108,7 +108,7 @@ def hash_of(image: torch.Tensor) -> int:
     return hash(image.numpy().tobytes())
 
 
-def test_newest_checkpoint_is_found(script: Any, tmp_path: Path) -> None:
+def test_newest_checkpoint_is_none_or_that_of_the_last_step(script: Any, tmp_path: Path) -> None:
     folder = Folder(f"file://{tmp_path}/checkpoints")
     assert script.newest_checkpoint(folder) is None
     files = script.AtomicFiles(folder)
@@ -121,13 +121,13 @@ def test_newest_checkpoint_is_found(script: Any, tmp_path: Path) -> None:
 def test_killed_rank_restarts_with_the_other_ranks_of_its_host(tmp_path: Path, digits: Path) -> None:
     options = ("--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--max-restarts=1", "--shutdown-timeout=3")
     flags = ("--epochs=4", "--batch-size=8", "--checkpoint-steps=5", f"--bucket={tmp_path.as_uri()}")
-    with launched("--nproc-per-node=2", *options, SCRIPT, *flags, TRAINYARD_DATA=str(digits)) as started:
-        begun = started.wait_for(r"^train epoch=1 step=1[05]/\d+ .* rank=1/2 ")
-        processes = descendants(started.process.pid)
-        ranks = [child for child in processes if SCRIPT in Path(f"/proc/{child}/cmdline").read_text()]
-        os.kill(ranks[-1], signal.SIGKILL)
-        started.wait_for(r"^resume step=\d+ .* rank=\d/2 ", after=begun)
-        assert started.end() == 0, "".join(started.lines[-60:])
+    with launched("--nproc-per-node=2", *options, SCRIPT, *flags, TRAINYARD_DATA=str(digits)) as launcher:
+        begun = launcher.wait_for(r"^train epoch=1 step=1[05]/\d+ .* rank=1/2 ")
+        pids = descendants(launcher.process.pid)
+        rank_pids = [pid for pid in pids if SCRIPT in Path(f"/proc/{pid}/cmdline").read_text()]
+        os.kill(rank_pids[-1], signal.SIGKILL)
+        launcher.wait_for(r"^resume step=\d+ .* rank=\d/2 ", after=begun)
+        assert launcher.end() == 0, "".join(launcher.lines[-60:])
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_killed_rank_restarts_with_the_other_ranks_of_its_host(tmp_path: Path, d
     ids=["bucket", "epochs"],
 )
 def test_invalid_settings_of_the_lightning_script_are_rejected(flag: str, message: str, tmp_path: Path) -> None:
-    ended = run_python(SCRIPT, f"--bucket={tmp_path.as_uri()}", flag)
-    assert ended.returncode == BAD_CONFIGURATION, ended.stderr
-    assert message in ended.stderr
-    assert "Traceback" not in ended.stderr
+    result = run_python(SCRIPT, f"--bucket={tmp_path.as_uri()}", flag)
+    assert result.returncode == BAD_CONFIGURATION, result.stderr
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr

@@ -1,4 +1,4 @@
-"""Events as lines of JSON, as TensorBoard curves and in Weights & Biases."""
+"""Records of a run: lines of JSON, TensorBoard curves, and runs in Weights & Biases."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from trainer.storage import Folder
 
 
 def reject_constant(name: str) -> float:
-    """Raise for NaN and infinity, which Python's parser accepts."""
+    """Raise an error for NaN or infinity. Python's parser accepts both, but JSON has neither."""
     raise AssertionError(f"{name} is not JSON")
 
 
@@ -36,11 +36,11 @@ def test_number_that_is_not_finite_becomes_null(value: float) -> None:
     assert line.endswith("\n")
 
 
-def test_events_are_flushed_while_more_arrive(tmp_path: Path) -> None:
+def test_events_are_written_while_more_arrive(tmp_path: Path) -> None:
     writer = Writer(JsonFile(Folder(f"file://{tmp_path}"), "events.jsonl"))
-    until = time.monotonic() + 20 * FLUSH_SECONDS
+    deadline = time.monotonic() + 20 * FLUSH_SECONDS
     while not (tmp_path / "events.jsonl").exists() or not json_lines(tmp_path / "events.jsonl"):
-        assert time.monotonic() < until, "no event was written"
+        assert time.monotonic() < deadline, "no event was written"
         writer.put(Record(name="train", time=time.time(), values={}, global_step=1))
         time.sleep(FLUSH_SECONDS / 10)
     writer.end()
@@ -63,7 +63,7 @@ def test_writer_error_is_raised_at_every_check() -> None:
             writer.check()
 
 
-def test_save_waits_for_the_lines_of_its_steps(
+def test_save_waits_until_the_events_of_its_steps_are_written(
     tmp_path: Path, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write = JsonFile.write
@@ -77,16 +77,16 @@ def test_save_waits_for_the_lines_of_its_steps(
     checkpoints = RunCheckpoints(parse(["digits"]), bucket, runtime, small_state(), report)
     for step in range(20):
         report.event("train", global_step=step)
-    found: list[int] = []
+    written: list[int] = []
     monkeypatch.setattr(
-        checkpoints, "save", lambda *_state: found.append(len(json_lines(tmp_path / "metrics" / "rank-0.jsonl")))
+        checkpoints, "save", lambda *_state: written.append(len(json_lines(tmp_path / "metrics" / "rank-0.jsonl")))
     )
     checkpoints.save_state()
     report.close()
-    assert found == [20]
+    assert written == [20]
 
 
-def test_printed_line_has_the_step_within_the_epoch_and_the_global_step(capsys: pytest.CaptureFixture[str]) -> None:
+def test_printed_train_event_has_the_step_in_the_epoch_and_the_global_step(capsys: pytest.CaptureFixture[str]) -> None:
     report = Reporter(0, 1, None)
     report.event("train", global_step=73, epoch=2, step=(10, 63))
     report.event("checkpoint", step=73)
@@ -146,7 +146,7 @@ def test_curves_continue_where_the_run_resumes(tmp_path: Path) -> None:
     assert [point.step for point in found.Scalars("train/loss")] == [10, 20, 30, 31, 40, 50]
 
 
-def test_wandb_without_key_is_kept_in_the_folder(
+def test_wandb_run_without_key_is_kept_in_the_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
@@ -159,14 +159,16 @@ def test_wandb_without_key_is_kept_in_the_folder(
     assert list((tmp_path / "runs").rglob("offline-run-*/*.wandb"))
 
 
-def test_resumed_job_continues_its_wandb_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resumed_job_continues_its_wandb_run_and_a_new_one_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     resume = Record(name="resume", time=0.0, values={"step": 1}, global_step=None)
-    for earlier in ([], [resume], []):
+    for first_records in ([], [resume], []):
         run = WeightsAndBiases(Folder(f"file://{tmp_path}/runs"), job="digits", rank=0, mode="offline")
-        for record in (*earlier, Record(name="train", time=0.0, values={"loss": 1.0}, global_step=1)):
+        for record in (*first_records, Record(name="train", time=0.0, values={"loss": 1.0}, global_step=1)):
             run.write(record)
         run.close()
         time.sleep(1.1)  # the names of the folders contain the time in whole seconds
-    first, resumed, fresh = (path.parent.name[-8:] for path in sorted((tmp_path / "runs").rglob("*.wandb")))
-    assert first == resumed != fresh
+    first, resumed, new = (path.parent.name[-8:] for path in sorted((tmp_path / "runs").rglob("*.wandb")))
+    assert first == resumed != new

@@ -1,4 +1,4 @@
-"""A closed rendezvous in etcd is reopened for hosts that come back. tests/end_to_end has a real etcd."""
+"""The launcher reopens a closed rendezvous in etcd. These tests emulate etcd; tests/end_to_end uses a real one."""
 
 from __future__ import annotations
 
@@ -16,23 +16,24 @@ from trainer.launch import reopen
 
 KEY = "/torchelastic/p2p/run_job-1/rdzv/active_version"
 INDEX = 7
+"""Index of a key when the launcher reads it. `EtcdServer.index` is the one when the launcher deletes the key."""
 NOT_FOUND, COMPARE_FAILED = 100, 101
 """Codes of https://etcd.io/docs/v2.3/errorcode/."""
 
 
-class Keys(ThreadingHTTPServer):
-    """Server with two requests of etcd's v2 API: read a key, and delete it if its index matches."""
+class EtcdServer(ThreadingHTTPServer):
+    """Server of two requests of etcd's v2 API: read a key, and delete a key if its index matches."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), KeysHandler)
+        super().__init__(("127.0.0.1", 0), EtcdHandler)
         self.values: dict[str, str] = {}
         self.index = INDEX
 
 
-class KeysHandler(BaseHTTPRequestHandler):
-    """Handler of the requests to read and delete keys."""
+class EtcdHandler(BaseHTTPRequestHandler):
+    """Handler of the requests to an EtcdServer."""
 
-    server: Keys
+    server: EtcdServer
 
     def do_GET(self) -> None:
         address = urlsplit(self.path)
@@ -63,32 +64,32 @@ class KeysHandler(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def keys() -> Iterator[Keys]:
-    with Keys() as server:
+def etcd() -> Iterator[EtcdServer]:
+    with EtcdServer() as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server
         server.shutdown()
 
 
-def test_closed_rendezvous_is_reopened(keys: Keys) -> None:
-    keys.values = {KEY: json.dumps({"status": "closed", "version": "3"}), f"{KEY}-other": "kept"}
-    assert reopen(f"127.0.0.1:{keys.server_port}", "job-1")
-    assert list(keys.values) == [f"{KEY}-other"]
+def test_closed_rendezvous_is_reopened(etcd: EtcdServer) -> None:
+    etcd.values = {KEY: json.dumps({"status": "closed", "version": "3"}), f"{KEY}-other": "kept"}
+    assert reopen(f"127.0.0.1:{etcd.server_port}", "job-1")
+    assert list(etcd.values) == [f"{KEY}-other"]
 
 
-def test_open_rendezvous_is_kept(keys: Keys) -> None:
-    keys.values = {KEY: json.dumps({"status": "final", "version": "3"})}
-    assert not reopen(f"127.0.0.1:{keys.server_port}", "job-1")
-    assert list(keys.values) == [KEY]
+def test_open_rendezvous_is_kept(etcd: EtcdServer) -> None:
+    etcd.values = {KEY: json.dumps({"status": "final", "version": "3"})}
+    assert not reopen(f"127.0.0.1:{etcd.server_port}", "job-1")
+    assert list(etcd.values) == [KEY]
 
 
-def test_rendezvous_reopened_by_another_host_is_kept(keys: Keys) -> None:
-    keys.values = {KEY: json.dumps({"status": "closed", "version": "3"})}
-    keys.index = INDEX + 1
-    assert not reopen(f"127.0.0.1:{keys.server_port}", "job-1")
-    assert list(keys.values) == [KEY]
+def test_rendezvous_reopened_by_another_host_is_kept(etcd: EtcdServer) -> None:
+    etcd.values = {KEY: json.dumps({"status": "closed", "version": "3"})}
+    etcd.index = INDEX + 1
+    assert not reopen(f"127.0.0.1:{etcd.server_port}", "job-1")
+    assert list(etcd.values) == [KEY]
 
 
-def test_reopen_without_state_or_etcd_returns_false(keys: Keys) -> None:
-    assert not reopen(f"127.0.0.1:{keys.server_port}", "job-1")
+def test_reopen_without_rendezvous_or_etcd_returns_false(etcd: EtcdServer) -> None:
+    assert not reopen(f"127.0.0.1:{etcd.server_port}", "job-1")
     assert not reopen(f"127.0.0.1:{free_port()}", "job-1")

@@ -1,6 +1,6 @@
-"""Killed ranks and hosts: the launchers of the other hosts stay, and training continues.
+"""Killed ranks and hosts: the launchers of the other hosts keep running, and training continues.
 
-Each host is a launcher on this machine. A pod does not fail as long as its launcher runs.
+A host is a launcher on this machine. In a cluster, a pod does not fail while its launcher runs.
 """
 
 from __future__ import annotations
@@ -12,24 +12,28 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.processes import Ended, Running, started
+from tests.trainer.processes import ActiveRun, RunResult, started
 from tests.trainer.recipes import Recipe
-from tests.trainer.test_training import LAST, TWO_RANKS, assert_same, saved
+from tests.trainer.test_training import LAST_STEP, TWO_RANK_FLAGS, assert_same, checkpoint_at
 from trainer.exit_codes import BAD_CONFIGURATION, DONE, PREEMPTED, RESTARTS_USED
 
 SIGKILL_EXIT_CODE = 256 - signal.SIGKILL
+"""Exit code of a launcher after a rank of its host was killed."""
 ENDLESS = ("--epochs=1000000", "--log-steps=1", "--checkpoint-steps=5", "--batch-size=8")
 
 
-def steps(ended: Ended, name: str) -> list[int]:
+def steps(result: RunResult, name: str) -> list[int]:
     """Return the steps in rank 0's events of one name."""
-    return [int(event["step"]) for event in ended.events(name) if event["rank"].startswith("0/")]
+    return [int(event["step"]) for event in result.events(name) if event["rank"].startswith("0/")]
 
 
-def assert_nothing_lost(ended: Ended) -> None:
-    """Assert that each resume uses the newest checkpoint, or a newer one that a killed rank 0 did not report."""
+def assert_no_step_lost(result: RunResult) -> None:
+    """Assert that rank 0 resumes from the last reported checkpoint or a later one.
+
+    A killed rank 0 may not have reported its last checkpoint.
+    """
     newest = 0
-    for line in ended.output.splitlines():
+    for line in result.output.splitlines():
         name, *words = line.split() or [""]
         fields = dict(word.split("=", 1) for word in words if "=" in word)
         if name in ("checkpoint", "resume") and fields["rank"].startswith("0/"):
@@ -37,14 +41,14 @@ def assert_nothing_lost(ended: Ended) -> None:
             newest = int(fields["step"])
 
 
-def kill(running: Running, ranks: Sequence[int]) -> None:
-    """Kill ranks at once, after a checkpoint."""
+def kill(running: ActiveRun, ranks: Sequence[int]) -> None:
+    """Wait for a checkpoint, then kill these ranks at the same time."""
     running.wait_for("checkpoint ")
-    for process in [running.rank_process(rank) for rank in ranks]:
-        os.kill(process, signal.SIGKILL)
+    for pid in [running.rank_pid(rank) for rank in ranks]:
+        os.kill(pid, signal.SIGKILL)
 
 
-def assert_continues(running: Running) -> None:
+def assert_continues(running: ActiveRun) -> None:
     """Wait until rank 0 has resumed and trains, and assert that no launcher has ended."""
     running.wait_for("resume ")
     running.wait_for("train ")
@@ -70,23 +74,23 @@ def test_killed_ranks_restart_while_all_launchers_stay(
         for ranks in kills:
             kill(running, ranks)
             assert_continues(running)
-        os.kill(running.rank_process(hosts - 1), signal.SIGTERM)
-        ended = running.end()
-    # No restart is left: the codes depend on the host that notices the preemption first.
-    assert set(ended.codes) <= {PREEMPTED, RESTARTS_USED}, ended.output
-    assert len(ended.events("resume")) == hosts * len(kills)
-    assert_nothing_lost(ended)
+        os.kill(running.rank_pid(hosts - 1), signal.SIGTERM)
+        result = running.end()
+    # No restart is left. The codes depend on which host notices the preemption first.
+    assert set(result.codes) <= {PREEMPTED, RESTARTS_USED}, result.output
+    assert len(result.events("resume")) == hosts * len(kills)
+    assert_no_step_lost(result)
 
 
 def test_restarts_in_place_end_with_the_same_result(tmp_path: Path, recipe: Recipe) -> None:
     whole = tmp_path / "undisturbed"
-    recipe.run(*TWO_RANKS, bucket=whole, hosts=2, processes=1)
-    with recipe.started(*TWO_RANKS, bucket=tmp_path, hosts=2, processes=1, restarts=2) as running:
+    recipe.run(*TWO_RANK_FLAGS, bucket=whole, hosts=2, processes=1)
+    with recipe.started(*TWO_RANK_FLAGS, bucket=tmp_path, hosts=2, processes=1, restarts=2) as running:
         for ranks in ([1], [0]):
             kill(running, ranks)
             running.wait_for("resume ")
         running.end(DONE, DONE)
-    assert_same(saved(tmp_path, LAST), saved(whole, LAST))
+    assert_same(checkpoint_at(tmp_path, LAST_STEP), checkpoint_at(whole, LAST_STEP))
 
 
 def test_rank_killed_beyond_restarts_ends_job(tmp_path: Path, recipe: Recipe) -> None:
@@ -94,22 +98,22 @@ def test_rank_killed_beyond_restarts_ends_job(tmp_path: Path, recipe: Recipe) ->
         kill(running, [1])
         assert_continues(running)
         kill(running, [1])
-        ended = running.end(PREEMPTED, SIGKILL_EXIT_CODE)
-    assert "error: rank 1 ended with signal 9; the job has no restart left (restarts: 1)" in ended.output
-    assert "another host ended the job: rank 1 ended with signal 9" in ended.output
+        result = running.end(PREEMPTED, SIGKILL_EXIT_CODE)
+    assert "error: rank 1 ended with signal 9; the job has no restart left (restarts: 1)" in result.output
+    assert "another host ended the job: rank 1 ended with signal 9" in result.output
 
 
 def test_rank_with_final_exit_code_ends_job(digits: Path) -> None:
     with started("--no-such-flag", hosts=2, processes=1, restarts=5, data=digits, recipe="digits") as running:
-        ended = running.end()
-    assert BAD_CONFIGURATION in ended.codes, ended.output
-    assert set(ended.codes) <= {BAD_CONFIGURATION, PREEMPTED}
-    assert "restart number=" not in ended.output
+        result = running.end()
+    assert BAD_CONFIGURATION in result.codes, result.output
+    assert set(result.codes) <= {BAD_CONFIGURATION, PREEMPTED}
+    assert "restart number=" not in result.output
 
 
 @pytest.mark.parametrize("host", [1, 0])
 def test_launchers_wait_for_a_lost_host(host: int, tmp_path: Path, recipe: Recipe) -> None:
-    with recipe.started(*TWO_RANKS, bucket=tmp_path, hosts=2, processes=1, restarts=1) as running:
+    with recipe.started(*TWO_RANK_FLAGS, bucket=tmp_path, hosts=2, processes=1, restarts=1) as running:
         running.wait_for("checkpoint ")
         running.lose_host(host)
         running.start_host(host)
@@ -118,27 +122,27 @@ def test_launchers_wait_for_a_lost_host(host: int, tmp_path: Path, recipe: Recip
 
 
 def test_preempted_host_costs_no_restart(tmp_path: Path, recipe: Recipe) -> None:
-    with recipe.started(*TWO_RANKS, bucket=tmp_path, hosts=2, processes=1, restarts=1) as running:
+    with recipe.started(*TWO_RANK_FLAGS, bucket=tmp_path, hosts=2, processes=1, restarts=1) as running:
         running.wait_for("checkpoint ")
         running.hosts[1].terminate()
         assert running.hosts[1].wait() == PREEMPTED
         running.start_host(1)
         running.wait_for_host(1, "resume ")
         # The only restart is still left.
-        os.kill(running.rank_process(1), signal.SIGKILL)
-        ended = running.end(DONE, DONE)
-    lines = [line for line in ended.output.splitlines() if "preempted at step" in line]
+        os.kill(running.rank_pid(1), signal.SIGKILL)
+        result = running.end(DONE, DONE)
+    lines = [line for line in result.output.splitlines() if "preempted at step" in line]
     (step,) = {line.partition("at step ")[2].split()[0] for line in lines}
-    assert step in map(str, steps(ended, "resume"))
+    assert step in map(str, steps(result, "resume"))
 
 
-def test_stopped_rank_is_replaced_on_its_host(tmp_path: Path, recipe: Recipe) -> None:
+def test_stopped_rank_is_replaced_by_a_new_process(tmp_path: Path, recipe: Recipe) -> None:
     with recipe.started(
         *ENDLESS, "--process-group-timeout=4", bucket=tmp_path, hosts=2, processes=1, restarts=1
     ) as running:
         running.wait_for("checkpoint ")
-        stopped = running.rank_process(1)
+        stopped = running.rank_pid(1)
         os.kill(stopped, signal.SIGSTOP)
         assert_continues(running)
-        assert running.rank_process(1) != stopped
+        assert running.rank_pid(1) != stopped
         assert not Path(f"/proc/{stopped}").exists()

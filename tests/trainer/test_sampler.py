@@ -1,4 +1,4 @@
-"""Each epoch has every sample exactly once, for any numbers of samples, ranks and restarts."""
+"""An epoch has every sample exactly once, for any number of samples, ranks and restarts."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ WORLDS = st.integers(1, 9)
 BATCHES = st.integers(1, 40)
 
 
-def samplers(size: int, world: int, batch_size: int, place: dict[str, int] | None = None) -> list[EpochSampler]:
-    """Return the samplers of all ranks, at a saved position if given."""
+def samplers(size: int, world: int, batch_size: int, saved_state: dict[str, int] | None = None) -> list[EpochSampler]:
+    """Return the samplers of all ranks, in the saved state if given."""
     found = [EpochSampler(size, rank=rank, world=world, batch_size=batch_size, seed=7) for rank in range(world)]
-    if place:
+    if saved_state:
         for sampler in found:
-            sampler.load_state(place)
+            sampler.load_state(saved_state)
     return found
 
 
 def take_step(ranks: list[EpochSampler]) -> list[int]:
-    """Return one step's samples of all ranks. Checks that the ranks agree on the step and exceed no batch."""
+    """Return the samples of one step over all ranks. Check that the ranks agree and that no batch is too large."""
     shares = [sampler.next() for sampler in ranks]
     assert len({(share.total, share.position, share.epoch) for share in shares}) == 1
-    assert [share.offset for share in shares] == [sum(len(s.indices) for s in shares[:r]) for r in range(len(ranks))]
+    offsets = [sum(len(earlier.indices) for earlier in shares[:rank]) for rank in range(len(ranks))]
+    assert [share.offset for share in shares] == offsets
     batch_size = ranks[0].global_batch // len(ranks)
     assert all(len(share.indices) <= batch_size for share in shares)
     assert len({sampler.position for sampler in ranks}) == 1
@@ -62,17 +63,17 @@ def test_steps_until_counts_remaining_steps(size: int, world: int, batch_size: i
 
 
 @given(SIZES, BATCHES, st.lists(st.tuples(WORLDS, st.integers(0, 20)), min_size=1, max_size=4), WORLDS)
-def test_restarts_with_other_worlds_repeat_and_skip_nothing(
-    size: int, batch_size: int, legs: list[tuple[int, int]], last_world: int
+def test_restarts_with_other_numbers_of_ranks_repeat_and_skip_nothing(
+    size: int, batch_size: int, runs: list[tuple[int, int]], last_world: int
 ) -> None:
     seen: list[int] = []
-    place = {"epoch": 3, "position": 0, "num_samples": size}
-    for world, steps in legs:
-        ranks = samplers(size, world, batch_size, place)
+    saved_state = {"epoch": 3, "position": 0, "num_samples": size}
+    for world, steps in runs:
+        ranks = samplers(size, world, batch_size, saved_state)
         for _ in range(min(steps, ranks[0].steps_left)):
             seen += take_step(ranks)
-        place = ranks[0].state()
-    ranks = samplers(size, last_world, batch_size, place)
+        saved_state = ranks[0].state()
+    ranks = samplers(size, last_world, batch_size, saved_state)
     while ranks[0].steps_left:
         seen += take_step(ranks)
     assert sorted(seen) == list(range(size))
@@ -135,14 +136,14 @@ def share_at(position: int, epoch: int) -> Share:
     return Share(indices=samples, all_indices=samples, offset=0, total=2, epoch=epoch, position=position)
 
 
-def test_largest_seed_distorts_images() -> None:
+def test_distort_with_largest_seed_epoch_and_position_is_finite() -> None:
     images = torch.rand(2, 1, 28, 28)
-    last = distort(images, share_at(MAX_COUNT, MAX_COUNT), seed=MAX_SEED)
-    assert last.isfinite().all()
-    assert not torch.equal(last, distort(images, share_at(MAX_COUNT - 1, MAX_COUNT), seed=MAX_SEED))
+    at_end = distort(images, share_at(MAX_COUNT, MAX_COUNT), seed=MAX_SEED)
+    assert at_end.isfinite().all()
+    assert not torch.equal(at_end, distort(images, share_at(MAX_COUNT - 1, MAX_COUNT), seed=MAX_SEED))
 
 
-def test_largest_seed_orders_samples_and_generates_images() -> None:
+def test_largest_seed_and_epoch_give_samples() -> None:
     sampler = EpochSampler(10, rank=0, world=1, batch_size=5, seed=MAX_SEED)
     sampler.epoch = MAX_COUNT
     assert len(sampler.next().indices) == 5

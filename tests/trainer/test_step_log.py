@@ -1,4 +1,4 @@
-"""Meters, FLOPs and times of steps, on the CPU and on an asynchronous device."""
+"""Meters, FLOPs and times of steps. Times are measured on the CPU and on an emulated asynchronous device."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ PUBLISHED_GMACS = {
     "mobilenet_v3_small": 0.057,
     "vit_b_16": 17.564,
 }
-"""10^9 multiplications of a forward pass, from the `meta` of torchvision's weights."""
+"""Multiplications of a forward pass in 10^9, from `meta` of torchvision's weights."""
 WAIT_SECONDS, WORK_SECONDS = 0.02, 0.05
+"""Seconds that a step waits for data, and seconds that it computes."""
 
 
 def batches(count: int) -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
-    """Return batches of different sizes: the sum of losses, the logits and the labels of each."""
+    """Return batches of different sizes. A batch has a sum of losses, logits and labels."""
     generator = torch.Generator().manual_seed(0)
     found = []
     for number in range(count):
@@ -41,20 +42,17 @@ def batches(count: int) -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]
 @pytest.mark.parametrize("count", [1, 2, CPU_BATCHES, 2 * CPU_BATCHES + 3])
 def test_meter_counts_every_batch_once(count: int) -> None:
     meter = Meter(torch.device("cpu"))
-    expected = (0.0, 0, 0)
     for part in (batches(count), batches(count + 1)[count:]):
+        loss, num_right, num_samples = 0.0, 0, 0
         for loss_sum, logits, labels in part:
             meter.add(loss_sum, logits, labels)
-            expected = (
-                expected[0] + loss_sum.item(),
-                expected[1] + int((logits.argmax(dim=1) == labels).sum()),
-                expected[2] + len(labels),
-            )
+            loss += loss_sum.item()
+            num_right += int((logits.argmax(dim=1) == labels).sum())
+            num_samples += len(labels)
         means, samples = meter.take(meter.sums())
-        assert samples == expected[2]
-        assert means["loss"] == pytest.approx(expected[0] / expected[2])
-        assert means["accuracy"] == pytest.approx(100 * expected[1] / expected[2])
-        expected = (0.0, 0, 0)
+        assert samples == num_samples
+        assert means["loss"] == pytest.approx(loss / num_samples)
+        assert means["accuracy"] == pytest.approx(100 * num_right / num_samples)
 
 
 def test_meter_detects_loss_that_is_not_finite() -> None:
@@ -66,7 +64,7 @@ def test_meter_detects_loss_that_is_not_finite() -> None:
     assert not meter.is_finite()
 
 
-def test_meter_sums_stay_unchanged() -> None:
+def test_meter_sums_do_not_contain_later_batches() -> None:
     meter = Meter(torch.device("cpu"))
     first, second = batches(2)
     meter.add(*first)
@@ -83,16 +81,16 @@ def test_meter_ignores_samples_without_label() -> None:
 
 
 @pytest.mark.parametrize("arch", PUBLISHED_GMACS)
-def test_flops_of_a_step_are_three_forward_passes(arch: str) -> None:
+def test_flops_of_a_step_are_nearly_three_forward_passes(arch: str) -> None:
     model = build_model(ImagenetConfig(arch=arch), classes=1000, channels=3)
     counted = flops_per_sample(model, (3, 224, 224))
     assert counted is not None
-    # The first layer computes no gradient of the images.
+    # The first layer computes no gradient of the images, so a step has slightly fewer than three passes.
     assert 0.94 < counted / (6 * GIGA * PUBLISHED_GMACS[arch]) < 1.001
 
 
 @pytest.mark.parametrize("layer", [nn.Conv2d, nn.ConvTranspose2d])
-def test_flops_of_grouped_convolutions_are_lower_in_backward_pass(layer: type[nn.Conv2d | nn.ConvTranspose2d]) -> None:
+def test_flops_of_a_convolution_with_four_groups_are_a_quarter(layer: type[nn.Conv2d | nn.ConvTranspose2d]) -> None:
     counted = {}
     for groups in (1, 4):
         model = nn.Sequential(nn.Conv2d(3, 8, 1), layer(8, 8, 3, groups=groups))
@@ -144,26 +142,27 @@ def test_step_time_is_split_into_data_wait_and_useful_time() -> None:
 
 
 class Queue:
-    """A device that runs its work in order while the host continues. `host` and `done` are times in seconds."""
+    """Queue of a device that works while the host continues."""
 
     def __init__(self) -> None:
         self.host = self.done = 0.0
+        """Current time of the host, and time at which the device is done, in seconds."""
 
     def work(self, seconds: float) -> None:
         self.done = max(self.done, self.host) + seconds
 
 
-def test_device_with_work_left_does_not_wait_for_data(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_device_with_queued_work_does_not_wait_for_data(monkeypatch: pytest.MonkeyPatch) -> None:
     queue = Queue()
 
     class Event:
-        """A recorded event of the queue, used instead of torch.cuda.Event."""
+        """Event of the queue, instead of torch.cuda.Event."""
 
         def __init__(self, *, enable_timing: bool) -> None:
             assert enable_timing
 
         def record(self) -> None:
-            """Record the time at which the queue reaches this point."""
+            """Record the time at which the device reaches this point of the queue."""
             self.at = max(queue.done, queue.host)
 
         def synchronize(self) -> None:

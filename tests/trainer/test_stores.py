@@ -19,9 +19,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.trainer.proxy import Fault, Proxy, at_first
+from tests.trainer.proxy import Fault, Proxy, on_first_requests
 from tests.trainer.recipes import Recipe
-from tests.trainer.saving import newest, save, saved
+from tests.trainer.saving import load_newest, save_steps, state_at
 from trainer.checkpoints.checkpoint import Checkpoints
 from trainer.exit_codes import PREEMPTED, STORAGE_ERROR, StorageError
 from trainer.runtime import Runtime
@@ -32,7 +32,7 @@ def test_bucket_folder_writes_lists_reads_and_deletes(bucket: str, proxy: Proxy)
     folder = Folder(bucket).child("run")
     assert folder.names() == []
     folder.write("one", b"1")
-    # More than a client sends in one request.
+    # A client sends so much content in several requests.
     content = os.urandom(25 * 2**20)
     with folder.child("inner").writing("large") as file:
         file.write(content)
@@ -53,15 +53,15 @@ def test_run_in_a_bucket_saves_resumes_and_cleans_up(bucket: str, recipe: Recipe
     flags = ("--epochs=4", "--batch-size=8", "--checkpoint-steps=10", "--keep-checkpoints=2", f"--bucket={bucket}")
     with recipe.started(*flags, "--log-steps=5", processes=2) as first:
         first.wait_for("checkpoint ")
-        os.kill(first.rank_process(1), signal.SIGTERM)
+        os.kill(first.rank_pid(1), signal.SIGTERM)
         preempted = first.end(PREEMPTED)
-    left_at = preempted.events("checkpoint")[-1]["step"]
-    ended = recipe.run(*flags, processes=2)
-    assert {event["step"] for event in ended.events("resume")} == {left_at}
+    saved_step = preempted.events("checkpoint")[-1]["step"]
+    result = recipe.run(*flags, processes=2)
+    assert {event["step"] for event in result.events("resume")} == {saved_step}
     folder = Folder(bucket).child("training")
     assert folder.names() == ["metrics", "owner", "tensorboard"]
-    last = sorted({int(event["step"]) for event in ended.events("checkpoint")})[-2:]
-    assert Folder(bucket).child("checkpoints").child("training").names() == [f"step-{step:09d}" for step in last]
+    last_two = sorted({int(event["step"]) for event in result.events("checkpoint")})[-2:]
+    assert Folder(bucket).child("checkpoints").child("training").names() == [f"step-{step:09d}" for step in last_two]
     lines = []
     for part in folder.child("metrics").child("rank-0").names():
         lines += folder.child("metrics").child("rank-0").read(part).decode().splitlines()
@@ -69,25 +69,27 @@ def test_run_in_a_bucket_saves_resumes_and_cleans_up(bucket: str, recipe: Recipe
     assert folder.child("tensorboard").names()
 
 
-def test_bucket_checkpoints_are_kept_by_number_and_age(bucket: str, runtime: Runtime) -> None:
+def test_bucket_checkpoints_beyond_number_and_age_are_deleted(bucket: str, runtime: Runtime) -> None:
     folder = Folder(bucket)
-    save(Checkpoints(folder, runtime, keep=2), 1, 2, 3)
+    save_steps(Checkpoints(folder, runtime, keep=2), 1, 2, 3)
     assert folder.names() == ["step-000000002", "step-000000003"]
-    save(Checkpoints(folder, runtime, keep=1, keep_hours=1), 4)
+    save_steps(Checkpoints(folder, runtime, keep=1, keep_hours=1), 4)
     assert folder.names() == [f"step-{step:09d}" for step in (2, 3, 4)]
-    time.sleep(3)  # the store's times have whole seconds
-    save(Checkpoints(folder, runtime, keep=1, keep_hours=2 / 3600), 5)
+    time.sleep(3)  # the store's times are in whole seconds
+    save_steps(Checkpoints(folder, runtime, keep=1, keep_hours=2 / 3600), 5)
     assert folder.names() == ["step-000000005"]
 
 
 @pytest.mark.parametrize("fault", [Fault.TOO_MANY, Fault.UNAVAILABLE, Fault.SLOW, Fault.HALF])
-def test_store_with_temporary_failures_loses_nothing(bucket: str, proxy: Proxy, runtime: Runtime, fault: Fault) -> None:
+def test_store_with_temporary_failures_saves_and_loads_the_weights(
+    bucket: str, proxy: Proxy, runtime: Runtime, fault: Fault
+) -> None:
     checkpoints = Checkpoints(Folder(bucket), runtime, keep=2)
-    proxy.fault = at_first(fault)
-    save(checkpoints, 1, 2)
-    found, skipped = newest(checkpoints)
+    proxy.fault = on_first_requests(fault)
+    save_steps(checkpoints, 1, 2)
+    found, skipped = load_newest(checkpoints)
     assert skipped == []
-    assert torch.equal(found.tensors["weights"], saved(2).tensors["weights"])
+    assert torch.equal(found.tensors["weights"], state_at(2).tensors["weights"])
     assert proxy.faults() >= 4, proxy.requests
 
 
@@ -99,14 +101,14 @@ def test_store_with_permanent_failure_ends_run(
 ) -> None:
     proxy.fault = lambda method, _path: fault if method in ("PUT", "POST") else None
     program, recipe = "tests.trainer.faulty none 0 trainer.storage.RETRY_LIMIT_SECONDS=2", both_recipes[name]
-    ended = recipe.run("--epochs=1", "--batch-size=8", f"--bucket={bucket}", program=program, code=STORAGE_ERROR)
-    assert f"error: {bucket}/training/" in ended.output
-    assert "cannot be written" in ended.output
-    assert str(fault.value) in ended.output
+    result = recipe.run("--epochs=1", "--batch-size=8", f"--bucket={bucket}", program=program, code=STORAGE_ERROR)
+    assert f"error: {bucket}/training/" in result.output
+    assert "cannot be written" in result.output
+    assert str(fault.value) in result.output
 
 
 @pytest.mark.parametrize(("seconds", "tries"), [(5, 3), (180, 1)])
-def test_silent_bucket_is_retried_only_within_the_time_limit(
+def test_bucket_that_does_not_answer_is_retried_within_the_time_limit(
     seconds: float, tries: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = itertools.accumulate(itertools.repeat(seconds))
@@ -124,8 +126,8 @@ def test_silent_bucket_is_retried_only_within_the_time_limit(
     assert len(requests) == tries
 
 
-class NoCredentials(BaseHTTPRequestHandler):
-    """A cloud's metadata server without credentials."""
+class EmptyMetadataServer(BaseHTTPRequestHandler):
+    """Metadata server of a cloud, for a machine without credentials."""
 
     def do_GET(self) -> None:
         self.send_error(HTTPStatus.FORBIDDEN)
@@ -148,7 +150,7 @@ def test_bucket_without_credentials_error_names_the_variables(
 ) -> None:
     for name in [each for each in os.environ if each.startswith(("AWS_", "GOOGLE_"))]:
         monkeypatch.delenv(name)
-    with ThreadingHTTPServer(("127.0.0.1", 0), NoCredentials) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), EmptyMetadataServer) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         address = f"127.0.0.1:{server.server_port}"
         monkeypatch.setenv("AWS_METADATA_ENDPOINT", f"http://{address}")

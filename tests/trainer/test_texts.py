@@ -1,4 +1,4 @@
-"""Texts: any number of ranks predicts each token once an epoch, and invalid files are rejected."""
+"""Texts: ranks predict each token once an epoch. Documents and rows give equal tokens. Invalid files are rejected."""
 
 from __future__ import annotations
 
@@ -27,39 +27,41 @@ from trainer.language.tokenizer import ByteTokenizer, FileTokenizer, learn_byte_
 from trainer.storage import Folder
 
 DOCUMENTS = st.lists(st.binary(min_size=1, max_size=40), min_size=1, max_size=6)
-Change = Callable[[Path], object]
+Writer = Callable[[Path], object]
 
 
-def row_of(documents: list[bytes]) -> list[int]:
+def tokens_of(documents: list[bytes]) -> list[int]:
+    """Return the tokens of these documents, with a separator before each one and after the last one."""
     return [token for text in documents for token in (SEPARATOR, *text)] + [SEPARATOR]
 
 
-def row_file(documents: list[bytes]) -> TokenRow:
-    """Return the row of tokens of a file with these documents."""
-    return TokenRow(np.array(row_of(documents)[:-1], dtype=np.uint16), "row.npy")
+def token_row(documents: list[bytes]) -> TokenRow:
+    """Return a file's row of tokens with these documents."""
+    return TokenRow(np.array(tokens_of(documents)[:-1], dtype=np.uint16), "row.npy")
 
 
 @settings(deadline=None)  # the first example loads libraries
 @given(DOCUMENTS, st.integers(1, 50), st.integers(1, 63))
-def test_samples_predict_every_token_once(documents: list[bytes], context: int, in_rows: int) -> None:
-    parts = [row_file([text]) if in_rows >> place & 1 else text for place, text in enumerate(documents)]
-    tokens, row = Tokens(parts, context, ByteTokenizer()), row_of(documents)
+def test_samples_predict_every_token_once(documents: list[bytes], context: int, row_bits: int) -> None:
+    # A set bit makes a document a row.
+    parts = [token_row([text]) if row_bits >> index & 1 else text for index, text in enumerate(documents)]
+    tokens, expected = Tokens(parts, context, ByteTokenizer()), tokens_of(documents)
     assert tokens.num_bytes == sum(map(len, documents))
-    everything = np.arange(tokens.num_samples)
-    inputs, labels = tokens.batch(everything, tokens.num_samples + 1)
+    samples = np.arange(tokens.num_samples)
+    inputs, labels = tokens.batch(samples, tokens.num_samples + 1)
     known = labels != NO_LABEL
-    assert labels[known].tolist() == row[1:]
-    assert inputs[known].tolist() == row[:-1]
+    assert labels[known].tolist() == expected[1:]
+    assert inputs[known].tolist() == expected[:-1]
     assert not known[-1].any()
-    assert tokens.targets(everything) == tokens.num_targets == len(row) - 1
-    assert sum(tokens.targets(everything[[number]]) for number in everything) == len(row) - 1
+    assert tokens.targets(samples) == tokens.num_targets == len(expected) - 1
+    assert sum(tokens.targets(samples[[number]]) for number in samples) == len(expected) - 1
 
 
 ROW_DOCUMENTS = [b"Read from a row.", b"The row has two.", b"A row at the end."]
 TABLE = ["A table's document.", "größer"]
 LINES = [b"First.", "Größe".encode(), b"The second document, of one file."]
-EVERYTHING = [*LINES, *ROW_DOCUMENTS[:2], *(text.encode() for text in TABLE), ROW_DOCUMENTS[2]]
-"""The documents of the folder in order."""
+ALL_DOCUMENTS = [*LINES, *ROW_DOCUMENTS[:2], *(text.encode() for text in TABLE), ROW_DOCUMENTS[2]]
+"""The documents of the fixture `folder`, in order."""
 
 
 def texts(folder: Path, *, batch_size: int = 3, context: int = 8, tokenizer: str = "bytes") -> Texts:
@@ -69,12 +71,12 @@ def texts(folder: Path, *, batch_size: int = 3, context: int = 8, tokenizer: str
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with texts in every format."""
+    """Return a folder with the same texts for training and tests, in every format."""
     folder = tmp_path_factory.mktemp("texts")
     for split in ("train", "test"):
         (folder / split).mkdir()
-        np.save(folder / split / "c.npy", row_file(ROW_DOCUMENTS[:2]).tokens)
-        np.save(folder / split / "e.npy", row_file(ROW_DOCUMENTS[2:]).tokens.astype(np.uint32))
+        np.save(folder / split / "c.npy", token_row(ROW_DOCUMENTS[:2]).tokens)
+        np.save(folder / split / "e.npy", token_row(ROW_DOCUMENTS[2:]).tokens.astype(np.uint32))
         parquet.write_table(pyarrow.table({"id": [1, 2], "text": TABLE}), folder / split / "d.parquet")
         (folder / split / "b.txt").write_text("The second document, of one file.", encoding="utf-8")
         lines = [json.dumps({"text": text}) for text in ("First.", "", "Größe")]
@@ -87,7 +89,7 @@ def test_documents_and_rows_are_read_in_order(folder: Path) -> None:
         part if isinstance(part, bytes) else part.tokens.tolist()
         for part in read_parts(Folder(str(folder)), "train", ReaderRank())
     ]
-    rows = [row_file(documents).tokens.tolist() for documents in (ROW_DOCUMENTS[:2], ROW_DOCUMENTS[2:])]
+    rows = [token_row(documents).tokens.tolist() for documents in (ROW_DOCUMENTS[:2], ROW_DOCUMENTS[2:])]
     assert found == [*LINES, rows[0], *(text.encode() for text in TABLE), rows[1]]
 
 
@@ -98,9 +100,9 @@ def test_row_on_disk_is_mapped_into_memory(folder: Path) -> None:
 
 
 def test_row_in_bucket_equals_the_row_on_disk(folder: Path) -> None:
-    place = Folder(str(folder))
-    on_disk = [part for part in read_parts(place, "train", ReaderRank()) if isinstance(part, TokenRow)]
-    # fsspec's filesystem in memory has the interface of a bucket.
+    disk = Folder(str(folder))
+    on_disk = [part for part in read_parts(disk, "train", ReaderRank()) if isinstance(part, TokenRow)]
+    # The trainer reads fsspec's filesystem in memory like a bucket.
     remote = Folder(f"memory://{folder.name}")
     for path in (folder / "train").iterdir():
         remote.write(f"train/{path.name}", path.read_bytes())
@@ -112,33 +114,33 @@ def test_row_in_bucket_equals_the_row_on_disk(folder: Path) -> None:
 @pytest.mark.parametrize("worlds", [[1], [2], [3, 1, 2], [5]], ids=str)
 def test_epoch_predicts_every_token_once_over_changing_ranks(worlds: list[int], folder: Path) -> None:
     data = texts(folder)
-    place: dict[str, int] | None = None
+    saved_state: dict[str, int] | None = None
     found: list[torch.Tensor] = []
     for number, world in enumerate(worlds):
         ranks = [EpochSampler(data.num_samples, rank=rank, world=world, batch_size=1, seed=3) for rank in range(world)]
         for sampler in ranks:
-            if place:
-                sampler.load_state(place)
+            if saved_state:
+                sampler.load_state(saved_state)
         while ranks[0].steps_left and (number == len(worlds) - 1 or ranks[0].position < 2 * (number + 1)):
             batches = [data.batch(sampler.next(), world=world) for sampler in ranks]
-            assert len({batch.inputs.shape for batch in batches}) == 1, "ranks in lockstep need equal shapes"
+            assert len({batch.inputs.shape for batch in batches}) == 1, "all ranks must have equal shapes"
             labels = torch.cat([batch.labels[batch.labels != NO_LABEL] for batch in batches])
             assert {batch.scale for batch in batches} == {world / len(labels)}
             found.append(labels)
-        place = ranks[0].state()
-    assert sorted(torch.cat(found).tolist()) == sorted(row_of(EVERYTHING)[1:])
+        saved_state = ranks[0].state()
+    assert sorted(torch.cat(found).tolist()) == sorted(tokens_of(ALL_DOCUMENTS)[1:])
 
 
 def test_resumed_epoch_has_the_same_batches_of_documents_and_rows(folder: Path) -> None:
     whole, rest = [], []
     sampler = EpochSampler(texts(folder).num_samples, rank=0, world=1, batch_size=2, seed=3)
-    data, place = texts(folder), sampler.state()
+    data, saved_state = texts(folder), sampler.state()
     while sampler.steps_left:
         if sampler.position == 6:
-            place = sampler.state()
+            saved_state = sampler.state()
         whole.append(data.batch(sampler.next(), world=1))
     resumed, data = EpochSampler(data.num_samples, rank=0, world=1, batch_size=2, seed=3), texts(folder)
-    resumed.load_state(place)
+    resumed.load_state(saved_state)
     while resumed.steps_left:
         rest.append(data.batch(resumed.next(), world=1))
     assert len(rest) == len(whole) - 3
@@ -203,7 +205,7 @@ def test_bits_per_byte_do_not_depend_on_the_format(tmp_path: Path) -> None:
 
 def test_bytes_of_many_tokens_are_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trainer.data.texts.COUNTED_TOKENS", 500)
-    rows = [row_file([b"nine byte" for _ in range(count)]) for count in (100, 300)]
+    rows = [token_row([b"nine byte" for _ in range(count)]) for count in (100, 300)]
     assert Tokens(rows, 8, ByteTokenizer()).num_bytes == pytest.approx(400 * 9, rel=0.01)
 
 
@@ -212,46 +214,47 @@ def test_learnt_tokens_with_rows_are_rejected(folder: Path) -> None:
         texts(folder, tokenizer="bpe")
 
 
-def lines(text: str) -> Change:
+def lines_writer(text: str) -> Writer:
     return lambda path: path.write_text(f'{{"text": "a"}}\n{text}\n', encoding="utf-8")
 
 
-def row(array: Any) -> Change:
+def row_writer(array: Any) -> Writer:
     return lambda path: np.save(path, array, allow_pickle=True)
 
 
-def table(**columns: list[object]) -> Change:
+def table_writer(**columns: list[object]) -> Writer:
     return lambda path: parquet.write_table(pyarrow.table(columns), path)
 
 
-def cut_row(path: Path) -> None:
+def write_cut_row(path: Path) -> None:
     np.save(path, np.arange(256, dtype=np.uint16))
     path.write_bytes(path.read_bytes()[:-1])
 
 
 NO_ROW, NO_LINE = "is not a row of tokens", ", line 2: not a document; each line must be"
 NO_TEXT = "not a document; each row must have a text"
-BROKEN: dict[str, tuple[str, Change, str]] = {
+INVALID_FILES: dict[str, tuple[str, Writer, str]] = {
     "empty row": ("a.npy", lambda path: path.write_bytes(b""), NO_ROW),
     "text as row": ("a.npy", lambda path: path.write_bytes(b"some text"), NO_ROW),
-    "cut row": ("a.npy", cut_row, NO_ROW),
-    "pickle": ("a.npy", row(np.array([{}])), NO_ROW),
-    "shape": ("a.npy", row(np.zeros((2, 3), np.uint16)), "it has 2 dimensions of type uint16"),
-    "type": ("a.npy", row(np.zeros(3, np.int64)), "it has 1 dimensions of type int64"),
-    "order": ("a.npy", row(np.zeros(3, ">u2")), "it has 1 dimensions of type >u2"),
-    "token": ("a.npy", row(np.array([256, 257], np.uint16)), "has token 257; must be 0 to 256"),
+    "cut row": ("a.npy", write_cut_row, NO_ROW),
+    "pickle": ("a.npy", row_writer(np.array([{}])), NO_ROW),
+    "shape": ("a.npy", row_writer(np.zeros((2, 3), np.uint16)), "it has 2 dimensions of type uint16"),
+    "type": ("a.npy", row_writer(np.zeros(3, np.int64)), "it has 1 dimensions of type int64"),
+    "order": ("a.npy", row_writer(np.zeros(3, ">u2")), "it has 1 dimensions of type >u2"),
+    "token": ("a.npy", row_writer(np.array([256, 257], np.uint16)), "has token 257; must be 0 to 256"),
     "empty table": ("a.parquet", lambda path: path.write_bytes(b""), "cannot be read"),
     "text as table": ("a.parquet", lambda path: path.write_bytes(b"some text, not a table"), "cannot be read"),
-    "column": ("a.parquet", table(content=["text"]), "cannot be read"),
-    "missing": ("a.parquet", table(text=["text", None]), f"row 2: {NO_TEXT}"),
-    "number": ("a.parquet", table(text=[1]), f"row 1: {NO_TEXT}"),
-    **{f"line {text}": ("a.jsonl", lines(text), NO_LINE) for text in ("{}", "[]", '{"text": 3}', "{", '"text"')},
+    "column": ("a.parquet", table_writer(content=["text"]), "cannot be read"),
+    "missing": ("a.parquet", table_writer(text=["text", None]), f"row 2: {NO_TEXT}"),
+    "number": ("a.parquet", table_writer(text=[1]), f"row 1: {NO_TEXT}"),
+    **{f"line {text}": ("a.jsonl", lines_writer(text), NO_LINE) for text in ("{}", "[]", '{"text": 3}', "{", '"text"')},
 }
+"""Name of a case -> name of a file, function that writes it, and a part of the error."""
 
 
-@pytest.mark.parametrize("name", BROKEN)
+@pytest.mark.parametrize("name", INVALID_FILES)
 def test_file_that_does_not_hold_texts_is_rejected(name: str, tmp_path: Path) -> None:
-    file, write, message = BROKEN[name]
+    file, write, message = INVALID_FILES[name]
     for split in ("test", "train"):
         (tmp_path / split).mkdir()
     (tmp_path / "test" / "a.txt").write_text("text", encoding="utf-8")
@@ -262,7 +265,7 @@ def test_file_that_does_not_hold_texts_is_rejected(name: str, tmp_path: Path) ->
     assert message in str(caught.value)
 
 
-def test_unknown_token_beyond_the_counted_ones_is_rejected_by_its_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_token_beyond_the_counted_ones_is_rejected_in_its_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trainer.data.texts.COUNTED_TOKENS", 50)
     tokens = Tokens([TokenRow(np.arange(1000, dtype=np.uint16), "row.npy")], 8, ByteTokenizer())
     tokens.batch(np.arange(20), 20)
@@ -270,7 +273,7 @@ def test_unknown_token_beyond_the_counted_ones_is_rejected_by_its_batch(monkeypa
         tokens.batch(np.arange(120, 125), 5)
 
 
-def test_row_without_tokens_is_not_a_text(tmp_path: Path) -> None:
+def test_folder_with_only_a_row_without_tokens_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "train").mkdir()
     np.save(tmp_path / "train" / "a.npy", np.zeros(0, np.uint16))
     with pytest.raises(DataError, match="has no text of train"):
@@ -283,7 +286,7 @@ def test_table_without_pyarrow_is_rejected(folder: Path, monkeypatch: pytest.Mon
         texts(folder)
 
 
-def test_token_lengths_are_their_bytes_of_text() -> None:
+def test_lengths_are_the_bytes_of_text_of_each_token() -> None:
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
     tokenizer = Tokenizer(models.BPE(vocab={"▁größe": 0, "<0x0A>": 1, "a": 2}, merges=[], byte_fallback=True))

@@ -1,4 +1,4 @@
-"""Tokens of texts: a run learns byte pairs once, decoding returns the text, and bits per byte count its bytes."""
+"""Tokenizers: learnt byte pairs, files, and the tokenizer that a run keeps for its resumes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.trainer.image_sets import ReaderRank
-from tests.trainer.language import STEADY, WORDS, evaluations, train, write_texts
+from tests.trainer.language import CONSTANT_RATE_FLAGS, WORDS, evaluations, train, write_texts
 from tests.trainer.processes import metrics
 from trainer.config import LanguageConfig
 from trainer.exit_codes import ConfigurationError, DataError
@@ -26,8 +26,8 @@ from trainer.language.tokenizer import (
 )
 
 TEXT = " ".join(WORDS * 50).encode()
-# A tokenizer.json encodes the text of its separator as one token.
-texts = st.text(max_size=30).filter(lambda text: SEPARATOR_TEXT not in text)
+# Exclude the text of the separator, because a tokenizer.json encodes it as one token.
+TEXTS = st.text(max_size=30).filter(lambda text: SEPARATOR_TEXT not in text)
 
 
 def file_tokenizer(text: str) -> FileTokenizer:
@@ -36,24 +36,24 @@ def file_tokenizer(text: str) -> FileTokenizer:
 
 @pytest.fixture(scope="module")
 def learnt() -> FileTokenizer:
-    """Return a tokenizer of byte pairs learnt from words."""
+    """Return a tokenizer of byte pairs that are learnt from TEXT."""
     return file_tokenizer(learn_byte_pairs([TEXT], 300))
 
 
-@given(texts)
+@given(TEXTS)
 def test_decode_of_learnt_tokens_returns_the_text(learnt: FileTokenizer, text: str) -> None:
     (tokens,) = learnt.encode([text.encode()])
     assert learnt.decode(tokens.tolist()) == text
 
 
-def test_learnt_tokens_are_fewer_than_bytes(learnt: FileTokenizer) -> None:
+def test_learnt_tokens_are_less_than_half_as_many_as_bytes(learnt: FileTokenizer) -> None:
     (tokens,) = learnt.encode([TEXT])
     assert len(tokens) < len(TEXT) / 2
     assert learnt.size <= 300
     assert learnt.separator not in tokens
 
 
-@given(texts)
+@given(TEXTS)
 def test_byte_tokenizer_file_gives_the_tokens_of_byte_tokenizer(text: str) -> None:
     written = file_tokenizer(byte_tokenizer_json())
     assert (written.size, written.separator) == (ByteTokenizer.size, SEPARATOR)
@@ -74,15 +74,15 @@ def test_tokens_beyond_the_vocabulary_are_rejected(tmp_path: Path) -> None:
         load_tokenizer(config, ReaderRank(), [])
 
 
-def test_run_keeps_the_tokenizer_of_its_file(tmp_path: Path) -> None:
-    given = tmp_path / "tokenizer.json"
-    given.write_text(learn_byte_pairs([TEXT], 300))
-    config = LanguageConfig(tokenizer=str(given), bucket=f"file://{tmp_path}")
+def test_run_keeps_a_copy_of_its_tokenizer_and_rejects_another_one(tmp_path: Path) -> None:
+    file = tmp_path / "tokenizer.json"
+    file.write_text(learn_byte_pairs([TEXT], 300))
+    config = LanguageConfig(tokenizer=str(file), bucket=f"file://{tmp_path}")
     load_tokenizer(config, ReaderRank(), [])
     kept = tmp_path / "checkpoints" / "training" / "tokenizer.json"
-    assert kept.read_text() == given.read_text()
+    assert kept.read_text() == file.read_text()
     load_tokenizer(config, ReaderRank(), [])
-    given.write_text(learn_byte_pairs([TEXT], 280))
+    file.write_text(learn_byte_pairs([TEXT], 280))
     with pytest.raises(ConfigurationError) as caught:
         load_tokenizer(config, ReaderRank(), [])
     assert str(kept) in str(caught.value)
@@ -96,7 +96,7 @@ def test_broken_tokenizer_is_not_kept(tmp_path: Path) -> None:
     assert not (tmp_path / "checkpoints").exists()
 
 
-def test_size_of_tokenizer_with_gaps_in_its_ids_is_the_highest_plus_one() -> None:
+def test_size_of_tokenizer_with_gaps_in_its_ids_is_the_highest_id_plus_one() -> None:
     content = json.loads(learn_byte_pairs([TEXT], 300))
     content["model"]["vocab"]["peace"] = 1000
     assert file_tokenizer(json.dumps(content)).size == 1001
@@ -117,13 +117,13 @@ def test_absent_tokenizer_is_data_error_with_remedy(place: str, tmp_path: Path) 
 
 def test_resumed_run_keeps_the_learnt_tokens(tmp_path: Path) -> None:
     data = write_texts(tmp_path / "texts", steps=12)
-    flags = ("--tokenizer=bpe", "--vocabulary=288", *STEADY)
-    train(data, tmp_path / "parts", *flags, ranks=2, shares=2)
+    flags = ("--tokenizer=bpe", "--vocabulary=288", *CONSTANT_RATE_FLAGS)
+    train(data, tmp_path / "parts", *flags, ranks=2, batches=2)
     kept = tmp_path / "parts" / "checkpoints" / "training" / "tokenizer.json"
     before = kept.read_text()
     assert json.loads(before)["added_tokens"][0]["content"] == SEPARATOR_TEXT
-    ended = train(data, tmp_path / "parts", *flags, "--epochs=2", "--sample-tokens=9", "--prompt=the ")
-    assert len(ended.events("resume")) == 1
+    result = train(data, tmp_path / "parts", *flags, "--epochs=2", "--sample-tokens=9", "--prompt=the ")
+    assert len(result.events("resume")) == 1
     assert kept.read_text() == before
     (sample,) = [event["text"] for event in metrics(tmp_path / "parts", "sample")]
     assert json.loads(sample).startswith("the ")
@@ -136,8 +136,8 @@ def test_bits_per_byte_count_bytes_of_the_text(tmp_path: Path) -> None:
     train(data, tmp_path, "--tokenizer=bpe", "--vocabulary=300")
     (event,) = metrics(tmp_path, "test")
     documents = [path.read_bytes() for path in sorted((data / "test").iterdir())]
-    saved = file_tokenizer((tmp_path / "checkpoints" / "training" / "tokenizer.json").read_text())
-    tokens = sum(len(found) + 1 for found in saved.encode(documents))
+    kept = file_tokenizer((tmp_path / "checkpoints" / "training" / "tokenizer.json").read_text())
+    tokens = sum(len(found) + 1 for found in kept.encode(documents))
     assert tokens < 0.8 * sum(map(len, documents))
     bits = event["loss"] / math.log(2) * tokens / sum(map(len, documents))
     assert event["bits_per_byte"] == pytest.approx(bits, rel=1e-4)

@@ -1,4 +1,4 @@
-"""Hanging ranks end the job with stack traces and the number of the rank at fault. Slow ranks are reported."""
+"""A rank that hangs ends the job with stack traces and the rank's number. A slow rank is reported."""
 
 from __future__ import annotations
 
@@ -12,90 +12,92 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.language import MODEL
-from tests.trainer.processes import Ended, Running, started
+from tests.trainer.processes import ActiveRun, RunResult, started
 from tests.trainer.recipes import Recipe
 from trainer.exit_codes import DONE, HANG, PREEMPTED
 from trainer.watchdog import SLOW_RATIO, SLOW_WINDOWS, WINDOW_SECONDS, Heartbeat, Stragglers
 
-FLAGS = ("--epochs=1000", "--batch-size=8", "--log-steps=5", "--process-group-timeout=4")
+ENDLESS_FLAGS = ("--epochs=1000", "--batch-size=8", "--log-steps=5", "--process-group-timeout=4")
 SPEEDUP = 5
+"""Factor by which some tests shorten the windows in which ranks are compared."""
 SHORT_WINDOW = f"trainer.watchdog.WINDOW_SECONDS={WINDOW_SECONDS / SPEEDUP}"
-"""Setting of `tests.trainer.faulty` that shortens the windows in which ranks are compared."""
+"""Argument of `tests.trainer.faulty` that shortens these windows."""
 
 
 def two_hosts(
     recipe: Recipe, *flags: str, bucket: Path | None = None, program: str = "trainer"
-) -> AbstractContextManager[Running]:
+) -> AbstractContextManager[ActiveRun]:
     return recipe.started(*flags, bucket=bucket, hosts=2, processes=1, program=program)
 
 
 def test_sleeping_rank_makes_all_ranks_print_stacks_and_exit(recipe: Recipe) -> None:
-    with two_hosts(recipe, *FLAGS, program="tests.trainer.faulty sleep 1") as running:
+    with two_hosts(recipe, *ENDLESS_FLAGS, program="tests.trainer.faulty sleep 1") as running:
         running.wait_for("train epoch=1 step=20/")
-        ended = running.end(HANG, HANG)
-    assert ended.output.count("did not answer within 4 s: rank 1 made the least progress") == 2, ended.output
-    assert ended.output.count("most recent call first") >= 2
-    assert "in faulty" in ended.output
-    assert 'loop.py", line' in ended.output
+        result = running.end(HANG, HANG)
+    assert result.output.count("did not answer within 4 s: rank 1 made the least progress") == 2, result.output
+    assert result.output.count("most recent call first") >= 2
+    assert "in faulty" in result.output
+    assert 'loop.py", line' in result.output
 
 
 def test_first_step_may_take_longer_than_the_timeout(recipe: Recipe) -> None:
     program = "tests.trainer.faulty late 1 trainer.runtime.base.TIMEOUT_SLACK_SECONDS=1"
     with two_hosts(recipe, "--epochs=1", "--process-group-timeout=4", program=program) as running:
-        ended = running.end(DONE, DONE)
-    assert "did not answer" not in ended.output
+        result = running.end(DONE, DONE)
+    assert "did not answer" not in result.output
 
 
 def test_sleeping_rank_without_store_exits(recipe: Recipe) -> None:
-    with two_hosts(recipe, *FLAGS, program="tests.trainer.faulty sleep 1") as running:
-        for host in (0, 1):  # otherwise rank 1 may lose its peer in a step before it sleeps
+    with two_hosts(recipe, *ENDLESS_FLAGS, program="tests.trainer.faulty sleep 1") as running:
+        for host in (0, 1):  # rank 1 must sleep before it loses its peer
             running.wait_for_host(host, "train epoch=1 step=20/")
         os.killpg(running.hosts[0].pid, signal.SIGKILL)
-        ended = running.end()
-    assert ended.codes[1] == HANG, ended.output
-    assert "the watchdog has lost the other ranks" in ended.output
-    assert "its training makes no progress (rank 1, exit code 70)" in ended.output
+        result = running.end()
+    assert result.codes[1] == HANG, result.output
+    assert "the watchdog has lost the other ranks" in result.output
+    assert "its training makes no progress (rank 1, exit code 70)" in result.output
 
 
-def stop_rank_1(running: Running) -> Ended:
-    """Stop the process of rank 1 with SIGSTOP. Return the end of the run, in which rank 0 must report a hang."""
-    rank = running.rank_process(1)
-    os.kill(rank, signal.SIGSTOP)
+def stop_rank_1(running: ActiveRun) -> RunResult:
+    """Stop the process of rank 1 with SIGSTOP. Return the result of the run, after rank 0 has reported a hang."""
+    pid = running.rank_pid(1)
+    os.kill(pid, signal.SIGSTOP)
     running.hosts[0].wait(timeout=60)
-    os.kill(rank, signal.SIGKILL)
-    ended = running.end()
-    assert ended.codes[0] == HANG, ended.output
-    return ended
+    os.kill(pid, signal.SIGKILL)
+    result = running.end()
+    assert result.codes[0] == HANG, result.output
+    return result
 
 
 def test_stopped_process_is_reported(recipe: Recipe) -> None:
-    with two_hosts(recipe, *FLAGS) as running:
+    with two_hosts(recipe, *ENDLESS_FLAGS) as running:
         running.wait_for("train epoch=2")
-        ended = stop_rank_1(running)
-    assert "the process of rank 1 is stopped" in ended.output
-    assert 'loop.py", line' in ended.output
+        result = stop_rank_1(running)
+    assert "the process of rank 1 is stopped" in result.output
+    assert 'loop.py", line' in result.output
 
 
 def test_rank_stopped_during_a_save_ends_the_job(tmp_path: Path, recipe: Recipe) -> None:
     program = "tests.trainer.faulty none 0 trainer.runtime.base.TIMEOUT_SLACK_SECONDS=1"
-    with two_hosts(recipe, *FLAGS, "--checkpoint-steps=1", bucket=tmp_path, program=program) as running:
+    with two_hosts(recipe, *ENDLESS_FLAGS, "--checkpoint-steps=1", bucket=tmp_path, program=program) as running:
         running.wait_for("checkpoint ")
-        ended = stop_rank_1(running)
-    assert "a rank did not answer " in ended.output
+        result = stop_rank_1(running)
+    assert "a rank did not answer " in result.output
 
 
 RESNET = ("imagenet", "--arch=resnet18", "--image-size=32", "--batch-size=8", "--steps-per-epoch=1000")
-"""Flags of a model with batch statistics. If each step synchronized these, every rank would be slow."""
+"""Recipe and flags of a model with batch statistics. If each step synchronized them, every rank would be slow."""
 LANGUAGE = ("language", *MODEL, "--sample-tokens=0", "--batch-size=8")
+"""Recipe and flags of a language model."""
 
 
 @pytest.mark.parametrize(
-    ("rank", "words"), [(1, ("digits",)), (0, RESNET), (1, LANGUAGE)], ids=["digits", "imagenet", "language"]
+    ("rank", "recipe_and_flags"), [(1, ("digits",)), (0, RESNET), (1, LANGUAGE)], ids=["digits", "imagenet", "language"]
 )
 def test_rank_that_is_three_times_as_slow_is_reported(
-    rank: int, words: tuple[str, ...], both_recipes: dict[str, Recipe]
+    rank: int, recipe_and_flags: tuple[str, ...], both_recipes: dict[str, Recipe]
 ) -> None:
-    recipe, *flags = words
+    recipe, *flags = recipe_and_flags
     with started(
         *("--epochs=1000", "--log-steps=5", *flags),
         hosts=2,
@@ -113,41 +115,41 @@ def test_run_without_faults_reports_no_straggler(seed: int, recipe: Recipe) -> N
     flags = ("--epochs=1000", "--log-steps=5", f"--seed={seed}")
     with two_hosts(recipe, *flags, program=f"tests.trainer.faulty none 0 {SHORT_WINDOW}") as running:
         running.wait_for("train ")
-        # Run longer than the report of a slow rank takes.
-        until = time.monotonic() + (SLOW_WINDOWS + 2) * WINDOW_SECONDS / SPEEDUP
-        while time.monotonic() < until:
+        # Run for longer than the watchdog needs to report a slow rank.
+        deadline = time.monotonic() + (SLOW_WINDOWS + 2) * WINDOW_SECONDS / SPEEDUP
+        while time.monotonic() < deadline:
             running.wait_for("test ")
-        os.kill(running.rank_process(1), signal.SIGTERM)
-        ended = running.end(PREEMPTED, PREEMPTED)
-    assert "no checkpoint was saved because --bucket is not set" in ended.output
-    assert ended.events("straggler") == []
+        os.kill(running.rank_pid(1), signal.SIGTERM)
+        result = running.end(PREEMPTED, PREEMPTED)
+    assert "no checkpoint was saved because --bucket is not set" in result.output
+    assert result.events("straggler") == []
 
 
-def heartbeats(steps: int, *seconds: float) -> list[Heartbeat]:
-    """Return a heartbeat of each rank with its seconds per step."""
-    return [Heartbeat(steps=steps, seconds=one * steps) for one in seconds]
+def heartbeats(steps: int, *seconds_per_step: float) -> list[Heartbeat]:
+    """Return a heartbeat of each rank: after this number of steps, with these seconds per step."""
+    return [Heartbeat(steps=steps, seconds=steps * per_step) for per_step in seconds_per_step]
 
 
 def test_stragglers_report_rank_that_stays_slow() -> None:
-    found = []
+    reports = []
     stragglers = Stragglers(3)
     for window in range(1, 2 * SLOW_WINDOWS + 1):
-        found += stragglers.update(
+        reports += stragglers.update(
             heartbeats(10 * window, 0.1, 0.1 * SLOW_RATIO * 1.1, 0.1), window * WINDOW_SECONDS * 1.1
         )
-    assert [rank for rank, _ in found] == [1, 1]
-    assert all(abs(times - SLOW_RATIO * 1.1) < 0.01 for _, times in found)
+    assert [rank for rank, _ in reports] == [1, 1]
+    assert all(abs(ratio - SLOW_RATIO * 1.1) < 0.01 for _, ratio in reports)
 
 
-def test_stragglers_ignore_noise() -> None:
+def test_stragglers_ignore_occasional_slow_windows() -> None:
     for seed in range(10):
-        chance = random.Random(seed)
+        rng = random.Random(seed)
         stragglers = Stragglers(4)
-        sums = [0.0] * 4
+        seconds = [0.0] * 4
         for window in range(1, 200):
-            # Every rank is sometimes twice as slow for a window, for example because of a checkpoint.
-            sums = [one + 10 * chance.gauss(0.1, 0.005) * (2 if chance.random() < 0.05 else 1) for one in sums]
-            now = [Heartbeat(steps=10 * window, seconds=one) for one in sums]
+            # Each rank is sometimes twice as slow for a window, for example because of a checkpoint.
+            seconds = [one + 10 * rng.gauss(0.1, 0.005) * (2 if rng.random() < 0.05 else 1) for one in seconds]
+            now = [Heartbeat(steps=10 * window, seconds=one) for one in seconds]
             assert stragglers.update(now, window * WINDOW_SECONDS * 1.1) == []
 
 

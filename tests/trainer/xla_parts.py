@@ -1,7 +1,7 @@
 """Run one of two hosts with sharded weights on XLA: save the parts of its devices, load them and check all values.
 
-Each of the two processes is a host. XLA's CPU device spans one process, so each process has all eight devices, but uses
-only the parts of its own four. Run as `python -m tests.trainer.xla_parts BUCKET` with RANK and WORLD_SIZE.
+`python -m tests.trainer.xla_parts BUCKET` is one host. It needs RANK and WORLD_SIZE. XLA's CPU device spans one
+process, so each host has all eight devices. It uses only the parts of its own four.
 """
 
 from __future__ import annotations
@@ -21,51 +21,56 @@ from trainer.storage import Folder
 
 WIDTH = 64
 SHAPES = {"model.down": (WIDTH, 96), "model.up": (96, WIDTH), "model.norm": (WIDTH,), "model.adapter": (4, 96)}
+DEVICES_OF_HOSTS = [[0, 1, 4, 5], [2, 3, 6, 7]]
+"""Numbers of each host's devices. They are not consecutive, as on a slice of 4x4 chips."""
+
+
+def use_devices_of(host: int) -> None:
+    """Make each sharded tensor show and load only the shards of one host's devices."""
+    all_shards, load_shards = XLAShardedTensor.local_shards.fget, XLAShardedTensor.load_local_shards_
+    other_shards: dict[int, list[Any]] = {}
+
+    def own_shards(tensor: XLAShardedTensor) -> list[Any]:
+        own: list[Any] = []
+        others: list[Any] = []
+        for shard in all_shards(tensor):
+            (own if int(shard.shard_device[-1]) in DEVICES_OF_HOSTS[host] else others).append(shard)
+        other_shards[id(tensor)] = others
+        return own
+
+    def load_with_others(tensor: XLAShardedTensor, shards: list[Any]) -> None:
+        every = [*shards, *other_shards[id(tensor)]]
+        load_shards(tensor, sorted(every, key=lambda shard: shard.shard_device))
+
+    XLAShardedTensor.local_shards = property(own_shards)
+    XLAShardedTensor.load_local_shards_ = load_with_others
 
 
 def main(bucket: str) -> None:
     """Save and load tensors with known values, and print the shape of each part."""
     runtime: Any = start_runtime(LanguageConfig(width=WIDTH))
-    # As on a slice of 4x4 chips, the numbers of a host's devices are not consecutive.
-    hosts = [[0, 1, 4, 5], [2, 3, 6, 7]]
-    runtime.devices = lambda: [device for devices in hosts for device in devices]
+    runtime.devices = lambda: [device for devices in DEVICES_OF_HOSTS for device in devices]
     runtime.set_parallelism(Parallelism(shard=8))
-    whole_shards, load_shards = XLAShardedTensor.local_shards.fget, XLAShardedTensor.load_local_shards_
-    others: dict[int, list[Any]] = {}
-
-    def own_shards(tensor: XLAShardedTensor) -> list[Any]:
-        own: list[Any] = []
-        others[id(tensor)] = []
-        for shard in whole_shards(tensor):
-            (own if int(shard.shard_device[-1]) in hosts[runtime.rank] else others[id(tensor)]).append(shard)
-        return own
-
-    def load_with_others(tensor: XLAShardedTensor, shards: list[Any]) -> None:
-        every = [*shards, *others[id(tensor)]]
-        load_shards(tensor, sorted(every, key=lambda shard: shard.shard_device))
-
-    XLAShardedTensor.local_shards = property(own_shards)
-    XLAShardedTensor.load_local_shards_ = load_with_others
-    wanted, tensors = {}, {}
+    use_devices_of(runtime.rank)
+    expected, tensors = {}, {}
     for number, (name, shape) in enumerate(SHAPES.items()):
-        wanted[name] = torch.arange(torch.Size(shape).numel()).view(shape) + 10_000.0 * number
-        tensors[name] = wanted[name].to(runtime.device)
+        expected[name] = torch.arange(torch.Size(shape).numel()).view(shape) + 10_000.0 * number
+        tensors[name] = expected[name].to(runtime.device)
         runtime.shard(tensors[name])
     checkpoints = Checkpoints(Folder(bucket), runtime, keep=1)
     checkpoints.save(1, SavedState(tensors=runtime.to_host(tensors), facts={"step": 1}))
     checkpoints.wait()
-    saved = checkpoints.load_newest(
+    loaded = checkpoints.load_newest(
         check_compatible=lambda _: None,
         skipped=lambda name, reason: sys.exit(f"{name}: {reason}"),
         sharded_like=lambda name: runtime.host_like(tensors[name]),
     )
-    assert saved
-    for name, tensor in saved.tensors.items():
-        assert torch.equal(local_part(tensor), wanted[name][own_part(tensor)]), name
-        empty = torch.zeros_like(tensors[name])
-        runtime.restore(empty, tensor)
-        found = empty.cpu()[own_part(tensor)]
-        assert torch.equal(found, wanted[name][own_part(tensor)]), name
+    assert loaded
+    for name, tensor in loaded.tensors.items():
+        assert torch.equal(local_part(tensor), expected[name][own_part(tensor)]), name
+        restored = torch.zeros_like(tensors[name])
+        runtime.restore(restored, tensor)
+        assert torch.equal(restored.cpu()[own_part(tensor)], expected[name][own_part(tensor)]), name
         print(f"part {runtime.rank} {name} {tuple(local_part(tensor).shape)}", flush=True)
     runtime.close()
 
