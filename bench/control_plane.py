@@ -224,8 +224,8 @@ class Previews:
             if number:
                 early.append(1000 * (some - few) / (middle - low))
                 late.append(1000 * (many - some) / (high - middle))
-            shown = f"{low}: {few:.2f} s, {middle}: {some:.2f} s, {high}: {many:.2f} s"
-            print(f"  {name} {number}/{SLOPE_ROUNDS}: {shown}", file=sys.stderr, flush=True)
+            progress = f"{low}: {few:.2f} s, {middle}: {some:.2f} s, {high}: {many:.2f} s"
+            print(f"  {name} {number}/{SLOPE_ROUNDS}: {progress}", file=sys.stderr, flush=True)
         return Measure(name=name, ours=tuple(late), theirs=tuple(early), goal=SLOPE_GOAL, unit="ms")
 
 

@@ -30,8 +30,8 @@ def run_bench(
     parser.add_argument("--only", choices=names, action="append", help="only this measurement; can be repeated")
     options = parser.parse_args()
     conditions = machine()
-    wanted = set(options.only or set(names) - set(optional))
-    records = list(_records(program, groups, wanted))
+    requested = set(options.only or set(names) - set(optional))
+    records = list(_records(program, groups, requested))
     for goal, reason in (unmeasured or {}).items():
         print(f"NOT MEASURED  {goal}: {reason}")
     found = {"machine": conditions, "measures": records, "not_measured": unmeasured or {}}
@@ -44,12 +44,12 @@ def run_bench(
 def _records(program: str, groups: Groups, names: set[str]) -> Iterator[dict[str, Any]]:
     """Print each measurement and yield its record. Report a group that fails and continue with the others."""
     for group, run_group in groups.items():
-        if not (wanted := sorted(names & set(group))):
+        if not (requested := sorted(names & set(group))):
             continue
         try:
             for measure in run_group(names):
                 print(measure.line(), flush=True)
                 yield measure.record()
         except BenchError as error:
-            print(f"{program}: not measured: {', '.join(wanted)}: {error}", file=sys.stderr)
-            yield from ({"name": name, "met": None, "error": str(error)} for name in wanted)
+            print(f"{program}: not measured: {', '.join(requested)}: {error}", file=sys.stderr)
+            yield from ({"name": name, "met": None, "error": str(error)} for name in requested)

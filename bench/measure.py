@@ -118,26 +118,26 @@ def alternate(
     name: str, goal: float, ours: Callable[[], float], theirs: Callable[[], float], pairs: int = PAIRS
 ) -> Measure:
     """Time both sides alternately, A B A B ..., after one pair that does not count."""
-    taken = time_rounds(name, {"ours": lambda _: (ours(),), "theirs": lambda _: (theirs(),)}, pairs)
-    return Measure(name=name, ours=taken["ours"], theirs=taken["theirs"], goal=goal)
+    times = time_rounds(name, {"ours": lambda _: (ours(),), "theirs": lambda _: (theirs(),)}, pairs)
+    return Measure(name=name, ours=times["ours"], theirs=times["theirs"], goal=goal)
 
 
 def time_rounds(name: str, sides: Mapping[str, RunBlock], rounds: int) -> dict[str, tuple[float, ...]]:
     """Return the seconds of each side by the name of its block. The sides alternate. The first round does not count."""
-    taken: dict[str, list[float]] = {side: [] for side in sides}
+    times: dict[str, list[float]] = {side: [] for side in sides}
     for number in range(rounds + 1):
         found = {side: run_block(side)[0] for side, run_block in sides.items()}
         for side, seconds in found.items() if number else ():
-            taken[side].append(seconds)
-        shown = ", ".join(f"{side} {seconds:.2f} s" for side, seconds in found.items())
-        print(f"  {name} {number}/{rounds}: {shown}", file=sys.stderr, flush=True)
-    return {side: tuple(seconds) for side, seconds in taken.items()}
+            times[side].append(seconds)
+        progress = ", ".join(f"{side} {seconds:.2f} s" for side, seconds in found.items())
+        print(f"  {name} {number}/{rounds}: {progress}", file=sys.stderr, flush=True)
+    return {side: tuple(seconds) for side, seconds in times.items()}
 
 
-def compare(taken: Mapping[str, tuple[float, ...]], goals: Mapping[tuple[str, str, str], float]) -> tuple[Measure, ...]:
+def compare(times: Mapping[str, tuple[float, ...]], goals: Mapping[tuple[str, str, str], float]) -> tuple[Measure, ...]:
     """Return a measurement for each key of `goals`: its name, the side `ours` and the side `theirs`."""
     return tuple(
-        Measure(name=name, ours=taken[side], theirs=taken[other], goal=goal)
+        Measure(name=name, ours=times[side], theirs=times[other], goal=goal)
         for (name, side, other), goal in goals.items()
     )
 

@@ -218,11 +218,11 @@ def gpu_measures() -> tuple[Measure | Result, ...]:
         ranks("gpu", threads=1, program="bench.reference_loops", gpu=True) as theirs,
     ):
         sides = {"ours": ours, "torchvision": theirs, "best": ours, "timm": theirs, "plain": ours}
-        taken = time_rounds("gpu", {**sides, "imagenet": theirs, "compiled": ours}, GPU_ROUNDS)
+        times = time_rounds("gpu", {**sides, "imagenet": theirs, "compiled": ours}, GPU_ROUNDS)
     config, gpu = first_gpu(), torch.cuda.get_device_name(0)
     images = config.batch_size * config.steps_per_epoch
-    rates = {side: images / median(taken[side]) for side in ("best", "compiled")}
-    return (*compare(taken, GPU_GOALS), *gpu_rates(gpu, rates), *language_variants())
+    rates = {side: images / median(times[side]) for side in ("best", "compiled")}
+    return (*compare(times, GPU_GOALS), *gpu_rates(gpu, rates), *language_variants())
 
 
 def language_variants() -> tuple[Measure | Result, ...]:

@@ -329,22 +329,23 @@ def ranks(folder: Path, runtime: Runtime) -> Blocks:
 
 
 def _waits(config: ImagenetConfig, runtime: Runtime, folder: Path) -> Blocks:
+    """Return a block that measures the seconds in which its steps wait for data, and the seconds of its steps."""
     training = make_training(config, runtime, folder)
-    taken: list[tuple[float, float]] = []
+    sums: list[tuple[float, float]] = []
     take = training.log.steps.take
 
     def spy() -> Any:
         times = take()
-        taken.append((times.data, times.total))
+        sums.append((times.data, times.total))
         return times
 
     training.log.steps.take = spy  # type: ignore[method-assign]  # also keeps the times that it returns
     epoch = our_block(training)
 
     def block() -> tuple[float, ...]:
-        taken.clear()
+        sums.clear()
         epoch()
-        return sum(data for data, _ in taken), sum(total for _, total in taken)
+        return sum(data for data, _ in sums), sum(total for _, total in sums)
 
     return {"ours": block}
 

@@ -1,4 +1,4 @@
-"""`python -m trainer RECIPE --flags` runs one rank of a training. `python -m trainer export` exports a checkpoint."""
+"""`python -m trainer RECIPE --flags` trains on one rank. `python -m trainer export` exports a checkpoint."""
 
 from __future__ import annotations
 

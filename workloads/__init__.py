@@ -1,4 +1,4 @@
 """Jobs: their settings, their validation and their Kubernetes resources.
 
-This file imports nothing, so that importing one module does not load the others, or Pulumi.
+This file has no imports, so that the modules without Pulumi can be imported without loading it.
 """

@@ -121,7 +121,7 @@ class LanguageTraining:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceMemory:
-    """Bytes that a training needs on a device, by use."""
+    """Bytes that a job needs on each device, by use."""
 
     weights: float
     gradients: float

@@ -22,7 +22,7 @@ SUFFIXES = FLAGS[LANGUAGE]["data_dir"].suffixes
 TEXT_KEY = "text"
 """Key of a document in a line of JSON, as in trainer/data/texts.py."""
 MAX_FILES = 10_000
-"""Maximum number of files to read the names of in a split, so that a large data set does not delay the validation."""
+"""Maximum number of files to list in a split, so that a large data set does not delay the validation."""
 MAX_LINE_BYTES = 2**20
 """Maximum length of a first line. A longer line is not checked."""
 _LAYOUT = f"must have train/ and test/, each with {' or '.join(f'*{suffix}' for suffix in SUFFIXES.values())}"

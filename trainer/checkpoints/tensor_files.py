@@ -147,7 +147,7 @@ class TensorFilesWriter(_UnchangedPlans, StorageWriter):
     def __init__(self, folder: Folder, facts: Facts, *, rank: int, hooks: SaveHooks) -> None:
         self._folder, self._facts, self._hooks = folder, facts, hooks
         # Use a new name for each save. If a step is saved again, its first checkpoint stays complete until the manifest
-        # is replaced. And a run that has lost the lease cannot overwrite the files of its successor.
+        # is replaced. A run that has lost the lease also cannot overwrite the files of its successor.
         self._file = f"rank-{rank}-{uuid.uuid4().hex[:8]}.tensors"
         self._is_replacing = False
 

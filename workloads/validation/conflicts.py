@@ -222,7 +222,7 @@ def _memory(spec: JobSpec) -> Iterator[Problem]:
 
 
 def _texts(spec: JobSpec) -> Iterator[Problem]:
-    """Yield a problem for each control character and each `$(NAME)` of a job's variable, which nothing expands."""
+    """Yield a problem for control characters, and for a `$(NAME)` of a variable that Kubernetes does not expand."""
     values: dict[Path, str] = {
         **{("args", index): word for index, word in enumerate(spec.args)},
         **{("environment", name): value for name, value in spec.environment.items()},

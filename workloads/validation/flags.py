@@ -272,7 +272,7 @@ def _on_xla(spec: JobSpec) -> Iterator[Problem]:
 
 
 def _units(spec: JobSpec) -> str:
-    """Return what groups divide as text: processes or devices, with their number and its calculation."""
+    """Return a text with the number of processes or devices that the groups divide, and its calculation."""
     per_process = devices_per_process(spec)
     if per_process > 1:
         return f"devices, {num_devices(spec)} (hosts x {per_process} of each host)"
@@ -280,7 +280,7 @@ def _units(spec: JobSpec) -> str:
 
 
 def _adapters(spec: JobSpec, sizes: dict[str, int]) -> Iterator[Problem]:
-    """Yield a problem for a LoRA rank without `init_from`, for one above the sizes, and for an alpha without a rank."""
+    """Yield a problem for a LoRA rank without `init_from` or above the model's sizes, or an alpha without a rank."""
     rank = int(str(_value(spec, "lora_rank") or 0))
     if not rank:
         if _value(spec, "lora_alpha") is not None:
@@ -317,7 +317,7 @@ def _float8(spec: JobSpec) -> Iterator[Problem]:
 
 
 def _uneven_heads(spec: JobSpec, sizes: dict[str, int]) -> Iterator[Problem]:
-    """Yield a problem if the heads do not divide the width evenly, or the heads of keys and values the heads."""
+    """Yield a problem if `heads` does not divide `width` evenly, or `kv_heads` does not divide `heads`."""
     heads = sizes["heads"]
     if sizes["width"] % (2 * heads):
         message = f"must be a multiple of {2 * heads}, twice the number of heads; write a multiple, or change heads"

@@ -75,7 +75,7 @@ IMAGE_SOFTWARE: Mapping[str, frozenset[str]] = MappingProxyType(
         XLA_IMAGE: frozenset({PYTHON, TORCH, THE_TRAINER, XLA}),
     }
 )
-"""Image -> its software, of the software that jobs can require."""
+"""Image -> the software in it that a job can require."""
 
 
 @dataclass(frozen=True, kw_only=True)
