@@ -47,7 +47,7 @@ def test_operations_are_summed_by_name_with_most_own_time_first() -> None:
     found = operations(spans(NESTED))
     assert list(found)[:2] == ["matmul", "outer"]
     assert (found["inner"].calls, found["inner"].own, found["inner"].total) == (2, 40, 50)
-    assert [name for name, each in found.items() if each.on_device] == ["matmul"]
+    assert [name for name, each in found.items() if each.is_on_device] == ["matmul"]
 
 
 def test_summary_has_milliseconds() -> None:
