@@ -286,6 +286,17 @@ def test_history_in_a_bucket_keeps_the_newest_complete_checkpoints(bucket: str, 
     history.end_with_save_pending(1)
 
 
+def test_save_that_crashes_while_writing_keeps_the_earlier_checkpoints(tmp_path: Path, runtime: Runtime) -> None:
+    history = Histories(f"file://{tmp_path}", lambda _world, url, keep: RankRun(url, keep, runtime))
+    history.begin(world=1, keep=3)
+    before = history._store.complete_checkpoints()
+    history.save(1, CRASH_WHILE_WRITING)
+    assert history._run is None, "the save must crash"
+    assert history._store.complete_checkpoints() == before
+    history.resume(world=1, keep=3)
+    history.save(1)
+
+
 @pytest.mark.long
 def test_histories_in_a_bucket_keep_the_newest_complete_checkpoints(bucket: str, runtime: Runtime) -> None:
     check_histories(lambda _world, url, keep: RankRun(url, keep, runtime), bucket, examples=1)
