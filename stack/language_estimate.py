@@ -82,8 +82,8 @@ class LanguageEstimate:
 
 
 def language_estimates(config: StackConfig) -> list[LanguageEstimate]:
-    """Return an estimate for each job of recipe `language` that sets no `image`."""
-    jobs = [job for job in config.jobs if job.recipe == LANGUAGE and job.image is None]
+    """Return an estimate for each job of recipe `language` on one of Trainyard's images."""
+    jobs = [job for job in config.jobs if job.recipe == LANGUAGE and not job.has_user_image]
     if not jobs:
         return []
     pools, estimate = config.cloud.pool_nodes(), config.cloud.cost_estimate()

@@ -265,6 +265,11 @@ class JobSpec(Section):
         return ImageRef(builtin=CUDA_12_IMAGE if gpu and not gpu.runs_cuda_13 else TRAINER)
 
     @property
+    def has_user_image(self) -> bool:
+        """True if its image is not one of Trainyard's, so its contents are unknown."""
+        return self.image_ref.builtin is None
+
+    @property
     def builtin_images(self) -> frozenset[str]:
         """Names of the builtin images of all pods of the job."""
         etcd = ETCD_IMAGE if self.rendezvous_backend == "etcd" else None

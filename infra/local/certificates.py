@@ -21,7 +21,8 @@ from infra.local.settings import (
     node_address,
 )
 
-CERTIFICATE_LIFETIME = datetime.timedelta(days=365)
+CERTIFICATE_LIFETIME = datetime.timedelta(days=3650)
+"""Longer than a local cluster is kept, because nothing renews its certificates."""
 
 
 class Authority:

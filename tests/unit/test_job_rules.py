@@ -146,6 +146,7 @@ JOB_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (job(name="profiles"), "job.folder.of_all_jobs", "0.name"),
     (job(flags={"job": "checkpoints"}), "job.folder.of_all_jobs", "0.flags.job"),
     (job(**IMAGENET, flags={"data_dir": "s3://team/imagenet"}), "job.flags.of_image_files", "0.flags.data_dir"),
+    (job(**IMAGENET, image="cuda12", flags={"data_dir": "s3://t/i"}), "job.flags.of_image_files", "0.flags.data_dir"),
     (job(**IMAGENET, flags={**IMAGES, "test_steps": 4}), "job.flags.of_synthetic_images", "0.flags.test_steps"),
     (
         job(**IMAGENET, flags={**IMAGES, "stream": True, "cache_dir": "/tmp/c"}),

@@ -185,6 +185,12 @@ def test_attention_on_xla_keeps_a_score_for_each_pair_of_tokens() -> None:
     assert least_memory(training).activations == 2 * LLAMA_BLOCK_NUMBERS * 32 * 8192
 
 
+@pytest.mark.parametrize("image", ["cuda12", "frameworks"])
+def test_flags_of_a_builtin_image_are_checked(image: str) -> None:
+    job = spec(flags={"parallelism": "shard=3"}, image=image)
+    assert code_and_path(job) == [("job.parallelism.product", "flags.parallelism")]
+
+
 def test_flags_of_a_users_image_are_not_checked() -> None:
     assert code_and_path(spec(flags={"parallelism": "shard=3"}, image="example.com/mine:1")) == []
 

@@ -57,10 +57,10 @@ def _flags(spec: JobSpec) -> Iterator[Problem]:
     if spec.recipe is None:
         return
     secrets = dict(secrets_in_variables(spec.flags))
-    problems = flag_problems(spec.recipe, spec.flags, has_user_image=spec.image is not None)
+    problems = flag_problems(spec.recipe, spec.flags, has_user_image=spec.has_user_image)
     yield from (problem for problem in problems if problem.path[-1] not in secrets)
     values = {name: value_of(spec.recipe, spec.flags, name) for name in ("fake_data", "data_dir")}
-    if values["fake_data"] is False and not (values["data_dir"] or spec.data) and spec.image is None:
+    if values["fake_data"] is False and not (values["data_dir"] or spec.data) and not spec.has_user_image:
         message = "requires images; write their location as `data`, or as the flag `data_dir`, or remove this flag"
         yield Problem("job.fake_data.no_data_dir", ("flags", "fake_data"), message, False)
     if value_of(spec.recipe, spec.flags, "wandb") == "online" and "WANDB_API_KEY" not in spec.secrets:
@@ -70,7 +70,7 @@ def _flags(spec: JobSpec) -> Iterator[Problem]:
         )
     if spec.on_xla and value_of(spec.recipe, spec.flags, "compile") is True:
         yield Problem("job.compile.on_xla", ("flags", "compile"), "XLA always compiles each step; remove it", True)
-    if spec.image is None:
+    if not spec.has_user_image:
         yield from unused_flags(spec)
 
 

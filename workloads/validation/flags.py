@@ -253,8 +253,8 @@ FLOAT8_MULTIPLE = 16
 
 
 def language_conflicts(spec: JobSpec) -> Iterator[Problem]:
-    """Yield the problems of a job that trains a language model in the default image."""
-    if spec.recipe != LANGUAGE or spec.image is not None:
+    """Yield the problems of a job that trains a language model in one of Trainyard's images."""
+    if spec.recipe != LANGUAGE or spec.has_user_image:
         return
     if not list(flag_problems(spec.recipe, spec.flags)):
         sizes = model_sizes(spec)
