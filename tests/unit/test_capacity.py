@@ -170,8 +170,8 @@ TWO_POOLS = {
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_pools_of_jobs_gives_a_job_with_one_gpu_the_smallest_nodes(order: tuple[int, int]) -> None:
-    eight_gpus = {**A100, "name": "eight-gpus", "accelerators_per_host": 8, "hosts": 2}
-    one_gpu = {**A100, "name": "one-gpu"}
+    eight_gpus: dict[str, Any] = {**A100, "name": "eight-gpus", "accelerators_per_host": 8, "hosts": 2}
+    one_gpu: dict[str, Any] = {**A100, "name": "one-gpu"}
     config = stack(TWO_POOLS, *((eight_gpus, one_gpu)[index] for index in order))
     assert pools_of_jobs(config.cloud, config.jobs) == {"eight-gpus": "large", "one-gpu": "small"}
 
