@@ -44,7 +44,7 @@ def submit(
     placement = Placement(
         namespace=platform.namespace,
         service_account=platform.service_account,
-        image=platform.image_of(config.image_ref(spec)),
+        image=platform.image_of(config.host_image(spec)),
         bucket_url=platform.bucket_url,
         bucket_claim=platform.bucket_claim,
         data_location=data.location if data else None,

@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,11 @@ import yaml
 from commands.environment import PROJECT, program_folder, stack_environment
 from commands.interrupts import CommandError, ExitStatus
 from commands.stack import ensure_stack, settings_without_salt
+from infra.cloud import FirstPlatform
 from infra.make_command import DEFAULT_STACK, make_command
 from settings.problems import ConfigError, error_text
 from settings.text import wrap
-from stack.config import StackConfig, load_file, parse
+from stack.config import CLOUDS, StackConfig, load_file, parse
 
 STACK_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?")
 """Name of a new stack, which a cloud's resources may contain."""
@@ -31,39 +32,10 @@ RECIPE = "digits"
 DEFAULT_ACCELERATOR = "nvidia-tesla-t4"
 
 
-@dataclass(frozen=True, kw_only=True)
-class FirstPlatform:
-    """Platform that a first stack can have."""
-
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    """Settings other than the account, the name and the pools."""
-    account_key: str = ""
-    """Key of the account, which the user must give; empty for platform `local`."""
-    account_title: str = ""
-    """Title of that key in a question."""
-    pools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Accelerator -> settings of a pool with one GPU a node. Empty for platform `local`."""
-
-
-PLATFORMS: Mapping[str, FirstPlatform] = {
-    "local": FirstPlatform(settings={"nodes": 2}),
-    "gke": FirstPlatform(
-        account_key="project",
-        account_title="Google Cloud project",
-        pools={
-            accelerator: {"machine_type": machine_type, "accelerator": accelerator, "accelerators_per_node": 1}
-            for accelerator, machine_type in {"nvidia-tesla-t4": "n1-standard-8", "nvidia-l4": "g2-standard-8"}.items()
-        },
-    ),
-    "eks": FirstPlatform(
-        account_key="region",
-        account_title="AWS region",
-        pools={"nvidia-tesla-t4": {"machine_type": "g4dn.2xlarge"}, "nvidia-l4": {"machine_type": "g6.2xlarge"}},
-    ),
-}
-"""Kind -> platform. The first is the default."""
+PLATFORMS: Mapping[str, FirstPlatform] = {kind: cloud.first for kind, cloud in CLOUDS.items() if cloud.first}
+"""Kind -> platform of a first stack. The first is the default."""
 HOST_RESOURCES = {"cpu": 6, "memory": "20Gi"}
-"""Resources of a job's host. They fit on a node of each pool above."""
+"""Resources of a job's host. They fit on a node of each pool in PLATFORMS."""
 
 
 class InvalidSetting(CommandError):

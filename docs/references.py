@@ -15,6 +15,7 @@ import click
 from commands.cli import cli
 from commands.interrupts import MEANINGS
 from docs import hardware_reference, versions_reference
+from infra.make_command import DEFAULT_STACK
 from policy.catalogue import RULES
 from settings.problems import field_docs
 from settings.types import Section
@@ -264,7 +265,7 @@ def stack_page(stack: str) -> str:
 
 
 def _commands(stack: str, config: StackConfig) -> Iterator[str]:
-    suffix = "" if stack == "local" else f" STACK={stack}"
+    suffix = "" if stack == DEFAULT_STACK else f" STACK={stack}"
     cloud = config.cloud.provisioned
     yield from ("", "```")
     if cloud:

@@ -6,7 +6,7 @@ import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import IPv4Network, collapse_addresses
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -54,9 +54,25 @@ def quotas(needs: QuotaNeeds, region: str) -> tuple[Quota, ...]:
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class FirstPlatform:
+    """Platform in the settings that `trainyard init` writes."""
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Settings other than the account, the name and the pools."""
+    account_key: str = ""
+    """Key of the account, which the user must give; empty for platform `local`."""
+    account_title: str = ""
+    """Title of that key in a question."""
+    pools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Accelerator -> settings of a pool with one GPU a node. Empty for platform `local`."""
+
+
 class Cloud(ABC):
     """Platform of a stack, built from its settings. The defaults apply to a cluster outside a cloud account."""
 
+    first: ClassVar[FirstPlatform | None] = None
+    """Platform that `trainyard init` offers; None if it does not offer this kind."""
     scheme = ""
     """Scheme of the bucket's URL; empty if the bucket is a volume in the cluster."""
     nodes_here = 0
@@ -75,6 +91,10 @@ class Cloud(ABC):
     """True if the settings protect the cluster against deletion."""
     keeps_bucket = False
     """True if the bucket stays after the stack is destroyed."""
+
+    @abstractmethod
+    def __init__(self, config: Any) -> None:
+        """Store the settings of the platform. Each class takes those of its kind."""
 
     @property
     def provisioned(self) -> ProvisionedCloud | None:

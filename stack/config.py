@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from difflib import get_close_matches
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -56,9 +57,7 @@ MAX_TTL_HOURS = 8760
 """Maximum of `ttl_hours`: the hours of a year."""
 PlatformConfig = Annotated[LocalConfig | KubeconfigConfig | GkeConfig | EksConfig, Field(discriminator="kind")]
 """Settings of one kind of platform."""
-CLOUDS: Mapping[str, Callable[[Any], Cloud]] = MappingProxyType(
-    {"local": Local, "kubeconfig": Existing, "gke": Gke, "eks": Eks}
-)
+CLOUDS: Mapping[str, type[Cloud]] = MappingProxyType({"local": Local, "kubeconfig": Existing, "gke": Gke, "eks": Eks})
 """Cloud class for each `kind` of platform settings."""
 
 
@@ -97,15 +96,15 @@ class StackConfig(Section):
         """Names of the images that Trainyard builds for the jobs."""
         return frozenset(name for job in self.jobs for name in job.builtin_images)
 
-    @property
+    @cached_property
     def job_layers(self) -> dict[str, JobLayer]:
         """Job -> layer that its files add to a builtin image, if any. Raises ValueError for an invalid file."""
         layers = {job.name: job_layer(job, self.cloud.built_images) for job in self.jobs}
         return {name: layer for name, layer in layers.items() if layer}
 
-    def image_ref(self, job: JobSpec) -> ImageRef:
+    def host_image(self, job: JobSpec) -> ImageRef:
         """Return the image of a job's hosts, with the job's layer if there is one."""
-        layer = job_layer(job, self.cloud.built_images)
+        layer = self.job_layers.get(job.name)
         return ImageRef(builtin=layer.name) if layer else job.image_ref
 
     @property

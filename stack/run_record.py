@@ -115,7 +115,7 @@ def run_records(config: StackConfig, image_of: Callable[[ImageRef], Any]) -> dic
     """Return job -> run record. `image_of` returns the value of its `image`."""
     pool_nodes, estimate = config.cloud.pool_nodes(), config.cloud.cost_estimate()
     return {
-        spec.name: {**run_record(config, spec, pool_nodes, estimate), "image": image_of(config.image_ref(spec))}
+        spec.name: {**run_record(config, spec, pool_nodes, estimate), "image": image_of(config.host_image(spec))}
         for spec in config.jobs
     }
 

@@ -9,7 +9,7 @@ from infra.aws import inventory, pools, rules
 from infra.aws.config import EksConfig
 from infra.builtin_images import JobLayer, cloud_images
 from infra.capacity import PoolNodes
-from infra.cloud import Cloud, ProvisionedCloud, Quota, documentation_ranges, quotas
+from infra.cloud import Cloud, FirstPlatform, ProvisionedCloud, Quota, documentation_ranges, quotas
 from infra.cost import Line
 from infra.hardware import PodGroup, Scheduling
 from infra.inventory import Lister, Ownership, PlannedResource, RunCommand
@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 class Eks(ProvisionedCloud):
     """EKS cluster that the stack provisions."""
 
+    first = FirstPlatform(
+        account_key="region",
+        account_title="AWS region",
+        pools={"nvidia-tesla-t4": {"machine_type": "g4dn.2xlarge"}, "nvidia-l4": {"machine_type": "g6.2xlarge"}},
+    )
     scheme = "s3"
     command = "aws"
     listings = inventory.LISTINGS

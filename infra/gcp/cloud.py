@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from infra.builtin_images import JobLayer, cloud_images
 from infra.capacity import PoolNodes
-from infra.cloud import ProvisionedCloud, Quota, quotas
+from infra.cloud import FirstPlatform, ProvisionedCloud, Quota, quotas
 from infra.cost import Line
 from infra.gcp import inventory, pools, rules
 from infra.gcp.config import GkeConfig
@@ -22,6 +22,14 @@ if TYPE_CHECKING:
 class Gke(ProvisionedCloud):
     """GKE cluster that the stack provisions."""
 
+    first = FirstPlatform(
+        account_key="project",
+        account_title="Google Cloud project",
+        pools={
+            accelerator: {"machine_type": machine_type, "accelerator": accelerator, "accelerators_per_node": 1}
+            for accelerator, machine_type in {"nvidia-tesla-t4": "n1-standard-8", "nvidia-l4": "g2-standard-8"}.items()
+        },
+    )
     scheme = "gs"
     command = "gcloud"
     listings = inventory.LISTINGS

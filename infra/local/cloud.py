@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from infra.builtin_images import JobLayer
-from infra.cloud import EVERY_IMAGE, Cloud
+from infra.cloud import EVERY_IMAGE, Cloud, FirstPlatform
 from infra.hardware import PodGroup, Scheduling
 from infra.local.lifecycle import check_machine
 from infra.local.settings import MAX_NAME_LENGTH, ClusterSettings, stack_cluster
@@ -42,6 +42,7 @@ class LocalConfig(Section):
 class Local(Cloud):
     """Cluster on this machine that the stack provisions."""
 
+    first = FirstPlatform(settings={"nodes": 2})
     has_accelerators = False
     pulls_images = False
 

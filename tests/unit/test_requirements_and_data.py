@@ -70,7 +70,7 @@ def test_requirements_on_platforms_that_build_images_are_accepted(project: Path)
         config = parse(on(platform, requirements="requirements.txt"))
         layer = config.job_layers["digits"]
         assert (layer.base, layer.requirements) == ("trainer", (project / "requirements.txt").read_text())
-        assert config.image_ref(config.jobs[0]).builtin == f"trainer-with-{layer.digests}"
+        assert config.host_image(config.jobs[0]).builtin == f"trainer-with-{layer.digests}"
         assert config.jobs[0].image_ref.builtin == "trainer"
 
 
@@ -201,11 +201,11 @@ def test_script_too_large_for_a_config_map_is_in_the_image(project: Path, platfo
     (project / "requirements.txt").unlink()
     (project / "train.py").write_text("print(1)\n", encoding="utf-8")
     (project / "big.json").write_text("1" * MAX_SCRIPT_BYTES, encoding="utf-8")
-    config = parse(on(platform, recipe=None, script="./train.py"))
-    layer = config.job_layers["digits"]
+    stack = on(platform, recipe=None, script="./train.py")
+    layer = parse(stack).job_layers["digits"]
     assert (layer.requirements, [path for path, _ in layer.files]) == ("", ["big.json", "train.py"])
     (project / "big.json").write_text("1", encoding="utf-8")
-    assert config.job_layers == {}
+    assert parse(stack).job_layers == {}
 
 
 @pytest.mark.parametrize("platform", [CLUSTER_WITH_CLAIM, PREBUILT])
