@@ -137,7 +137,7 @@ def torchvision_epoch(model: nn.Module, update: torch.optim.Optimizer, batches: 
 
 
 def imagenet_epoch(model: nn.Module, update: torch.optim.Optimizer, batches: Batches) -> None:
-    """Run an epoch of the ImageNet example: read loss and two accuracies at every step, and print the epoch's means."""
+    """Run an epoch of the ImageNet example: read loss and two accuracies at every step, and print the means so far."""
     torch.backends.cudnn.benchmark = False
     model.train()
     sums: dict[str, float] = defaultdict(float)
@@ -148,7 +148,7 @@ def imagenet_epoch(model: nn.Module, update: torch.optim.Optimizer, batches: Bat
         loss = functional.cross_entropy(logits, labels)
         first, fifth = top_k_accuracy(logits, labels, 1, 5)
         for name, value in (("loss", loss), ("acc1", first), ("acc5", fifth)):
-            sums[name] += value.item() * len(images)
+            sums[name] += value.item()
         update.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]  # torch has no type for it
         update.step()
@@ -164,7 +164,7 @@ def timm_loop(config: ImagenetConfig, device: torch.device, half: torch.dtype) -
     It computes no metrics. Each step waits for the device.
     """
     model = build_model(config, classes=config.num_classes, channels=3)
-    model = model.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's
+    model = model.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]  # not in torch's types
     update = torch.optim.SGD(model.parameters(), lr=config.learning_rate, momentum=0.9, nesterov=True)
     images = torch.randn(config.batch_size, 3, config.image_size, config.image_size, device=device)
     images = images.contiguous(memory_format=torch.channels_last)

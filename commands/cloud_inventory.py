@@ -203,7 +203,7 @@ def adopt(exported: Mapping[str, Any], run: Callable[..., bool], find: Find | No
 
     Each resource gets the id that follows from its name, or else the id from `find`. Without `find`, the user must look
     up the others. A refresh then drops the resources that do not exist in the cloud. Creations stay pending until the
-    refresh is done, so the next command repeats an interrupted adoption.
+    refresh is done, so the next command repeats an interrupted adoption and reports the same URNs.
     """
     deployment = exported["deployment"]
     resources = list(deployment.get("resources") or [])
@@ -227,13 +227,14 @@ def adopt(exported: Mapping[str, Any], run: Callable[..., bool], find: Find | No
             refreshed.add(urn)  # If the state already has the resource, an earlier refresh did not finish.
         elif id_:
             unknown.append(urn)  # The resource replaces another that still exists.
-    kept = [each for each in operations if each["type"] != "creating" or each["resource"]["urn"] in refreshed]
+    pending = refreshed.union(unknown)
+    kept = [each for each in operations if each["type"] != "creating" or each["resource"]["urn"] in pending]
     edited = {**deployment, "resources": [*resources, *adopted], "pending_operations": kept}
     done = _import({**exported, "deployment": edited}, run)
     if done and refreshed:
         targets = [word for urn in sorted(refreshed) for word in ("--target", urn)]
-        done = run("refresh", "--yes", "--skip-preview", *targets) and _forget_creates(run)
-    if not done:
+        done = run("refresh", "--yes", "--skip-preview", *targets)
+    if not done or (pending and not _forget_creates(run)):
         raise CommandError(
             "the resources of the interrupted update could not be added to the state: `pulumi stack import`, "
             "`stack export` or `refresh` failed; run the command again"

@@ -84,14 +84,14 @@ def test_adopt_adds_resources_with_an_id_and_returns_the_others(pulumi: Pulumi) 
     assert pulumi.calls[1][3:] == ("--target", "urn:aws:s3/bucket:Bucket")
 
 
-def test_adopt_interrupted_refresh_is_repeated(pulumi: Pulumi) -> None:
+def test_adopt_after_a_failed_refresh_repeats_it_and_returns_the_same_resources(pulumi: Pulumi) -> None:
     pulumi.is_broken = True
     with pytest.raises(RuntimeError, match=r"could not be added to the state: .*`refresh` failed"):
         adopt(pulumi.exported, pulumi.run)
-    assert [each["type"] for each in pulumi.deployment["pending_operations"]] == ["creating", "deleting"]
+    assert [each["type"] for each in pulumi.deployment["pending_operations"]] == ["creating", "creating", "deleting"]
     pulumi.is_broken = False
     pulumi.calls.clear()
-    assert adopt(pulumi.exported, pulumi.run) == []
+    assert adopt(pulumi.exported, pulumi.run) == ["urn:aws:ec2/vpc:Vpc"]
     assert ("refresh", "--yes", "--skip-preview", "--target", "urn:aws:s3/bucket:Bucket") in pulumi.calls
     assert [each["id"] for each in pulumi.deployment["resources"]] == ["b"]
     assert [each["type"] for each in pulumi.deployment["pending_operations"]] == ["deleting"]

@@ -142,10 +142,10 @@ def test_requirements_with_an_image_that_cannot_get_packages_have_code(values: d
 
 
 def test_run_record_has_the_digest_of_the_requirements(project: Path) -> None:
-    config = parse(job(requirements="requirements.txt"))
-    first = run_records(config, attrgetter("builtin"))["digits"]
+    stack = job(requirements="requirements.txt")
+    first = run_records(parse(stack), attrgetter("builtin"))["digits"]
     (project / "requirements.txt").write_text("cowsay==6.0\n", encoding="utf-8")
-    second = run_records(config, attrgetter("builtin"))["digits"]
+    second = run_records(parse(stack), attrgetter("builtin"))["digits"]
     assert first["requirements_digest"].startswith("sha256:")
     assert first["requirements_digest"] != second["requirements_digest"]
     assert first["image"].startswith("trainer-with-")
