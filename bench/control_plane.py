@@ -181,8 +181,8 @@ def slope_config(pools: int, jobs: int) -> dict[str, Any]:
         ],
     }
     request = {"recipe": "digits", "accelerator": "nvidia-l4", "resources": {"cpu": 2, "memory": "4Gi"}}
-    names = [{"name": f"job-{index}", **request} for index in range(jobs)]
-    return {"trainyard:platform": platform, "trainyard:jobs": names}
+    job_settings = [{"name": f"job-{index}", **request} for index in range(jobs)]
+    return {"trainyard:platform": platform, "trainyard:jobs": job_settings}
 
 
 class Previews:
@@ -210,9 +210,9 @@ class Previews:
     def slope(self, name: str, *, pools: int, jobs: int) -> Measure:
         """Compare the milliseconds that each added pool or job costs in large and in small stacks.
 
-        Large stacks have 257 to 513 pools or jobs, small stacks 1 to 257. `pools` and `jobs` are 1 for the number that
-        varies, and 0 for the number that stays 1. Each round previews all three sizes, so that a slow moment of the
-        machine affects all of them. The first round does not count.
+        Large stacks have 257 to 513 pools or jobs, small stacks 1 to 257. `pools=1` varies the
+        number of pools, and `jobs=1` that of jobs; with 0, the stack has one. Each round previews all three sizes, so
+        that a slow moment of the machine affects all of them. The first round does not count.
         """
         low, middle, high = SLOPE_COUNTS
         late: list[float] = []

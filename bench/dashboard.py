@@ -40,7 +40,7 @@ def _stamp(seconds: float) -> str:
 
 
 def node(index: int) -> Object:
-    """Return a node as the API returns it. Each 128 nodes are a pool, and node 77 does not answer."""
+    """Return a node as the API returns it. Every 128 nodes form a pool, and node 77 does not answer."""
     conditions = [{"type": each, "status": "False"} for each in ("MemoryPressure", "DiskPressure", "PIDPressure")]
     conditions.append({"type": "Ready", "status": "True" if index != 77 else "Unknown", "reason": "KubeletReady"})
     labels = {POOL_LABEL: f"gpus-{index // 128}", "node.kubernetes.io/instance-type": "a3-highgpu-8g"}

@@ -12,7 +12,7 @@ from typing import Any
 from bench.measure import PROJECT, BenchError, Measure, Result, machine
 
 Groups = Mapping[tuple[str, ...], Callable[[set[str]], Iterable[Measure | Result]]]
-"""Names of measurements that run together -> function that runs the requested ones of them."""
+"""Names for `--only` of measurements that run together -> function that runs the requested ones of them."""
 
 
 def run_bench(

@@ -6,8 +6,9 @@ https://github.com/pytorch/examples/tree/main/imagenet, and on a GPU the train b
 (https://github.com/huggingface/pytorch-image-models/blob/main/benchmark.py). Language models have two references:
 the plain loop of a single-file script, and torchtitan's model.
 
-The first two scripts read from a DataLoader. Here it contains images generated in advance, because the measurement
-should not include the generation of random numbers. On a GPU the images are already in the GPU's memory.
+The first two scripts read from a DataLoader. Here, on a CPU, it contains images generated in advance, because the
+measurement should not include the generation of random numbers. On a GPU, every step uses one batch in the GPU's
+memory.
 
 `python -m bench.reference_loops KIND` runs the image loops in a separate process, so that only the scripts' own
 settings apply. The kind `references` runs on the CPU, and any other kind on a GPU. For each line of its input, the
@@ -57,7 +58,7 @@ SMOOTHED_VALUES = 20
 BYTES_PER_IMAGE = 100 * 2**20
 """Maximum memory of a step of ResNet-50 in 32 bits for each image of 224 pixels."""
 MEMORY_PARTS = 4
-"""Number of parts of a GPU's memory. Each of the two processes uses one part, and leaves two for other programs."""
+"""Number of parts of a GPU's memory. Trainyard's process and the references' process use one part each."""
 LARGEST_BATCH = 256
 """Default batch size of timm and pytorch/examples."""
 NORM_INIT: Any = {"weight": nn.init.ones_}
@@ -87,7 +88,7 @@ def first_gpu() -> ImagenetConfig:
 
 
 def loader(config: ImagenetConfig) -> DataLoader[tuple[torch.Tensor, ...]]:
-    """Return a loader of as many random images as an epoch of Trainyard's loop uses."""
+    """Return a loader with a random image for each sample of an epoch."""
     count = config.batch_size * config.steps_per_epoch
     generator = torch.Generator().manual_seed(config.seed)
     images = torch.randn(count, 3, config.image_size, config.image_size, generator=generator)
@@ -224,7 +225,7 @@ class LanguageSettings:
 
 
 def token_batches(row: torch.Tensor, settings: LanguageSettings) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Yield the inputs and labels of each step of an epoch, from a row of tokens in random order."""
+    """Yield the inputs and labels of each step of an epoch: samples of a sequence of tokens, in random order."""
     size, context = settings.batch_size, settings.context
     order = torch.randperm((len(row) - 1) // context)
     for start in range(0, len(order) - size + 1, size):
@@ -244,7 +245,7 @@ def language_rate(step: int, settings: LanguageSettings) -> float:
 def language_epoch(
     model: nn.Module, optimizer: torch.optim.Optimizer, row: torch.Tensor, settings: LanguageSettings, *, step: int = 0
 ) -> None:
-    """Train for an epoch as a single-file script does: no checkpoints, events, clocks and watchdog.
+    """Train for an epoch as a single-file script does: no checkpoints, events, clocks or watchdog.
 
     The loop sets the learning rate by a schedule, clips the gradient and prints the loss.
     """
@@ -253,8 +254,8 @@ def language_epoch(
         for group in optimizer.param_groups:
             group["lr"] = language_rate(step, settings)
         with torch.autocast(settings.device, dtype=settings.half, enabled=settings.half is not None):
-            scores = model(inputs)
-            loss = functional.cross_entropy(scores.flatten(0, 1).float(), labels.flatten())
+            logits = model(inputs)
+            loss = functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
         loss.backward()  # type: ignore[no-untyped-call]  # torch has no type for it
         torch.nn.utils.clip_grad_norm_(model.parameters(), settings.clip_norm)
         optimizer.step()
@@ -265,20 +266,20 @@ def language_epoch(
 
 
 class TorchtitanModel(nn.Module):
-    """torchtitan's decoder as a model that returns scores. Each sample is one document."""
+    """torchtitan's decoder as a model that returns logits. Each sample is one document."""
 
     def __init__(self, decoder: Any, *, has_mask: bool) -> None:
         super().__init__()
         self.decoder, self._has_mask = decoder, has_mask
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Return scores, samples x tokens x vocabulary. As torchtitan does, make positions and mask for each batch."""
+        """Return logits, samples x tokens x vocabulary. As torchtitan does, make positions and mask for each batch."""
         positions = masks = None
         if self._has_mask:
             positions = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
             masks = self.decoder.get_attention_masks(positions)
-        scores: torch.Tensor = self.decoder(tokens, positions=positions, attention_masks=masks)
-        return scores
+        logits: torch.Tensor = self.decoder(tokens, positions=positions, attention_masks=masks)
+        return logits
 
 
 def torchtitan_model(config: LanguageConfig, device: torch.device) -> TorchtitanModel:
@@ -324,7 +325,7 @@ def torchtitan_model(config: LanguageConfig, device: torch.device) -> Torchtitan
     )
     if config.float8 != "none":
         converter: Any = Float8LinearConverter.Config(
-            recipe_name=config.float8,  # torchtitan has no tensorwise
+            recipe_name=config.float8,  # `rowwise`: torchtitan has no recipe `tensorwise`
             filter_fqns=["lm_head"],
             model_compile_enabled=config.compile,
             # A CPU can only emulate float8, which torchtitan does not allow with a compiled model.

@@ -1,11 +1,12 @@
 """Rank of a trainer benchmark: build the models and data to time, then run a block of steps for each request.
 
 `python -m bench.trainer_rank KIND FOLDER` starts a rank. Rank 0 reads the name of a block from each line of its input.
-All ranks run the block, and rank 0 answers with `RESULT` and the numbers of the block, its seconds first.
+All ranks run the block, and rank 0 answers with `RESULT` and the numbers of the block. The first is the time that the
+bench compares, in seconds.
 
-A block of Trainyard's loop is a call of `Training.train_epoch`. Each step includes sampler, learning rate, metrics,
-printing, JSON lines, TensorBoard, and the ranks' common decision to continue. A plain block is a hand-written loop of
-forward pass, backward pass and update, with the same model or with torchtitan's.
+A block of Trainyard's loop is a call of `Training.train_epoch`. Unless the loop is bare, each step includes
+sampler, learning rate, metrics, printing, JSON lines, TensorBoard, and the ranks' common decision to continue. A plain
+block is a hand-written loop with the same model or with torchtitan's.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ SAVED_MODEL, SAVE_STEPS = "resnet50", 10
 """Model of the blocks with a save, and minimum number of steps of such a block."""
 BUCKET = "bench"
 Block = Callable[[], tuple[float, ...]]
-"""Function that runs a block of steps and returns its numbers, its seconds first."""
+"""Function that runs a block of steps and returns its numbers. The first is the time to compare, in seconds."""
 Blocks = dict[str, Block]
 """Name of a block -> the block."""
 
@@ -112,7 +113,7 @@ class NoMeter(Meter):
 def make_training(
     config: RecipeConfig, runtime: Runtime, folder: Path, *, bare: bool = False, wandb: str = "off"
 ) -> Training:
-    """Return Trainyard's loop, with `bare` without logging, metrics, clocks and watchdog."""
+    """Return Trainyard's loop. If `bare` is True, it has no logging, metrics, clocks or watchdog."""
     report: Reporter = SilentReporter(0, 1, None)
     if not bare:
         report = Reporter(runtime.rank, runtime.world, Folder(f"file://{folder}/run"), wandb=wandb)
@@ -129,8 +130,8 @@ def make_training(
     return training
 
 
-def _same_digits(training: Training, runtime: Runtime) -> Batch:
-    """Make a training use the same batch at every step, and return that batch."""
+def _same_batch(training: Training, runtime: Runtime) -> Batch:
+    """Make `training` use the same batch at every step, and return that batch."""
     size = training.config.batch_size
     generator = torch.Generator().manual_seed(runtime.rank)
     images = torch.randn(size, 1, SIDE, SIDE, generator=generator)
@@ -144,7 +145,7 @@ def _same_digits(training: Training, runtime: Runtime) -> Batch:
 
 
 def write_digits(folder: Path, *, samples: int) -> None:
-    """Write a data set of black digits. Only the first digit has a pixel that is not black."""
+    """Write a data set of black images. One pixel of the first differs: equal pixels cannot be normalized."""
     head = struct.pack(">4I", 0x803, samples, SIDE, SIDE)
     (folder / DIGIT_IMAGES).write_bytes(head + bytes([1]) + bytes(samples * SIDE**2 - 1))
     labels = bytes(number % CLASSES for number in range(samples))
@@ -190,7 +191,7 @@ def our_block(training: Training, clock: Callable[[], float] = time.perf_counter
 
 
 def plain_block(training: Training, batch: Batch, steps: int, clock: Callable[[], float] = time.perf_counter) -> Block:
-    """Return a block of a hand-written loop on the weights of a training.
+    """Return a block of a hand-written loop on the weights of `training`.
 
     Both sides use the same tensors: other memory addresses change a step's time by more than the loops' difference.
     """
@@ -210,9 +211,9 @@ def plain_block(training: Training, batch: Batch, steps: int, clock: Callable[[]
 
 
 def digits(clock: Callable[[], float], folder: Path, runtime: Runtime) -> Blocks:
-    """Return Trainyard's loop and a plain one on digits."""
+    """Return Trainyard's loop and a plain one on random images of the digits' size."""
     training = make_training(_digits(folder), runtime, folder)
-    batch = _same_digits(training, runtime)
+    batch = _same_batch(training, runtime)
     return {"ours": our_block(training, clock), "theirs": plain_block(training, batch, STEPS, clock)}
 
 
@@ -220,7 +221,7 @@ def observability(folder: Path, runtime: Runtime) -> Blocks:
     """Return Trainyard's loop with and without observability, on the same weights."""
     full, bare = (make_training(_digits(folder), runtime, folder, bare=bare) for bare in (False, True))
     for training in (full, bare):
-        _same_digits(training, runtime)
+        _same_batch(training, runtime)
     # Use the same tensors, as in `plain_block`.
     bare.state, bare.model, bare.data = full.state, full.model, full.data
     return {"ours": our_block(full, time.process_time), "theirs": our_block(bare, time.process_time)}
@@ -230,7 +231,7 @@ def wandb(folder: Path, runtime: Runtime) -> Blocks:
     """Return Trainyard's loop with an unreachable Weights & Biases and without it, on the same weights."""
     online, without = (make_training(_digits(folder), runtime, folder / mode, wandb=mode) for mode in ("online", "off"))
     for training in (online, without):
-        _same_digits(training, runtime)
+        _same_batch(training, runtime)
     without.state, without.model = online.state, online.model
     return {"ours": our_block(online), "theirs": our_block(without)}
 
@@ -299,7 +300,7 @@ def variant_config(folder: Path, variant: str) -> LanguageConfig:
         batch_size=1,
         context=4096,
         device="cuda",
-        # A side may wait for a long time while the other compiles.
+        # The watchdog must not end the process while the other side compiles.
         process_group_timeout=3600.0,
     )
 
@@ -310,7 +311,10 @@ def gpu_language(variant: str, folder: Path, _runtime: Runtime) -> Blocks:
 
 
 def references(folder: Path, runtime: Runtime) -> Blocks:
-    """Return Trainyard's loop on generated images: `ours` in the scripts' memory format, `best` in channels-last."""
+    """Return Trainyard's loop on generated images.
+
+    `ours` has the memory format of the reference scripts, `best` has channels-last memory.
+    """
     ours = make_training(CONFIG, runtime, folder)
     best = make_training(dataclasses.replace(CONFIG, channels_last=True), runtime, folder)
     return {"ours": our_block(ours), "best": our_block(best)}
@@ -478,7 +482,7 @@ KINDS: dict[str, Callable[[Path, Runtime], Blocks]] = {
         found.__name__: found
         for found in (observability, wandb, references, ranks, generated, cache, bucket, save, saves)
     },
-    # Measure CPU seconds, which other programs on the machine hardly change.
+    # CPU seconds, which other programs on the machine hardly change.
     "loop": partial(digits, time.process_time),
     "ddp": partial(digits, time.perf_counter),
     "language": lambda folder, _: language_blocks(_example(folder), folder, with_torchtitan=False),

@@ -77,7 +77,7 @@ def ownership(cloud: ProvisionedCloud) -> Ownership:
     records = run(cloud.declare).records
     for record in (each for each in records if each.type in kinds):
         known = _known_name(record)
-        # If a resource has labels, they identify its stack. Another stack may have a repository `gcr.io` too.
+        # If a resource has labels, only they identify its stack: another stack may also have a repository `gcr.io`.
         is_proof = "labels" not in record.inputs if known else record.name.startswith(f"{cloud.cluster_name}-")
         patterns = names if is_proof else shared
         patterns[kinds[record.type]].append(re.compile(known or re.escape(record.name) + RANDOM_SUFFIX))
@@ -155,13 +155,13 @@ def receipt_of(stack: str, folder: Path | None) -> Receipt:
     return Receipt(stack=stack, source="this machine", left=tuple(left))
 
 
-def main(stack: str, *, simulated: Path | None = None) -> int:
+def main(stack: str, *, simulation_folder: Path | None = None) -> int:
     """Write and print the receipt. Return 0 for no leftovers, 1 for leftovers, 2 for an error.
 
-    `simulated` is the folder with the state of simulated clouds; None queries the real cloud.
+    `simulation_folder` has the state of simulated clouds; None queries the real cloud.
     """
     try:
-        receipt = receipt_of(stack, simulated)
+        receipt = receipt_of(stack, simulation_folder)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
@@ -187,7 +187,7 @@ Find = Callable[[str, Mapping[str, Any], frozenset[str]], str | None]
 Returns None if the cloud has no such resource. Raises LookupError for a type that has no listing.
 """
 REPEATABLE_TYPES = ("pulumi", "docker-build:", "aws:ec2/defaultSecurityGroup:")
-"""Prefixes of types whose creation can be repeated: it uses the result of the first."""
+"""Prefixes of types whose second creation returns the existing resource."""
 
 
 def pending_creates(deployment: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -266,7 +266,8 @@ def _reject_lookup(type_: str, _inputs: Mapping[str, Any], _taken: frozenset[str
 def find_in_cloud(cloud: ProvisionedCloud, lister: Lister) -> Find:
     """Return a Find that searches a cloud's listings.
 
-    It compares the `Name` tag and the cluster's label. For inputs without that tag, it compares all known inputs.
+    It compares the `Name` tag and the cluster's label. For inputs without that tag, it compares all inputs
+    that the listing shows, except the region.
     """
 
     def find(type_: str, inputs: Mapping[str, Any], taken: frozenset[str]) -> str | None:

@@ -69,7 +69,7 @@ AWS_VARIABLES = (
 """Variables with credentials: https://docs.aws.amazon.com/sdkref/latest/guide/standardized-credentials.html"""
 PRODUCT_FILE = Path("/sys/class/dmi/id/product_name")
 VENDOR_FILE = Path("/sys/class/dmi/id/sys_vendor")
-"""File whose text shows that this machine is in a cloud and has the cloud's own credentials."""
+"""Files whose text shows that this machine is in a cloud, where it may have credentials of its own."""
 
 
 def missing_credentials(scheme: str, environment: Mapping[str, str] = os.environ) -> str:
@@ -143,20 +143,20 @@ QuotaLeft = Mapping[tuple[str, str], int]
 """Name and location of a quota -> its unused part."""
 
 
-class NotAffordable(CommandError):
+class NotAllowed(CommandError):
     """Stack that the account, the budget or the policy does not allow. Nothing was created."""
 
 
 def check_account(stack: str, config: StackConfig) -> QuotaLeft:
     """Check the credentials and the budget. Return the remaining quota; empty if the cloud's command is missing.
 
-    Raises NotAffordable.
+    Raises NotAllowed.
     """
     cloud = config.cloud
     if problem := missing_credentials(cloud.scheme):
-        raise NotAffordable(f"{problem}; nothing was created")
+        raise NotAllowed(f"{problem}; nothing was created")
     if excess := over_budget(cloud.cost_estimate(), config.budget):
-        raise NotAffordable(f"stack {stack} {excess}; nothing was created")
+        raise NotAllowed(f"stack {stack} {excess}; nothing was created")
     try:
         return dict(cloud.quota_left(run_json))
     except FileNotFoundError:
@@ -166,7 +166,7 @@ def check_account(stack: str, config: StackConfig) -> QuotaLeft:
     except subprocess.CalledProcessError as error:
         detail = (error.stderr or "").strip().splitlines()
         reason = detail[-1] if detail else f"exit status {error.returncode}"
-        raise NotAffordable(
+        raise NotAllowed(
             f"the account cannot be queried: {reason}; check `platform` in "
             f"Pulumi.{stack}.yaml, and your permissions; nothing was created"
         ) from error
@@ -175,7 +175,7 @@ def check_account(stack: str, config: StackConfig) -> QuotaLeft:
 def confirm_update(stack: str, config: StackConfig, left: QuotaLeft, *, is_confirmed: bool) -> None:
     """If the update changes resources of the cloud, show the plan and the stack's price, and ask.
 
-    Raises NotConfirmed. Raises NotAffordable if the quota is too small or the policy forbids a change.
+    Raises NotConfirmed. Raises NotAllowed if the quota is too small or the policy forbids a change.
     """
     # Slow to import.
     from commands.review.plan import forbidden, steps_of
@@ -191,7 +191,7 @@ def confirm_update(stack: str, config: StackConfig, left: QuotaLeft, *, is_confi
     problems = [*quota, *forbidden(steps, {}, config.policy.may_replace)]
     print(*plan_lines(stack, config, paid, left), sep="\n", flush=True)
     if problems:
-        raise NotAffordable("\n".join([*(f"stack {stack} {each}" for each in problems), "nothing was created"]))
+        raise NotAllowed("\n".join([*(f"stack {stack} {each}" for each in problems), "nothing was created"]))
     confirm(f"Change stack {stack}", is_confirmed=is_confirmed)
 
 

@@ -241,7 +241,7 @@ def time_line(attempts: Sequence[Bar], bars: Sequence[Bar], dots: Sequence[tuple
             title = f"<title>{escape(text)}</title>"
             parts.append(f'<circle cx="{across(moment):.1f}" cy="60" r="3.5" fill="var(--b)">{title}</circle>')
     parts += [_label(across(begun + value), 84, time_label(value)) for value in time_ticks(ended - begun)]
-    rows = (("attempt", 22), ("time", 46), ("saved", 64))
+    rows = (("attempt", 22), ("spent on", 46), ("saved", 64))
     parts += [f'<text x="{LEFT - 6}" y="{y}" text-anchor="end">{name}</text>' for name, y in rows]
     return f'<figure><svg viewBox="0 0 {WIDTH} 92" role="img" aria-label="time line">{"".join(parts)}</svg></figure>'
 
@@ -259,12 +259,12 @@ def rank_grid(colours: Sequence[str], texts: Sequence[str]) -> str:
         return ""
     cell = 24 if len(colours) <= 62 else 12 if len(colours) <= 1000 else 6
     columns = WIDTH // cell
-    is_small = len(colours) > MANY_CELLS
+    is_merged = len(colours) > MANY_CELLS
     parts = []
     paths: dict[str, list[str]] = {}
     for rank, (colour, text) in enumerate(zip(colours, texts, strict=True)):
         x, y, side = rank % columns * cell, rank // columns * cell, cell - 2
-        if is_small:
+        if is_merged:
             paths.setdefault(colour, []).append(f"M{x} {y}h{side}v{side}h-{side}z")
             continue
         parts.append(_bar(x, y, side, side, colour, text))

@@ -80,7 +80,7 @@ def stop(job: str) -> int:
     if state.state == "absent":
         raise JobError(f"job {stack.job} does not exist; {make_command('up')} creates it")
     if state.is_over:
-        raise JobError(f"job {stack.job} is already {state.state}; {rerun_advice(state)}")
+        raise JobError(f"job {stack.job} has already ended ({state.state}); {rerun_advice(state)}")
     if state.state == "suspended":
         print(f"{stack.job} is already stopped; {stack.command('resume')} continues it")
         return 0

@@ -57,11 +57,11 @@ BACKEND_VARIABLE = "PULUMI_BACKEND_URL"
 """Variable that names a shared backend. A command on its stacks may need `pulumi` before set-up has run here."""
 SALT_KEY = b"encryptionsalt:"
 CHANGING_COMMANDS = ("up", "destroy", "refresh")
-"""Pulumi commands that change resources."""
+"""Pulumi commands that change resources or the state."""
 JOB_TYPE = "trainyard:workloads:TrainingJob"
-"""Type of a job's component. The URNs of the job's resources contain it too."""
+"""Type of a job's component. The URNs of its child resources contain it too."""
 JOBS_TARGET = f"**{JOB_TYPE}**"
-"""Value of Pulumi's `--target` for all training jobs. `--target-dependents` adds their child resources."""
+"""Value of Pulumi's `--target` for all training jobs and their child resources."""
 UNKNOWN_STACK = "no stack named"
 """Words in Pulumi's error for a stack that the backend does not have."""
 STATE_ERROR = "failed to load checkpoint: "
@@ -83,7 +83,7 @@ CPU time of a preview with 513 jobs: 82 s with snapshots, 16 s without (one run 
 def pulumi(*words: str, quiet: bool = False) -> str:
     """Run `pulumi`. With `quiet`, return its output and show nothing.
 
-    Without `quiet`, show its output; of a command that changes resources only a summary, unless VERBOSE is set.
+    Without `quiet`, show its output. For `up`, `destroy` and `refresh`, show only a summary unless VERBOSE is set.
 
     Raises PulumiFailed; StackBusy if a lock blocks it; Interrupted if a signal stopped it; FileNotFoundError if
     `pulumi` is missing and no shared backend is set.
@@ -120,8 +120,8 @@ def pulumi(*words: str, quiet: bool = False) -> str:
             raise PassphraseRejected(explain_passphrase(stack))
         if (reason := done.stderr.partition(STATE_ERROR)[2].strip()) and (files := _state_files(stack)):
             raise StateBroken(
-                f"stack {stack}: its state {files.path} cannot be read: {reason}; restore it from a copy, or remove "
-                "what exists: docs/troubleshooting.md says how"
+                f"stack {stack}: its state {files.path} cannot be read: {reason}; restore it from a copy, or delete "
+                "its resources yourself: docs/troubleshooting.md says how"
             )
         if full_disk:
             raise PulumiFailed(full_disk)
@@ -221,7 +221,7 @@ def _raise_interrupted(words: Sequence[str], stack: str, done: Child) -> None:
     if done.is_abandoned and _state_files(stack) is None:
         raise Interrupted(f"stack {stack} may have unfinished operations; {again}; both check them first")
     if words[0] == "destroy" and _is_destroyed(stack):
-        raise Interrupted(f"all resources of stack {stack} are deleted; {down} finishes the rest")
+        raise Interrupted(f"all resources of stack {stack} are deleted; {down} then removes the stack")
     raise Interrupted(f"the state of stack {stack} is complete; {again}")
 
 
@@ -295,8 +295,8 @@ def explain_passphrase(stack: str) -> str:
     """Return a sentence about a passphrase that Pulumi cannot use for the stack, with what to do."""
     if salt := _unknown_salt(stack):
         return (
-            f"Pulumi.{stack}.yaml: its `{salt}` belongs to another checkout or passphrase; "
-            "set PULUMI_CONFIG_PASSPHRASE to that stack's passphrase, or remove that line and every `secure:` value"
+            f"Pulumi.{stack}.yaml: its `{salt}` was written with another passphrase; "
+            "set PULUMI_CONFIG_PASSPHRASE to that passphrase, or remove that line and every `secure:` value"
         )
     why = f"not the passphrase of stack {stack}, so no resource was changed"
     lost = "docs/troubleshooting.md says how to remove the stack without it"
@@ -324,7 +324,7 @@ def outputs(stack: str) -> dict[str, Any]:
     """
     files = _state_files(stack)
     if files and files.is_broken:
-        with only_command(stack, "the repair of its state"):
+        with only_command(stack, "the repair of a broken state"):
             _repair(files)
     found: dict[str, Any] = json.loads(pulumi("stack", "output", "--json", "--stack", stack, quiet=True))
     return found

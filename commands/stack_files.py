@@ -1,6 +1,6 @@
 """State files and locks of one stack in a folder backend, this checkout's lock, and processes of dead `pulumi` runs.
 
-Layout of the state: github.com/pulumi/pulumi v3.245.0, pkg/backend/diy/store.go and state.go. Before each write Pulumi
+Layout of the state: github.com/pulumi/pulumi v3.274.1, pkg/backend/diy/store.go and state.go. Before each write Pulumi
 copies the state to `.bak`. After each command it copies the state to `.pulumi/backups/`. A full disk, a lost network
 folder, a power failure or an editor can damage a file; `kill -9` rarely does, because Pulumi writes a draft and renames
 it.
@@ -46,7 +46,7 @@ STACK_TYPE = "pulumi:pulumi:Stack"
 """Type of the resource that has the outputs of a stack."""
 SECRET_KEY = "4dabf18193072939515e22adb298388d"
 """Key of a secret value in a state:
-https://github.com/pulumi/pulumi/blob/v3.245.0/sdk/go/common/resource/sig/sig.go"""
+https://github.com/pulumi/pulumi/blob/v3.274.1/sdk/go/common/resource/sig/sig.go"""
 FORMATS = (JSON_SUFFIX, ".json.gz", ".json.zst")
 """Formats of a state. PULUMI_DIY_BACKEND_GZIP and PULUMI_DIY_BACKEND_ZSTD compress it. Trainyard repairs only JSON."""
 DEPLOYMENT_TYPES = {
@@ -72,7 +72,8 @@ ENGINE = "pulumi"
 GRACE_SECONDS = 3.0
 """Seconds that a leftover process may take to end after each signal."""
 WAIT_SECONDS = 60.0
-"""Seconds to wait for a `pulumi` whose parent command was killed. The kernel has interrupted it."""
+"""Seconds to wait for a `pulumi` whose parent command was killed. The kernel has sent it SIGINT
+(`interrupts.follow_parent`)."""
 READ_SECONDS = 1.0
 """Seconds that the holder of this checkout's lock may take to write its command into the lock."""
 _LOCKED_MESSAGE = "the stack is currently locked by"
@@ -348,7 +349,7 @@ def free_locks(folder: Path, project: str, stack: str, mark: str, *, is_shared: 
                 f"any machine, remove the lock with {_cancel_command(stack)}"
             )
         if owner and owner.is_alive and owner.was_started_by(mark):
-            # The owner's parent command was killed. The kernel has interrupted Pulumi, which ends soon.
+            # The owner's parent command was killed. The kernel has sent SIGINT to Pulumi, which ends soon.
             print_notice(
                 f"stack {stack}: the command that started `pulumi` (pid {owner.pid}) was killed; "
                 "waiting for `pulumi` to end"

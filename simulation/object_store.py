@@ -1,4 +1,4 @@
-"""Object stores for simulated buckets: real servers on 127.0.0.1, and their clients."""
+"""Object stores for simulated buckets: servers on 127.0.0.1 with the APIs of the clouds' stores, and their clients."""
 
 from __future__ import annotations
 

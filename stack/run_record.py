@@ -101,7 +101,7 @@ def pools_for(pool_nodes: Iterable[PoolNodes], spec: JobSpec) -> dict[str, tuple
 def usd_per_hour(estimate: CostEstimate, pools: Mapping[str, tuple[int, int]], spec: JobSpec) -> float | None:
     """Return the hourly cost of the job's hosts in the first of the pools; None without a pool or a price.
 
-    Hosts that share a node's GPUs share its price. A host without GPUs, or with TPUs, uses a whole node.
+    Hosts that share a node's GPUs share its price. A host without GPUs, or with TPUs, has the price of a node.
     """
     for pool, (nodes, gpus) in pools.items():
         if pool in estimate.incomplete():
@@ -128,7 +128,7 @@ def checkpoints_folder(spec: JobSpec) -> str:
 def run_record(
     config: StackConfig, spec: JobSpec, pool_nodes: Sequence[PoolNodes], estimate: CostEstimate
 ) -> dict[str, Any]:
-    """Return the run record of a job without `image`."""
+    """Return the run record of a job, except its key `image`."""
     folder = spec.bucket_folder
     pools = pools_for(pool_nodes, spec)
     return {

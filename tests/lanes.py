@@ -1,7 +1,8 @@
 """Plugin of pytest that puts tests into lanes by what they use, selects tests, and orders them on the workers.
 
 `tests/lanes.json` lists the lane of each test that is not fast. `python -m commands.test --record-lanes` writes it from
-what the tests did. A test of the fast lane fails if it starts a process, opens a connection or sleeps for long.
+what the tests did. A test of the fast lane fails if it starts a process other than `git` and `ldconfig`, opens a
+connection or sleeps for long.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ These tests are brief, or use only what a fast test may use but take longer.
 MAX_BRIEF_SECONDS = 1.0
 """Longest time of a brief test function with all its parameters, in seconds."""
 CLUSTER_EVENT = "trainyard.tests.cluster"
-"""Audit event that a fixture raises when it returns a cluster. It starts no process if the cluster already runs."""
+"""Audit event that a fixture raises when it returns a cluster. If the cluster already runs, the fixture starts no
+process."""
 CLUSTER_PROGRAMS = ("infra.local", "simulation.cluster", "commands.rehearse", "kube-apiserver")
 """Beginnings of the names of the programs that only tests of the lane `cluster` run."""
 
@@ -170,7 +172,7 @@ def lane_of(name: str, table: dict[str, Lane]) -> Lane:
 
 
 def write_table(used: dict[str, Lane], seconds: dict[str, float]) -> None:
-    """Write the lanes of the tests that ran, and keep the lanes of the tests of other files.
+    """Write the lanes of the tests that ran, and keep those of all other tests.
 
     If all tests of a file have the same lane, the table has one entry for the file.
     """
@@ -202,7 +204,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--core",
         action="store_true",
-        help="run the fast lane, the tests in `core` of lanes.json, and those of README's promises",
+        help="run the fast lane, the tests in `core` of lanes.json, and those that tests/promises.py names",
     )
     group.addoption("--rest", action="store_true", help="run what --core leaves out, and all tests marked `sequence`")
     group.addoption("--record-lanes", action="store_true", help="write the lanes of these tests to tests/lanes.json")
@@ -355,7 +357,7 @@ class Summary:
             )
         if os.environ.get("TRAINYARD_TESTS") != "soak":
             terminalreporter.write_line(
-                "NOT RUN: full counts of random sequences and kills; TRAINYARD_TESTS=soak runs them (hours)"
+                "NOT RUN: all random sequences and kills; TRAINYARD_TESTS=soak runs them, for hours"
             )
 
 

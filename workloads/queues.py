@@ -146,7 +146,7 @@ class QueuesArgs:
 
 
 class Queues(pulumi.ComponentResource):
-    """Queues of one stack. The jobs of all queues share one quota."""
+    """Queues of one stack. All queues share the quotas of the pools."""
 
     def __init__(self, name: str, args: QueuesArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:workloads:Queues", name, None, opts)
@@ -195,8 +195,8 @@ class Queues(pulumi.ComponentResource):
 def provisioning_check(name: str, opts: pulumi.ResourceOptions) -> list[pulumi.Resource]:
     """Create the admission check that requests all nodes of a job from GKE before the job starts.
 
-    Return its configuration and the check. GKE accepts one set of pods per request, so make Kueue merge a master and
-    workers with equal requests into one set: https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest
+    Return its configuration and the check. GKE accepts one pod set per ProvisioningRequest, so make Kueue merge a
+    master and workers with equal resource requests into one: https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest
     """
     config = CustomResource(
         f"{name}-nodes-config",

@@ -1,4 +1,4 @@
-"""The default stack written by hand, to compare with: one file, the same objects, no validation.
+"""The default stack with `restarts: 0`, written by hand, to compare with: one file, the same objects, no validation.
 
 Only the cluster is Trainyard's, because both programs must run on the same one.
 """

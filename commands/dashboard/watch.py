@@ -1,4 +1,4 @@
-"""Observation of stacks for the dashboard: the stacks that are up, and their states from clusters and buckets."""
+"""Observation of stacks for the dashboard: the stacks that are up, and what clusters and buckets show of them."""
 
 from __future__ import annotations
 
@@ -142,7 +142,10 @@ class JobFeed:
     """Metrics of one job. Each refresh continues where the last one stopped."""
 
     def __init__(self, folder: Path | None) -> None:
-        """Create a feed without metrics. `folder` has the job's metrics; None if they are not on this machine."""
+        """Create a feed that has read nothing yet.
+
+        `folder` has the files with metrics; None if they are not on this machine.
+        """
         self.folder = folder
         self._file = EventFile(folder / "rank-0.jsonl") if folder else None
         self._ranks = RankFiles(folder) if folder else None
@@ -206,13 +209,13 @@ class JobFeed:
             return
         for events in self._file.read():
             if not events or not self._is_from_file:
-                self._reset()  # The file replaces the data from the log.
+                self._reset()  # An empty list: the file was replaced. Otherwise the data is from the log.
                 self._is_from_file = True
             self.add(events)
         self._ranks.update(ranks)
 
     def read_log(self, cluster: Cluster, pod: PodState) -> None:
-        """Read the new lines of rank 0's host. If the metrics come from files, use only the `restart` events."""
+        """Read the new lines of rank 0's host. If the metrics come from files, add only `restart` events."""
         if pod.uid in self._read_to_end:
             return
         last = self._stamps.get(pod.uid, "")
@@ -289,7 +292,7 @@ class StackWatcher:
             raise StackGone(f"stack {self.source.title} is gone: its cluster was removed")
 
     def observe(self) -> Observed:
-        """Return the stack's state. Raises Unreachable, or StackGone if it no longer exists."""
+        """Return what the dashboard shows of the stack. Raises Unreachable, or StackGone if it no longer exists."""
         self.check()
         if (newest := self._newest).outputs != self.source.outputs:
             self._use(newest)

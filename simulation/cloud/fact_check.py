@@ -21,7 +21,7 @@ _BUCKET_LABEL = re.compile(r"[a-z0-9_-]{1,63}")
 _CALL = re.compile(r"(?P<name>\w+)\((?P<arguments>.*)\)")
 Fact = Mapping[str, Any]
 SchemaError = tuple[str, str, str]
-"""Path of the input, error, and `file:line` of this check in the provider's source."""
+"""Path of the input, error, and place of this check in the provider's source."""
 RELATIONS = ("conflicts", "exactly_one_of", "at_least_one_of", "required_with")
 """Keys of a fact that list other inputs."""
 
@@ -355,7 +355,7 @@ CHECKS: Mapping[str, Callable[..., str]] = {
 }
 """Name of a provider's check, or a whole call -> function that returns an error; empty for a valid value.
 
-Names that begin with `gke` stand for anonymous functions of the provider. People write these names into the tables.
+Names that begin with `gke` stand for anonymous functions of the provider, and are written into the tables by hand.
 """
 
 

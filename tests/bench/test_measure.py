@@ -42,7 +42,7 @@ def test_measure_record_has_pairs_and_verdict() -> None:
     assert record["pairs"] == [[2.0, 2.0], [2.1, 2.0], [2.1, 1.5]]
 
 
-def test_alternate_times_sides_in_turn_without_first_pair() -> None:
+def test_alternate_times_sides_in_turn_and_discards_first_pair() -> None:
     calls: list[str] = []
 
     def side(name: str) -> float:

@@ -11,7 +11,8 @@ class Calls:
     """Calls for one type of resource. An import makes the calls in `read`."""
 
     source: str
-    """Source file of the creation, below google-beta/services of terraform-provider-google-beta 93c65b2d."""
+    """File and line of the provider's create function, below google-beta/services of terraform-provider-google-beta
+    93c65b2d."""
     api: str
     """API and version."""
     create: Sequence[str]
@@ -258,15 +259,15 @@ def permissions(service: str, **verbs: str) -> tuple[str, ...]:
     return tuple(f"{service}.{resource}.{verb}" for resource, names in verbs.items() for verb in names.split())
 
 
-PROJECT = permissions("resourcemanager", projects="get")
-LIST_SERVICES = (*PROJECT, *permissions("serviceusage", services="list"))
+GET_PROJECT = permissions("resourcemanager", projects="get")
+LIST_SERVICES = (*GET_PROJECT, *permissions("serviceusage", services="list"))
 READABLE_RESOURCES = ("firewalls", "globalOperations", "networks", "regionOperations", "routers", "subnetworks")
 COMPUTE = (*LIST_SERVICES, *permissions("compute", **dict.fromkeys(READABLE_RESOURCES, "get")))
 """Permissions that all roles for Compute Engine include."""
 ROLES: Mapping[str, Sequence[str]] = {
     "roles/container.admin": (
         *permissions("container", clusters="create delete get update", operations="get"),
-        *PROJECT,
+        *GET_PROJECT,
     ),
     "roles/compute.networkAdmin": (
         *COMPUTE,
@@ -286,17 +287,17 @@ ROLES: Mapping[str, Sequence[str]] = {
     "roles/storage.admin": (
         *permissions("storage", anywhereCaches="list", objects="delete list"),
         *permissions("storage", buckets="create delete get getIamPolicy setIamPolicy update"),
-        *PROJECT,
+        *GET_PROJECT,
     ),
     "roles/artifactregistry.admin": (
         *permissions("artifactregistry", repositories="create delete get getIamPolicy setIamPolicy update"),
-        *PROJECT,
+        *GET_PROJECT,
     ),
     "roles/iam.serviceAccountAdmin": (
         *permissions("iam", serviceAccounts="create delete get getIamPolicy setIamPolicy update"),
-        *PROJECT,
+        *GET_PROJECT,
     ),
-    "roles/iam.serviceAccountUser": (*permissions("iam", serviceAccounts="actAs get"), *PROJECT),
+    "roles/iam.serviceAccountUser": (*permissions("iam", serviceAccounts="actAs get"), *GET_PROJECT),
     "roles/resourcemanager.projectIamAdmin": permissions("resourcemanager", projects="get getIamPolicy setIamPolicy"),
     "roles/serviceusage.serviceUsageAdmin": permissions(
         "serviceusage", operations="get", services="disable enable list"

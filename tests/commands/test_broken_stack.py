@@ -170,7 +170,7 @@ def test_down_with_the_salt_of_another_checkout_names_the_settings_file(project:
     project.settings.write_text(f"{VALID}encryptionsalt: {salt}\n", encoding="utf-8")
     done = project.down()
     assert done.returncode == 1
-    assert "Pulumi.mine.yaml: its `encryptionsalt` belongs to another checkout or passphrase" in done.stderr
+    assert "Pulumi.mine.yaml: its `encryptionsalt` was written with another passphrase" in done.stderr
 
 
 def test_down_and_status_with_damaged_state_use_its_backup(project: Project) -> None:

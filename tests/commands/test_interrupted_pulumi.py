@@ -49,7 +49,9 @@ def test_destroy_interrupted_once_is_complete_only_after_its_last_deletion(slow:
     output = slow.destroy_and_interrupt("first")
     assert slow.created == []
     assert "stack dev: destroyed after" in output
-    assert output.endswith("stopped; all resources of stack dev are deleted; `make down STACK=dev` finishes the rest\n")
+    assert output.endswith(
+        "stopped; all resources of stack dev are deleted; `make down STACK=dev` then removes the stack\n"
+    )
 
 
 def test_up_interrupted_twice_names_the_unfinished_operations(slow: SlowStack) -> None:

@@ -1,4 +1,4 @@
-"""Stop, resume and rerun of jobs: once on a real cluster; requests, errors and questions without a cluster."""
+"""Stop on a real cluster, and requests, errors and questions of stop, resume and rerun without one."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_set_suspended_of_a_queued_job_without_a_workload_is_an_error() -> None:
 
 @pytest.fixture
 def stack(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """Return the stack of all commands, with one job. Tests set the job's state as `current`."""
+    """Make every command use a stack with one job, and return that stack. Tests set the job's state as `current`."""
     made = SimpleNamespace(name="local", job="digits", outputs={"bucket_url": "file:///bucket", "run_records": {}})
     made.state = lambda: made.current
     made.command = lambda target, **variables: make_command(target, JOB="digits", **variables)
@@ -173,7 +173,7 @@ def stack(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     ("command", "state", "message"),
     [
         (jobs.stop, "absent", "does not exist; `make up` creates it"),
-        (jobs.stop, "failed", "is already failed; `make rerun JOB=digits`"),
+        (jobs.stop, "failed", "has already ended (failed); `make rerun JOB=digits`"),
         (jobs.resume, "absent", "does not exist; `make up` creates it"),
         (jobs.resume, "complete", "is complete; `make rerun JOB=digits FRESH=1` runs it again from the start"),
         (jobs.resume, "running", "is running; `make logs JOB=digits` follows it"),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from commands import confirmation
-from commands.confirmation import NotAffordable, NotConfirmed, check_account, confirm_update, missing_quota, plan_lines
+from commands.confirmation import NotAllowed, NotConfirmed, check_account, confirm_update, missing_quota, plan_lines
 from stack.config import parse
 from tests.commands.pull_requests import STACK, changed_stack
 
@@ -93,7 +93,7 @@ def test_ask_without_changes_of_cloud_resources_asks_nothing(
 def test_ask_without_enough_quota_is_an_error_despite_yes(monkeypatch: pytest.MonkeyPatch) -> None:
     set_plan(monkeypatch, ("create", POOL))
     key = (QUOTA[0].name, QUOTA[0].location)
-    with pytest.raises(NotAffordable, match=f"needs {QUOTA[0].amount} of .*, but only 0 are left"):
+    with pytest.raises(NotAllowed, match=f"needs {QUOTA[0].amount} of .*, but only 0 are left"):
         confirm_update("dev", CONFIG, {key: 0}, is_confirmed=True)
 
 
@@ -120,7 +120,7 @@ def test_ask_for_a_larger_pool_needs_quota_for_the_difference(
     if is_enough:
         confirm_update("dev", more, quota_left, is_confirmed=True)
     else:
-        with pytest.raises(NotAffordable, match="needs 16 more of us-central1 CPUS, but only 15 are left"):
+        with pytest.raises(NotAllowed, match="needs 16 more of us-central1 CPUS, but only 15 are left"):
             confirm_update("dev", more, quota_left, is_confirmed=True)
 
 
@@ -131,7 +131,7 @@ def test_ask_after_a_failed_update_checks_no_quota(monkeypatch: pytest.MonkeyPat
 
 def test_ask_about_a_replaced_bucket_is_an_error_despite_yes(monkeypatch: pytest.MonkeyPatch) -> None:
     set_plan(monkeypatch, ("same", POOL), ("replace", "gcp:storage/bucket:Bucket"))
-    with pytest.raises(NotAffordable, match="would replace bucket name-1 with its checkpoints"):
+    with pytest.raises(NotAllowed, match="would replace bucket name-1 with its checkpoints"):
         confirm_update("dev", CONFIG, {}, is_confirmed=True)
 
 
@@ -181,11 +181,11 @@ def test_check_account_of_an_unusable_account_is_an_error(
     monkeypatch: pytest.MonkeyPatch, login: str, answer: Any, message: str
 ) -> None:
     set_account(monkeypatch, login, answer)
-    with pytest.raises(NotAffordable, match=message):
+    with pytest.raises(NotAllowed, match=message):
         check_account("dev", CONFIG)
 
 
 def test_check_account_above_the_budget_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     set_account(monkeypatch, "", {})
-    with pytest.raises(NotAffordable, match=r"stack dev costs .* more than `budget: 0\.1`"):
+    with pytest.raises(NotAllowed, match=r"stack dev costs .* more than `budget: 0\.1`"):
         check_account("dev", parse({**STACK, "budget": 0.1}))

@@ -157,7 +157,7 @@ def add_resource(project: Path, kind: str, name: str) -> None:
 
 def run(project: Path) -> tuple[int, dict[str, object]]:
     """Run `verify-empty` on the simulated cloud. Return its exit status and its receipt."""
-    status = main("dev", simulated=project / "clouds")
+    status = main("dev", simulation_folder=project / "clouds")
     return status, json.loads((project / "receipts" / "dev.json").read_text(encoding="utf-8"))
 
 
@@ -173,7 +173,7 @@ def test_verify_empty_kept_bucket_is_listed_and_passes(project: Path) -> None:
 def test_verify_empty_writes_receipt_below_state_folder(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert STATE.name == ".trainyard"
     monkeypatch.setattr(cloud_inventory, "STATE", project / ".trainyard")
-    assert main("dev", simulated=project / "clouds") == 0
+    assert main("dev", simulation_folder=project / "clouds") == 0
     receipt = json.loads((project / ".trainyard" / "receipts" / "dev.json").read_text(encoding="utf-8"))
     assert (receipt["stack"], receipt["empty"]) == ("dev", True)
 

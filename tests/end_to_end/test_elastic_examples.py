@@ -1,4 +1,7 @@
-"""Elastic examples as users run them: a host is killed during an epoch, the others continue, and the host returns."""
+"""Elastic examples as users run them: a host is killed during an epoch, the others continue, and the host returns.
+
+A host is a pod of the job.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ host, port = os.environ["PET_RDZV_ENDPOINT"].split(":")
 client, key = etcd.Client(host, int(port)), f"/torchelastic/p2p/run_{os.environ['PET_RDZV_ID']}/rdzv/active_version"
 client.write(key, json.dumps({**json.loads(client.get(key).value), "status": "closed"}))
 """
-"""Program that closes the rendezvous, as a host does that gives up."""
+"""Program that closes the rendezvous, as a host that gives up does."""
 
 
 def up_with_a_killed_host(
@@ -56,7 +59,7 @@ def test_elastic_job_continues_without_host_and_readmits_it(checkout: Checkout) 
 
 
 def assert_lightning(before: str, after: str, host: int) -> None:
-    """Assert that three ranks trained before the fault, and that the job recovered after it.
+    """Assert that a rank of three trained before the fault, and that the job recovered after it.
 
     The other hosts must resume, `host` must come back, and three ranks must end with equal metrics. Only rank 0 may
     upload the model.
@@ -80,7 +83,7 @@ def events(folder: Path) -> list[dict[str, Any]]:
 
 
 def is_model(path: Path) -> bool:
-    """Return True if the path is a file that torch wrote."""
+    """Return True if the path is a ZIP file, as `torch.save` writes."""
     return path.is_file() and path.read_bytes()[:2] == b"PK"
 
 
@@ -128,7 +131,6 @@ def test_lightning_five_jobs_train_concurrently(checkout: Checkout) -> None:
     assert {each["metadata"]["name"] for each in jobs} == set(names)
     for name in names:
         assert f"{name}: complete after" in text, text[-3000:]
-        # Read the bucket, because Kubernetes may already have removed a completed pod with its log.
         written = events(checkout.cluster.bucket / name)
         uploads = [(each["rank"], each["path"]) for each in written if each["event"] == "upload"]
         assert uploads == [(0, f"file:///bucket/{name}/model.pt")]

@@ -63,7 +63,7 @@ def test_stacks_have_every_machine_family_with_accelerators() -> None:
 
 
 @pytest.mark.parametrize("name", STACKS)
-def test_stack_is_accepted_with_the_predicted_quota_and_its_pods_fit_nodes(name: str) -> None:
+def test_stack_is_accepted_its_accelerator_quotas_are_predicted_and_its_pods_fit_nodes(name: str) -> None:
     config = parse(STACKS[name])
     ensure_operator_objects(config.operators)
     records = record_program(STACKS[name], [])

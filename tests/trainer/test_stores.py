@@ -1,7 +1,7 @@
 """Buckets: runs save, resume and clean up, and stores fail temporarily or permanently.
 
 The store is moto's S3 server. Google's client uses it too, because Google's XML API is compatible with S3. The proxy
-translates batch deletion, which has another form in S3. Not yet tested: real clouds.
+translates Google's batch deletion, which S3 servers lack. Not yet tested: real clouds.
 """
 
 from __future__ import annotations

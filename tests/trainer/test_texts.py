@@ -102,7 +102,7 @@ def test_row_on_disk_is_mapped_into_memory(folder: Path) -> None:
 def test_row_in_bucket_equals_the_row_on_disk(folder: Path) -> None:
     disk = Folder(str(folder))
     on_disk = [part for part in read_parts(disk, "train", ReaderRank()) if isinstance(part, TokenRow)]
-    # The trainer reads fsspec's filesystem in memory like a bucket.
+    # To the trainer, fsspec's in-memory filesystem is a bucket.
     remote = Folder(f"memory://{folder.name}")
     for path in (folder / "train").iterdir():
         remote.write(f"train/{path.name}", path.read_bytes())
@@ -238,9 +238,9 @@ INVALID_FILES: dict[str, tuple[str, Writer, str]] = {
     "text as row": ("a.npy", lambda path: path.write_bytes(b"some text"), NO_ROW),
     "cut row": ("a.npy", write_cut_row, NO_ROW),
     "pickle": ("a.npy", row_writer(np.array([{}])), NO_ROW),
-    "shape": ("a.npy", row_writer(np.zeros((2, 3), np.uint16)), "it has 2 dimensions of type uint16"),
-    "type": ("a.npy", row_writer(np.zeros(3, np.int64)), "it has 1 dimensions of type int64"),
-    "order": ("a.npy", row_writer(np.zeros(3, ">u2")), "it has 1 dimensions of type >u2"),
+    "shape": ("a.npy", row_writer(np.zeros((2, 3), np.uint16)), "its shape is (2, 3), its type uint16"),
+    "type": ("a.npy", row_writer(np.zeros(3, np.int64)), "its shape is (3,), its type int64"),
+    "order": ("a.npy", row_writer(np.zeros(3, ">u2")), "its shape is (3,), its type >u2"),
     "token": ("a.npy", row_writer(np.array([256, 257], np.uint16)), "has token 257; must be 0 to 256"),
     "empty table": ("a.parquet", lambda path: path.write_bytes(b""), "cannot be read"),
     "text as table": ("a.parquet", lambda path: path.write_bytes(b"some text, not a table"), "cannot be read"),

@@ -26,7 +26,7 @@ def error_lines(values: dict[str, Any]) -> list[str]:
 
 
 def code_ids(cases: Iterable[tuple[object, str, str]]) -> list[str]:
-    """Return the pytest ids of cases: the code is the second item of each case."""
+    """Return the pytest ids of cases: the second item of each, the code of the expected problem."""
     return [code for _, code, _ in cases]
 
 
@@ -46,7 +46,10 @@ def existing_cluster(**changes: Any) -> dict[str, Any]:
 
 
 def job_on_cluster(**changes: Any) -> dict[str, Any]:
-    """Return a configuration with a cluster that may have accelerators. The arguments change keys of `JOB`."""
+    """Return a configuration with an existing cluster, whose nodes may have accelerators.
+
+    The arguments change keys of `JOB`.
+    """
     return {"platform": {**CLUSTER, "kubeconfig": str(KUBECONFIG)}, "jobs": [{**JOB, **changes}]}
 
 

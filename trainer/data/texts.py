@@ -208,7 +208,7 @@ def _tokens(folder: Folder, name: str, where: str) -> Row:
     else:
         if row.ndim == 1 and row.dtype in (np.uint16, np.uint32):
             return np.asarray(row)
-        problem = f"it has {row.ndim} dimensions of type {row.dtype}"
+        problem = f"its shape is {row.shape}, its type {row.dtype}"
     raise DataError(
         f"{where} is not a row of tokens ({problem}); must be an array of uint16 or uint32 with one dimension, saved "
         "with numpy.save: create the file again"
