@@ -173,7 +173,7 @@ def stack(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     ("command", "state", "message"),
     [
         (jobs.stop, "absent", "does not exist; `make up` creates it"),
-        (jobs.stop, "failed", "has already ended (failed); `make rerun JOB=digits`"),
+        (jobs.stop, "failed", "has already ended \\(failed\\); `make rerun JOB=digits`"),
         (jobs.resume, "absent", "does not exist; `make up` creates it"),
         (jobs.resume, "complete", "is complete; `make rerun JOB=digits FRESH=1` runs it again from the start"),
         (jobs.resume, "running", "is running; `make logs JOB=digits` follows it"),
