@@ -44,7 +44,7 @@ def state_of(project: Path, name: str) -> Path:
 def test_ensure_stack_with_the_salt_of_another_checkout_raises_with_file_and_key(project: Path) -> None:
     (project / "Pulumi.mine.yaml").write_text(SALT_LINE + "\n", encoding="utf-8")
     with pytest.raises(
-        stack.PulumiFailed, match=r"Pulumi\.mine\.yaml: its `encryptionsalt` belongs to another checkout"
+        stack.PulumiFailed, match=r"Pulumi\.mine\.yaml: its `encryptionsalt` was written with another passphrase"
     ):
         stack.ensure_stack("mine")
 

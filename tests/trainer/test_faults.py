@@ -208,7 +208,7 @@ def test_read_only_disk_ends_run(name: str, flags: str, small_disk: Path, both_r
     recipe = both_recipes[name]
     subprocess.run(["mount", "-n", "-o", "remount,ro", str(small_disk)], check=True)
     result = recipe.run(*flags.split(), bucket=small_disk, processes=2, code=STORAGE_ERROR)
-    assert "Read-only file system" in result.output
+    assert re.search(rf"file://{re.escape(str(small_disk))}\S+ cannot be written: Read-only file system", result.output)
 
 
 @pytest.mark.parametrize(("mode", "name"), [("offline", "digits"), ("online", "digits"), ("online", "language")])
