@@ -32,7 +32,9 @@ RECIPE = "digits"
 DEFAULT_ACCELERATOR = "nvidia-tesla-t4"
 
 
-PLATFORMS: Mapping[str, FirstPlatform] = {kind: cloud.first for kind, cloud in CLOUDS.items() if cloud.first}
+PLATFORMS: Mapping[str, FirstPlatform] = {
+    kind: cloud.first_platform for kind, cloud in CLOUDS.items() if cloud.first_platform
+}
 """Kind -> platform of a first stack. The first is the default."""
 HOST_RESOURCES = {"cpu": 6, "memory": "20Gi"}
 """Resources of a job's host. They fit on a node of each pool in PLATFORMS."""

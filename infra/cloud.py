@@ -71,7 +71,7 @@ class FirstPlatform:
 class Cloud(ABC):
     """Platform of a stack, built from its settings. The defaults apply to a cluster outside a cloud account."""
 
-    first: ClassVar[FirstPlatform | None] = None
+    first_platform: ClassVar[FirstPlatform | None] = None
     """Platform that `trainyard init` offers; None if it does not offer this kind."""
     scheme = ""
     """Scheme of the bucket's URL; empty if the bucket is a volume in the cluster."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Eks(ProvisionedCloud):
     """EKS cluster that the stack provisions."""
 
-    first = FirstPlatform(
+    first_platform = FirstPlatform(
         account_key="region",
         account_title="AWS region",
         pools={"nvidia-tesla-t4": {"machine_type": "g4dn.2xlarge"}, "nvidia-l4": {"machine_type": "g6.2xlarge"}},

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Gke(ProvisionedCloud):
     """GKE cluster that the stack provisions."""
 
-    first = FirstPlatform(
+    first_platform = FirstPlatform(
         account_key="project",
         account_title="Google Cloud project",
         pools={

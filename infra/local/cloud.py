@@ -42,7 +42,7 @@ class LocalConfig(Section):
 class Local(Cloud):
     """Cluster on this machine that the stack provisions."""
 
-    first = FirstPlatform(settings={"nodes": 2})
+    first_platform = FirstPlatform(settings={"nodes": 2})
     has_accelerators = False
     pulls_images = False
 
