@@ -29,7 +29,7 @@ MAX_SLEEP_SECONDS = 1.0
 """Longest sum of a fast test's sleeps, in seconds. A few polls on a busy machine are allowed."""
 UNCOUNTED_SLEEP_SECONDS = 0.05
 """Longest sleep that does not count, in seconds, such as that of a thread that waits for another."""
-MAX_FAST_SECONDS = 2.0
+MAX_FAST_SECONDS = 1.0
 """Longest time of a fast test function with all its parameters, in seconds. A slower one is in the lane `process`."""
 SHARED_CLUSTERS = ("commands", "local", "rehearsal")
 """Folders of tests. The tests of a folder share one cluster."""
