@@ -44,7 +44,7 @@ def submit(
     placement = Placement(
         namespace=platform.namespace,
         service_account=platform.service_account,
-        image=platform.image_of(config.host_image(spec)),
+        image=platform.image_of(spec.image_ref, config.job_layers.get(spec.name)),
         bucket_url=platform.bucket_url,
         bucket_claim=platform.bucket_claim,
         data_location=data.location if data else None,
@@ -142,7 +142,8 @@ async def main() -> None:
         jobs[spec.name] = submit(config, spec, platform, pools[spec.name], dependencies)
     for key, value in outputs(platform, jobs).items():
         pulumi.export(key, value)
-    pulumi.export("run_records", run_records(config, platform.image_of))
+    records = {name: {**record, "image": jobs[name].image} for name, record in run_records(config).items()}
+    pulumi.export("run_records", records)
 
 
 if __name__ == "__main__":

@@ -129,7 +129,7 @@ class ImageRef:
     """Image of a job: a builtin image or a reference in a registry."""
 
     builtin: str | None = None
-    """Name of a builtin image or of a JobLayer; None for a reference."""
+    """Name of a builtin image; None for a reference."""
     reference: str | None = None
     """Reference in a registry; None for a builtin image."""
 

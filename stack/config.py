@@ -20,7 +20,7 @@ from pydantic import Field, ValidationError
 
 from infra.aws.cloud import Eks
 from infra.aws.config import EksConfig
-from infra.builtin_images import ImageRef, JobLayer
+from infra.builtin_images import JobLayer
 from infra.cloud import Cloud
 from infra.existing import Existing, KubeconfigConfig
 from infra.gcp.cloud import Gke
@@ -101,11 +101,6 @@ class StackConfig(Section):
         """Job -> layer that its files add to a builtin image, if any. Raises ValueError for an invalid file."""
         layers = {job.name: job_layer(job, self.cloud.built_images) for job in self.jobs}
         return {name: layer for name, layer in layers.items() if layer}
-
-    def host_image(self, job: JobSpec) -> ImageRef:
-        """Return the image of a job's hosts, with the job's layer if there is one."""
-        layer = self.job_layers.get(job.name)
-        return ImageRef(builtin=layer.name) if layer else job.image_ref
 
     @property
     def builds_images(self) -> bool:

@@ -7,13 +7,12 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from infra.builtin_images import ImageRef
 from infra.capacity import SYSTEM, PoolNodes
 from infra.cost import CostEstimate
 from infra.project import CHECKOUT, project_folder
@@ -111,13 +110,10 @@ def usd_per_hour(estimate: CostEstimate, pools: Mapping[str, tuple[int, int]], s
     return None
 
 
-def run_records(config: StackConfig, image_of: Callable[[ImageRef], Any]) -> dict[str, dict[str, Any]]:
-    """Return job -> run record. `image_of` returns the value of its `image`."""
+def run_records(config: StackConfig) -> dict[str, dict[str, Any]]:
+    """Return job -> run record, except its key `image`."""
     pool_nodes, estimate = config.cloud.pool_nodes(), config.cloud.cost_estimate()
-    return {
-        spec.name: {**run_record(config, spec, pool_nodes, estimate), "image": image_of(config.host_image(spec))}
-        for spec in config.jobs
-    }
+    return {spec.name: run_record(config, spec, pool_nodes, estimate) for spec in config.jobs}
 
 
 def checkpoints_folder(spec: JobSpec) -> str:

@@ -60,10 +60,13 @@ class TrainingJob(pulumi.ComponentResource):
 
     name: pulumi.Output[str]
     """Name of the job in its namespace, known after the job exists."""
+    image: pulumi.Input[str]
+    """Image of the hosts."""
 
     def __init__(self, name: str, args: TrainingJobArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:workloads:TrainingJob", name, None, opts)
         spec, placement = args.spec, args.placement
+        self.image = placement.image
         # Child resources do not inherit `depends_on` from their component.
         dependencies = list(args.after)
         child = pulumi.ResourceOptions(parent=self, depends_on=dependencies)

@@ -223,11 +223,13 @@ def pod_template(spec: JobSpec, placement: Placement, pod: Pod) -> PodTemplateSp
 
     Rules: https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted
     """
-    scheduling = _scheduling(placement, pod.role)
+    # Only pods that train go to the nodes with accelerators.
+    scheduling = placement.scheduling if pod.role == WORKER else Scheduling()
+    program, *arguments = pod.command.argv
     return PodTemplateSpecArgs(
         metadata=ObjectMetaArgs(
             labels={**job_labels(spec.name, spec.recipe), COMPONENT_LABEL: pod.role},
-            annotations={"kubectl.kubernetes.io/default-container": pod.container, **placement.scheduling.annotations},
+            annotations={"kubectl.kubernetes.io/default-container": pod.container, **scheduling.annotations},
         ),
         spec=PodSpecArgs(
             subdomain=pod.subdomain,
@@ -254,15 +256,24 @@ def pod_template(spec: JobSpec, placement: Placement, pod: Pod) -> PodTemplateSp
                     ),
                 )
             ],
-            containers=[_container(spec, placement, pod)],
-            volumes=_volumes(spec, placement, pod.role),
+            containers=[
+                ContainerArgs(
+                    name=pod.container,
+                    image=placement.image,
+                    image_pull_policy="IfNotPresent",
+                    command=[program],
+                    args=arguments,
+                    env=_environment(spec, placement, pod.command),
+                    resources=_resources(spec, scheduling, pod.capacity),
+                    security_context=CONTAINER_SECURITY,
+                    # Use a startup probe: a readiness probe would make sshd log a line every period.
+                    startup_probe=None if pod.port is None else port_probe(pod.port, failures=MAX_STARTUP_FAILURES),
+                    volume_mounts=_volume_mounts(placement, scheduling),
+                )
+            ],
+            volumes=_volumes(spec, placement, scheduling),
         ),
     )
-
-
-def _scheduling(placement: Placement, role: str) -> Scheduling:
-    """Return the scheduling of the pods of a role. Only pods that train go to the nodes with accelerators."""
-    return placement.scheduling if role == WORKER else Scheduling()
 
 
 def lost_node_tolerations() -> list[TolerationArgs]:
@@ -278,41 +289,27 @@ def lost_node_tolerations() -> list[TolerationArgs]:
     ]
 
 
-def _container(spec: JobSpec, placement: Placement, pod: Pod) -> ContainerArgs:
-    program, *arguments = pod.command.argv
-    nccl = _scheduling(placement, pod.role).nccl_environment
-    return ContainerArgs(
-        name=pod.container,
-        image=placement.image,
-        image_pull_policy="IfNotPresent",
-        command=[program],
-        args=arguments,
-        env=_environment(spec, placement, pod.command),
-        resources=_resources(spec, placement, pod),
-        security_context=CONTAINER_SECURITY,
-        # Use a startup probe: a readiness probe would make sshd log a line every period.
-        startup_probe=None if pod.port is None else port_probe(pod.port, failures=MAX_STARTUP_FAILURES),
-        volume_mounts=[
-            VolumeMountArgs(name="dshm", mount_path=SHARED_MEMORY_PATH),
-            VolumeMountArgs(name="scratch", mount_path=SCRATCH_PATH),
-            *([] if placement.bucket_claim is None else [VolumeMountArgs(name="bucket", mount_path=BUCKET_PATH)]),
-            *([] if placement.data_claim is None else [_data_mount()]),
-            *([] if placement.script is None else [VolumeMountArgs(name="script", mount_path=FOLDER_IN_POD)]),
-            *([] if nccl is None else [VolumeMountArgs(name="profile", mount_path=nccl.mount, read_only=True)]),
-        ],
-    )
+def _volume_mounts(placement: Placement, scheduling: Scheduling) -> list[VolumeMountArgs]:
+    mounts = [
+        VolumeMountArgs(name="dshm", mount_path=SHARED_MEMORY_PATH),
+        VolumeMountArgs(name="scratch", mount_path=SCRATCH_PATH),
+    ]
+    if placement.bucket_claim is not None:
+        mounts.append(VolumeMountArgs(name="bucket", mount_path=BUCKET_PATH))
+    if placement.data_claim is not None:
+        mounts.append(VolumeMountArgs(name="data", mount_path=DATA_PATH, read_only=True))
+    if placement.script is not None:
+        mounts.append(VolumeMountArgs(name="script", mount_path=FOLDER_IN_POD))
+    if nccl := scheduling.nccl_environment:
+        mounts.append(VolumeMountArgs(name="profile", mount_path=nccl.mount, read_only=True))
+    return mounts
 
 
-def _data_mount() -> VolumeMountArgs:
-    return VolumeMountArgs(name="data", mount_path=DATA_PATH, read_only=True)
-
-
-def _resources(spec: JobSpec, placement: Placement, pod: Pod) -> ResourceRequirementsArgs:
+def _resources(spec: JobSpec, scheduling: Scheduling, capacity: Capacity | None) -> ResourceRequirementsArgs:
     """Return the resources of a pod. Requests equal limits, so that a host does not share its resources."""
-    if pod.capacity is not None:
-        return fixed_resources(pod.capacity)
+    if capacity is not None:
+        return fixed_resources(capacity)
     resources = {"cpu": spec.resources.cpu, "memory": spec.resources.memory}
-    scheduling = _scheduling(placement, pod.role)
     if scheduling.accelerator_resource is not None and spec.accelerators:
         resources[scheduling.accelerator_resource] = str(spec.accelerators)
         resources |= scheduling.devices
@@ -349,7 +346,7 @@ def _environment(spec: JobSpec, placement: Placement, command: Command) -> list[
     return variables
 
 
-def _volumes(spec: JobSpec, placement: Placement, role: str) -> list[VolumeArgs]:
+def _volumes(spec: JobSpec, placement: Placement, scheduling: Scheduling) -> list[VolumeArgs]:
     shared_memory = EmptyDirVolumeSourceArgs(medium="Memory", size_limit=spec.shared_memory)
     volumes = [
         VolumeArgs(name="dshm", empty_dir=shared_memory),
@@ -365,7 +362,7 @@ def _volumes(spec: JobSpec, placement: Placement, role: str) -> list[VolumeArgs]
         items = [KeyToPathArgs(key=key, path=path) for key, path in placement.script_paths.items()] or None
         source = ConfigMapVolumeSourceArgs(name=placement.script, items=items)
         volumes.append(VolumeArgs(name="script", config_map=source))
-    if nccl_environment := _scheduling(placement, role).nccl_environment:
-        claim = PersistentVolumeClaimVolumeSourceArgs(claim_name=nccl_environment.claim, read_only=True)
+    if nccl := scheduling.nccl_environment:
+        claim = PersistentVolumeClaimVolumeSourceArgs(claim_name=nccl.claim, read_only=True)
         volumes.append(VolumeArgs(name="profile", persistent_volume_claim=claim))
     return volumes

@@ -236,10 +236,8 @@ class JobSpec(Section):
     @field_validator("topology")
     @classmethod
     def _check_topology(cls, value: str | None, info: ValidationInfo) -> str | None:
-        accelerator = info.data.get("accelerator")
-        if accelerator and is_tpu(accelerator):
-            tpu_slice(accelerator, value)
-        elif value is not None and "accelerator" in info.data:
+        is_on_tpus = slice_of({**info.data, "topology": value}) is not None
+        if value is not None and not is_on_tpus and "accelerator" in info.data:
             message = "is allowed only for TPUs; remove it, or write for example `accelerator: v4`"
             raise Invalid("topology_without_tpu", message)
         return value
@@ -247,7 +245,7 @@ class JobSpec(Section):
     @cached_property
     def tpu(self) -> TpuSlice | None:
         """TPU slice that the job requests; None without TPUs."""
-        return slice_of({"accelerator": self.accelerator, "topology": self.topology})
+        return slice_of(vars(self))
 
     @property
     def on_xla(self) -> bool:

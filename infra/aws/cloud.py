@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 from infra.aws import inventory, pools, rules
 from infra.aws.config import EksConfig
 from infra.builtin_images import JobLayer, cloud_images
-from infra.capacity import PoolNodes
+from infra.capacity import EFA_RESOURCE, PoolNodes, in_pool, tolerate
 from infra.cloud import Cloud, FirstPlatform, ProvisionedCloud, Quota, documentation_ranges, quotas
 from infra.cost import Line
-from infra.hardware import PodGroup, Scheduling
+from infra.hardware import PodGroup, Scheduling, gpus
 from infra.inventory import Lister, Ownership, PlannedResource, RunCommand
+from infra.naming import ACCELERATOR_LABEL
 from settings.problem import Problem
 
 if TYPE_CHECKING:
@@ -73,7 +74,21 @@ class Eks(ProvisionedCloud):
         return pools.price_lines(self.config)
 
     def scheduling(self, hosts: PodGroup, pool: str | None = None) -> Scheduling:
-        return pools.scheduling(self.config, hosts, pool)
+        accelerator = hosts.accelerator
+        if accelerator is None:
+            return Scheduling(node_selector=in_pool(pool))
+        plans = (plan for plan in pools.node_groups(self.config) if pool in (None, plan.name))
+        plan = next((plan for plan in plans if plan.machine.gpu == accelerator), None)
+        if plan is None:
+            raise ValueError(f"no pool has {accelerator}")
+        # A host with a share of a node's GPUs gets the same share of its network adapters, rounded down.
+        adapters = plan.machine.efa_interfaces * hosts.accelerators // plan.machine.gpus if plan.efa else 0
+        return Scheduling(
+            node_selector=in_pool(pool) | {ACCELERATOR_LABEL: accelerator},
+            tolerations=(tolerate(gpus.RESOURCE),),
+            accelerator_resource=gpus.RESOURCE,
+            devices={EFA_RESOURCE: str(adapters)} if adapters else {},
+        )
 
     def lister(self, ownership: Ownership, run_json: RunCommand) -> Lister:
         return lambda listing: inventory.resources(listing, self.config, ownership, run_json)

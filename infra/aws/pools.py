@@ -9,15 +9,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from infra.aws.config import EksConfig, EksPoolConfig
-from infra.capacity import EFA_RESOURCE, SYSTEM, PoolNodes, in_pool, tolerate
+from infra.capacity import SYSTEM, PoolNodes
 from infra.cloud import QuotaNeeds
 from infra.cost import Line, price_line
-from infra.hardware import Capacity, PodGroup, Scheduling, gpus
+from infra.hardware import Capacity
 from infra.hardware.ec2 import EC2_FAMILIES, Ec2Machine, ec2_machine
 from infra.hardware.machines import ProvisioningModel
 from infra.hardware.node_capacity import eks_allocatable, eks_pods
 from infra.inventory import RunCommand
-from infra.naming import ACCELERATOR_LABEL
 
 CLOUD = "aws"
 """Name of the cloud in the price table."""
@@ -97,27 +96,6 @@ def pool_nodes(platform: EksConfig) -> list[PoolNodes]:
     system = eks_allocatable(machine) - DAEMON_REQUESTS
     nodes = platform.system_pool.nodes
     return [*pools, PoolNodes(name=SYSTEM, nodes=nodes, node=system, pods=eks_pods(machine))]
-
-
-def scheduling(platform: EksConfig, hosts: PodGroup, pool: str | None) -> Scheduling:
-    """Return the scheduling fields of a job's hosts. Raises ValueError if no pool has their accelerators.
-
-    A host with a share of a node's GPUs gets the same share of its network adapters, rounded down.
-    """
-    if hosts.accelerator is None:
-        return Scheduling(node_selector=in_pool(pool))
-    suitable = (plan for plan in node_groups(platform) if plan.machine.gpu == hosts.accelerator)
-    plan = next((plan for plan in suitable if pool in (None, plan.name)), None)
-    if plan is None:
-        raise ValueError(f"no pool has {hosts.accelerator}")
-    machine = plan.machine
-    adapters = machine.efa_interfaces * hosts.accelerators // machine.gpus if plan.efa else 0
-    return Scheduling(
-        node_selector=in_pool(pool) | {ACCELERATOR_LABEL: hosts.accelerator},
-        tolerations=(tolerate(gpus.RESOURCE),),
-        accelerator_resource=gpus.RESOURCE,
-        devices={EFA_RESOURCE: str(adapters)} if adapters else {},
-    )
 
 
 def quota_needs(platform: EksConfig) -> QuotaNeeds:

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from infra.builtin_images import JobLayer, cloud_images
-from infra.capacity import PoolNodes
+from infra.capacity import PoolNodes, in_pool, tolerate
 from infra.cloud import FirstPlatform, ProvisionedCloud, Quota, quotas
 from infra.cost import Line
 from infra.gcp import inventory, pools, rules
 from infra.gcp.config import GkeConfig
-from infra.hardware import PodGroup, Scheduling
+from infra.hardware import PodGroup, Scheduling, gpus, tpus
 from infra.inventory import Lister, Ownership, PlannedResource, RunCommand
+from infra.naming import COMPUTE_CLASS_LABEL, QUEUED_LABEL
 from settings.problem import Problem
 
 if TYPE_CHECKING:
@@ -57,7 +58,30 @@ class Gke(ProvisionedCloud):
         return pools.price_lines(self.config)
 
     def scheduling(self, hosts: PodGroup, pool: str | None = None) -> Scheduling:
-        return pools.scheduling(self.config, hosts, pool)
+        accelerator, tpu = hosts.accelerator, hosts.tpu
+        if accelerator is None:
+            return Scheduling(node_selector=in_pool(pool))
+        plans = (plan for plan in pools.node_pools(self.config) if pool in (None, plan.pool.name))
+        plan = next((plan for plan in plans if (plan.tpu == tpu if tpu else plan.gpu == accelerator)), None)
+        if plan is None:
+            raise ValueError(f"no pool has {accelerator}")
+        resource = tpus.RESOURCE if tpu else gpus.RESOURCE
+        selector = in_pool(pool) | (tpu.node_labels if tpu else {pools.GPU_LABEL: accelerator})
+        tolerations = [tolerate(resource)]
+        if plan.has_fallback:
+            selector[COMPUTE_CLASS_LABEL] = plan.pool.name
+            tolerations.append(tolerate(COMPUTE_CLASS_LABEL))
+        if any(model.is_queued for model in plan.pool.models):
+            tolerations.append(tolerate(QUEUED_LABEL))
+        fabric = pools.fabric_of(plan)
+        return Scheduling(
+            node_selector=selector,
+            tolerations=tuple(tolerations),
+            accelerator_resource=resource,
+            annotations=pools.pod_annotations(fabric.interfaces) if fabric else {},
+            environment={} if tpu else pools.DRIVER_LIBRARIES,
+            nccl_environment=fabric.nccl_environment if fabric else None,
+        )
 
     def lister(self, ownership: Ownership, run_json: RunCommand) -> Lister:
         del ownership

@@ -1,4 +1,4 @@
-"""Node pools of a GKE cluster: plans, fabrics, capacity, scheduling, quota and prices."""
+"""Node pools of a GKE cluster: plans, fabrics, capacity, quota and prices."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Network
 
-from infra.capacity import SYSTEM, PoolNodes, in_pool, tolerate
+from infra.capacity import SYSTEM, PoolNodes
 from infra.cloud import QuotaNeeds
 from infra.cost import Line, price_line
 from infra.gcp.config import GkeConfig, GkePoolConfig
-from infra.hardware import Capacity, PodGroup, Scheduling, gpus, tpus
+from infra.hardware import Capacity
 from infra.hardware.gce import GceFamily, disk_quota, gce_family, gce_machine, gpus_on
 from infra.hardware.gpus import GPUS, MISSING_FAMILIES
 from infra.hardware.machines import MachineType, NcclEnvironmentScript, ProvisioningModel
 from infra.hardware.node_capacity import gke_allocatable
 from infra.hardware.tpus import GENERATIONS, TpuSlice
 from infra.inventory import RunCommand
-from infra.naming import COMPUTE_CLASS_LABEL, QUEUED_LABEL
 
 CLOUD = "gcp"
 SYSTEM_MACHINES = ("e2-standard-4", "n1-standard-8")
@@ -326,34 +325,6 @@ def pool_nodes(platform: GkeConfig) -> list[PoolNodes]:
         )
     system = gke_allocatable(gce_machine(system_machine(platform))) - DAEMON_REQUESTS
     return [*pools, PoolNodes(name=SYSTEM, nodes=platform.system_pool.max_nodes, node=system)]
-
-
-def scheduling(platform: GkeConfig, hosts: PodGroup, pool: str | None) -> Scheduling:
-    """Return the scheduling fields of a job's hosts. Raises ValueError if no pool has their accelerators."""
-    accelerator, tpu = hosts.accelerator, hosts.tpu
-    if accelerator is None:
-        return Scheduling(node_selector=in_pool(pool))
-    plans = (plan for plan in node_pools(platform) if pool in (None, plan.pool.name))
-    plan = next((plan for plan in plans if (plan.tpu == tpu if tpu else plan.gpu == accelerator)), None)
-    if plan is None:
-        raise ValueError(f"no pool has {accelerator}")
-    resource = tpus.RESOURCE if tpu else gpus.RESOURCE
-    selector = in_pool(pool) | (tpu.node_labels if tpu else {GPU_LABEL: accelerator})
-    tolerations = [tolerate(resource)]
-    if plan.has_fallback:
-        selector[COMPUTE_CLASS_LABEL] = plan.pool.name
-        tolerations.append(tolerate(COMPUTE_CLASS_LABEL))
-    if any(model.is_queued for model in plan.pool.models):
-        tolerations.append(tolerate(QUEUED_LABEL))
-    fabric = fabric_of(plan)
-    return Scheduling(
-        node_selector=selector,
-        tolerations=tuple(tolerations),
-        accelerator_resource=resource,
-        annotations=pod_annotations(fabric.interfaces) if fabric else {},
-        environment={} if tpu else DRIVER_LIBRARIES,
-        nccl_environment=fabric.nccl_environment if fabric else None,
-    )
 
 
 def quota_needs(platform: GkeConfig) -> QuotaNeeds:

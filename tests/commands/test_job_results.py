@@ -27,12 +27,12 @@ FINISHED_JOB = JobState(
 def finished_record() -> dict[str, Any]:
     """Return the record of a finished run."""
     config = parse(STACK)
-    return complete_record(run_records(config, str)[config.jobs[0].name], FINISHED_JOB)
+    return complete_record(run_records(config)[config.jobs[0].name], FINISHED_JOB)
 
 
 def test_run_record_holds_source_state_pools_chips_and_price() -> None:
     config = parse(STACK)
-    found = run_records(config, str)[config.jobs[0].name]
+    found = run_records(config)[config.jobs[0].name]
     assert {key: found[key] for key in ("commit", "dirty", "diff_digest")} == asdict(source_state())
     assert (found["pools"], found["chips"]) == (["gpus"], 4)
     assert found["usd_per_hour"] == pytest.approx(0.906, abs=0.01)
@@ -85,9 +85,9 @@ def test_source_state_without_git_is_unknown(checkout: Path, tmp_path: Path, mon
 
 def test_run_record_of_hosts_that_share_a_node_divides_its_price() -> None:
     config = parse(STACK)
-    whole = run_records(config, str)[config.jobs[0].name]["usd_per_hour"]
+    whole = run_records(config)[config.jobs[0].name]["usd_per_hour"]
     halves = parse(changed_stack(jobs=[{**JOB, "accelerators_per_host": 1, "hosts": 2}]))
-    found = run_records(halves, str)[halves.jobs[0].name]
+    found = run_records(halves)[halves.jobs[0].name]
     assert found["chips"] == 2
     assert found["usd_per_hour"] == pytest.approx(whole / 2, abs=0.001)
 
@@ -106,7 +106,7 @@ def test_run_record_of_a_machine_without_a_price_has_no_price() -> None:
     platform = {"kind": "eks", "pools": [{"name": "h200", "machine_type": "p5e.48xlarge", "nodes": 1}]}
     job = {**JOB, "accelerator": "nvidia-h200-141gb", "accelerators_per_host": 8, "hosts": 1}
     config = parse({"platform": platform, "jobs": [job]})
-    found = run_records(config, str)[config.jobs[0].name]
+    found = run_records(config)[config.jobs[0].name]
     assert (found["pools"], found["chips"], found["usd_per_hour"]) == (["h200"], 8, None)
     assert complete_record(found, FINISHED_JOB)["usd"] is None
 

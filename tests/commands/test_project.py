@@ -175,9 +175,9 @@ def test_run_record_has_the_digest_of_the_files_sent(project: Path, monkeypatch:
     monkeypatch.setenv(PROJECT_VARIABLE, str(project))
     write_files(project, {"train.py": "print(1)\n", "helper.py": "", "Pulumi.dev.yaml": SCRIPT_STACK})
     config = load_file(project / "Pulumi.dev.yaml")
-    first = run_records(config, str)["mine"]
+    first = run_records(config)["mine"]
     write_files(project, {"helper.py": "VALUE = 1\n"})
-    second = run_records(config, str)["mine"]
+    second = run_records(config)["mine"]
     assert first["script_digest"].startswith("sha256:")
     assert first["script_digest"] != second["script_digest"]
     assert re.fullmatch("[0-9a-f]{40}|unknown", first["trainyard_commit"])

@@ -247,6 +247,20 @@ def test_gke_job_on_a3_has_network_annotations() -> None:
     assert [each["network"] for each in listed] == ["default", *(f"gpu-nic-{index}" for index in range(4))]
 
 
+def test_gke_launcher_of_mpi_job_on_a3_has_no_network_annotations() -> None:
+    # The launcher runs on a node without these networks.
+    gpus = {"accelerator": "nvidia-h100-80gb", "accelerators_per_host": 8}
+    job = {"name": "a", "kind": "mpi-job", "script": "/a.py", "image": "example.com/a:1", "hosts": 2, **gpus}
+    engine, _ = graph(gke(A3), [job])
+    (record,) = engine.of_type("kubeflow.org/v2beta1:MPIJob")
+    roles = record.inputs["spec"]["mpiReplicaSpecs"]
+    annotations = {role: set(each["template"]["metadata"]["annotations"]) for role, each in roles.items()}
+    assert annotations["Worker"] - annotations["Launcher"] == {
+        "networking.gke.io/default-interface",
+        "networking.gke.io/interfaces",
+    }
+
+
 @pytest.mark.parametrize(
     ("machine", "gpu"), [("a3-ultragpu-8g", "nvidia-h200-141gb"), ("a4-highgpu-8g", "nvidia-b200")]
 )

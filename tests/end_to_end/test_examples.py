@@ -9,7 +9,9 @@ import subprocess
 
 import pytest
 
+from infra.naming import COMPONENT_LABEL, JOB_LABEL
 from tests.end_to_end.conftest import Checkout
+from workloads.spec import example_jobs
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
 
@@ -125,6 +127,17 @@ def test_example_tf_horovod_trains_on_both_workers(checkout: Checkout) -> None:
         assert re.search(rf"^tf-horovod/{rank} \| train step=6 .* rank={rank}/2$", text, re.M), text[-3000:]
     each, total = re.findall(r"\| rate each=([\d.]+) total=([\d.]+) images/s ranks=2$", text, re.M)[-1]
     assert float(total) > float(each) > 0
+
+
+@pytest.mark.long
+def test_resumed_tf_horovod_starts_mpirun_once(checkout: Checkout) -> None:
+    # The operator starts the launcher of a resumed job together with its workers.
+    (job,) = example_jobs("tf-horovod")
+    with checkout.changed_jobs({**job, "name": "resumed", "suspend": True}):
+        checkout.run("make", "up", seconds=1800)
+        text = checkout.run("make", "resume")
+        pods = checkout.objects("pods", f"--selector={JOB_LABEL}=resumed,{COMPONENT_LABEL}=launcher")
+    assert [pod["status"]["phase"] for pod in pods] == ["Succeeded"], text[-3000:]
 
 
 @pytest.mark.long

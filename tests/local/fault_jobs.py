@@ -2,8 +2,8 @@
 
 The fault affects host 1. `no-image` and `no-capacity` affect all hosts. In an `mpi-job`, the faults of
 `LAUNCHER_CAUSES` affect the launcher. The other hosts wait until host 1 has started again and completed. In place of
-mpirun, the program holds a connection to each worker, as ssh does. It fails if a connection breaks, or is silent for
-longer than ssh waits (workloads/kinds/mpi_job.py).
+the launcher's command, the program waits for each worker and holds a connection to it, as ssh does. It fails if a
+connection breaks, or is silent for longer than ssh waits (workloads/kinds/mpi_job.py).
 """
 
 from __future__ import annotations
@@ -43,9 +43,16 @@ def fail():
     if cause == "memory":
         print(len(b"x" * 2**30))
 
+def connect(name):
+    while True:
+        try:
+            return socket.create_connection((name, 2222), timeout=60)
+        except OSError:
+            time.sleep(1)
+
 def hold_workers():
     names = [line.split()[0] for line in open("/etc/mpi/hostfile") if line.strip()]
-    held = [socket.create_connection((name, 2222), timeout=60) for name in names]
+    held = [connect(name) for name in names]
     for each in held:
         each.settimeout(0.1)
         each.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -116,20 +123,9 @@ def job_name(kind: JobKind, cause: Cause) -> str:
 
 
 def objects(kind: JobKind, cause: Cause, placement: Placement) -> list[dict[str, Any]]:
-    """Return the objects of the job of one kind with one cause, on two hosts.
-
-    The job has one restart, or more if mpirun may start again before its new worker runs.
-    """
+    """Return the objects of the job of one kind with one cause, on two hosts and with one restart."""
     name = job_name(kind, cause)
-    restarts = 4 if kind == "mpi-job" and cause not in LAUNCHER_CAUSES else 1
-    values = {
-        "name": name,
-        "kind": kind,
-        "script": "/replaced.py",
-        "hosts": 2,
-        "restarts": restarts,
-        "grace_seconds": 5,
-    }
+    values = {"name": name, "kind": kind, "script": "/replaced.py", "hosts": 2, "restarts": 1, "grace_seconds": 5}
     # The program is not Trainyard's launcher, whose exit codes the failure policy of an Indexed Job would expect.
     spec = JobSpec.model_validate({**values, "torchrun": kind != "indexed-job"})
     found = manifests(spec, placement)

@@ -32,7 +32,7 @@ def test_bucket_lifecycle_prefixes_match_trainer_folders() -> None:
 @pytest.mark.parametrize(("job", "folder"), [({}, "a"), ({"flags": {"job": "b"}}, "b")])
 def test_run_record_has_checkpoint_and_profile_folders(job: dict[str, object], folder: str) -> None:
     config = stack(**job)
-    record = run_records(config, str)[config.jobs[0].name]
+    record = run_records(config)[config.jobs[0].name]
     assert record["bucket_prefix"] == folder
     assert f"{BUCKET}/{record['checkpoints']}" == checkpoints_folder(Folder(BUCKET), folder).url
     assert f"{BUCKET}/{record['profiles']}" == profiles_folder(Folder(BUCKET), folder).url

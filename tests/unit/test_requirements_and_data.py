@@ -6,7 +6,6 @@ import hashlib
 import os
 import sys
 import traceback
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +69,7 @@ def test_requirements_on_platforms_that_build_images_are_accepted(project: Path)
         config = parse(on(platform, requirements="requirements.txt"))
         layer = config.job_layers["digits"]
         assert (layer.base, layer.requirements) == ("trainer", (project / "requirements.txt").read_text())
-        assert config.host_image(config.jobs[0]).builtin == f"trainer-with-{layer.digests}"
+        assert layer.name == f"trainer-with-{layer.digests}"
         assert config.jobs[0].image_ref.builtin == "trainer"
 
 
@@ -143,13 +142,11 @@ def test_requirements_with_an_image_that_cannot_get_packages_have_code(values: d
 
 def test_run_record_has_the_digest_of_the_requirements(project: Path) -> None:
     stack = job(requirements="requirements.txt")
-    first = run_records(parse(stack), attrgetter("builtin"))["digits"]
+    first = run_records(parse(stack))["digits"]
     (project / "requirements.txt").write_text("cowsay==6.0\n", encoding="utf-8")
-    second = run_records(parse(stack), attrgetter("builtin"))["digits"]
+    second = run_records(parse(stack))["digits"]
     assert first["requirements_digest"].startswith("sha256:")
     assert first["requirements_digest"] != second["requirements_digest"]
-    assert first["image"].startswith("trainer-with-")
-    assert first["image"] != second["image"]
 
 
 def test_tag_of_an_image_with_packages_has_the_digest_of_the_file() -> None:

@@ -60,8 +60,8 @@ WAIT_FOR_WORKERS = (
     f'while read -r host _; do until ssh -n {SSH_OPTIONS} "$host" true; do sleep 1; done; done </etc/mpi/hostfile; '
     'exec "$@"'
 )
-"""Shell command that waits for the workers and then runs its arguments. The operator starts the launcher and the
-workers of a suspended job together."""
+"""Shell command that waits for the workers and then runs its arguments. The operator starts a resumed job's launcher
+together with its workers, and Kubernetes restarts a failed launcher before a lost worker is back."""
 MPIRUN_VARIABLES = (
     *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
     *("OMPI_COMM_WORLD_NODE_RANK", "OMPI_UNIVERSE_SIZE"),
@@ -185,6 +185,4 @@ def launcher_command(
         *(word for name in passed for word in ("-x", name)),
         *with_nccl_environment(nccl_environment, program(spec)),
     )
-    if spec.queue:
-        argv = ("sh", "-c", WAIT_FOR_WORKERS, "sh", *argv)
-    return replace(host, argv=IDLE if spec.interactive else argv)
+    return replace(host, argv=IDLE if spec.interactive else ("sh", "-c", WAIT_FOR_WORKERS, "sh", *argv))
