@@ -184,7 +184,7 @@ def finished_lines(
     return [
         f"{first}; it ended at {job.finished}, before this command",
         *more,
-        "  its settings have not changed since, so it was not started again",
+        "  it was not started again, because its pods would be the same",
         f"  {files}: {folder}; checkpoints: {checkpoints}",
         f"  {logs} shows its log" + (f"; {fetch} copies its {copied}" if can_fetch else ""),
         *(f"  {step}" for step in steps),

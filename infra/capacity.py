@@ -174,14 +174,10 @@ def _assign(group: PodGroup, pools: Sequence[PoolNodes], free: list[Nodes]) -> t
 def _spread(group: PodGroup, pools: Sequence[PoolNodes], free: list[Nodes]) -> tuple[Problem | None, list[Nodes]]:
     """Spread pods that are not hosts over all nodes without accelerators.
 
-    Return a problem or None, and the capacity that each pool's nodes then have left. The pods have `maxSkew: 1`, so a
-    node's limit is one pod more than the fullest node can still run.
+    Return a problem or None, and the capacity that each pool's nodes then have left.
     """
     cpu_nodes = [nodes if pool.accepts_any_pod else Nodes() for pool, nodes in zip(pools, free, strict=True)]
-    max_per_node = 1 + min(_hosts_on(state, group) for nodes in cpu_nodes for state, count in nodes.items() if count)
-    limits = [
-        sum(count * min(_hosts_on(state, group), max_per_node) for state, count in nodes.items()) for nodes in cpu_nodes
-    ]
+    limits = _spread_limits(cpu_nodes, group)
     if sum(limits) < group.count:
         cpu_pools = [pool for pool in pools if pool.accepts_any_pod]
         largest = max(cpu_pools, key=lambda pool: _hosts_on(pool.empty_node, group))
@@ -194,6 +190,18 @@ def _spread(group: PodGroup, pools: Sequence[PoolNodes], free: list[Nodes]) -> t
     return None, remaining
 
 
+def _spread_limits(pools: Sequence[Nodes], group: PodGroup) -> list[int]:
+    """Return the number of a group's pods that fit on the nodes of each pool, if they may run on all these nodes.
+
+    The pods have `maxSkew: 1`, so a node's limit is one pod more than the fullest node can still run:
+    https://kubernetes.io/docs/concepts/scheduling-eviction/topology-spread-constraints/
+    """
+    max_per_node = 1 + min(_hosts_on(state, group) for nodes in pools for state, count in nodes.items() if count)
+    return [
+        sum(count * min(_hosts_on(state, group), max_per_node) for state, count in nodes.items()) for nodes in pools
+    ]
+
+
 def _best_pool(group: PodGroup, pools: Sequence[PoolNodes], free: Sequence[Nodes]) -> int | Problem:
     """Return the index of the most suitable pool for a job, or the problem if no pool fits."""
     matching = [index for index, pool in enumerate(pools) if _has_accelerators(pool, group)]
@@ -202,9 +210,7 @@ def _best_pool(group: PodGroup, pools: Sequence[PoolNodes], free: Sequence[Nodes
     large_enough = [index for index in matching if _hosts_on(pools[index].empty_node, group)]
     if not large_enough:
         return _too_large(group, [pools[index] for index in matching], _accelerator_hint(group, pools))
-    free_hosts = {
-        index: sum(count * _hosts_on(state, group) for state, count in free[index].items()) for index in large_enough
-    }
+    free_hosts = {index: _spread_limits([free[index]], group)[0] for index in large_enough}
     candidates = [index for index in large_enough if free_hosts[index] >= group.count]
     if not candidates:
         freest = max(large_enough, key=lambda index: free_hosts[index])
@@ -222,11 +228,17 @@ def _best_pool(group: PodGroup, pools: Sequence[PoolNodes], free: Sequence[Nodes
 
 
 def _place_hosts(nodes: Nodes, group: PodGroup) -> Nodes:
-    """Place each host on the emptiest node, as the scheduler does. Return the capacity that the nodes have left."""
-    free, hosts = Counter(nodes), group.count
+    """Place each host as the scheduler does. Return the capacity that the nodes have left.
+
+    A host goes to a node with the fewest hosts of its group, and among those to the emptiest.
+    """
+    free = Counter({(0, state): count for state, count in nodes.items()})
+    hosts = group.count
     while hosts:
-        state = max(state for state, count in free.items() if count and _hosts_on(state, group))
-        num_nodes = min(free[state], hosts)
+        with_room = [key for key, count in free.items() if count and _hosts_on(key[1], group)]
+        fewest = min(placed for placed, _ in with_room)
+        state = max(state for placed, state in with_room if placed == fewest)
+        num_nodes = min(free[fewest, state], hosts)
         accelerators, millicores, memory, pods = state
         state_with_host = (
             accelerators - group.accelerators,
@@ -234,10 +246,13 @@ def _place_hosts(nodes: Nodes, group: PodGroup) -> Nodes:
             memory - group.per_pod.memory,
             pods - 1,
         )
-        free[state] -= num_nodes
-        free[state_with_host] += num_nodes
+        free[fewest, state] -= num_nodes
+        free[fewest + 1, state_with_host] += num_nodes
         hosts -= num_nodes
-    return free
+    remaining: Nodes = Counter()
+    for (_, state), count in free.items():
+        remaining[state] += count
+    return remaining
 
 
 def _hosts_on(state: NodeState, group: PodGroup) -> int:

@@ -12,7 +12,7 @@ from infra.operator_releases import left_for_jobs, needed_releases
 from settings.problem import UNDEFINED, Problem
 from settings.text import counted
 from settings.types import Section
-from workloads.kinds import operators_of
+from workloads.kinds import KINDS, kinds_where, operators_of
 from workloads.spec import JobSpec
 
 Jobs = tuple[JobSpec, ...]
@@ -41,7 +41,25 @@ def _groups(jobs: Jobs) -> list[PodGroup]:
 
 def unschedulable_jobs(cloud: Cloud, jobs: Jobs) -> list[Problem]:
     """Return a problem for each job that does not fit on the nodes of a cloud platform."""
-    return [_with_value(jobs, problem) for problem in unschedulable(cloud.pool_nodes(), _groups(jobs))]
+    problems = [_with_value(jobs, problem) for problem in unschedulable(cloud.pool_nodes(), _groups(jobs))]
+    return problems or _divided_slices(cloud, jobs)
+
+
+def _divided_slices(cloud: Cloud, jobs: Jobs) -> list[Problem]:
+    """Return a problem for each job whose hosts Kubernetes may place in several TPU slices of its pool."""
+    pools = {pool.name: pool for pool in cloud.pool_nodes()}
+    names = pools_of_jobs(cloud, jobs)
+    problems = []
+    for index, job in enumerate(jobs):
+        pool = pools.get(names.get(job.name) or "")
+        if pool and pool.tpu and 1 < pool.tpu.hosts < pool.nodes and not KINDS[job.kind].isolates_slices:
+            kinds = kinds_where(lambda kind: kind.isolates_slices)
+            message = (
+                f"pool {pool.name} has {pool.nodes // pool.tpu.hosts} slices, and Kubernetes may place hosts of this "
+                f"kind in several of them; write {kinds}, or give each slice a pool of its own"
+            )
+            problems.append(Problem("job.kind.divides_slices", ("jobs", index, "kind"), message, job.kind))
+    return problems
 
 
 def pools_of_jobs(cloud: Cloud, jobs: Jobs) -> dict[str, str | None]:

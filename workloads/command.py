@@ -77,10 +77,11 @@ TORCHRUN = ("python", "-m", "torch.distributed.run")
 IDLE = (
     "python",
     "-c",
-    "import signal; end = {signal.SIGTERM, signal.SIGINT}; signal.pthread_sigmask(signal.SIG_BLOCK, end); "
-    "signal.sigwait(end)",
+    "import os, signal, sys; end = {signal.SIGTERM, signal.SIGINT}; signal.pthread_sigmask(signal.SIG_BLOCK, end); "
+    "signal.sigwait(end); sys.exit(75 + int(os.environ.get('TRAINYARD_RETRYABLE_OFFSET', '0')))",
 )
-"""Program that waits for SIGTERM or SIGINT. As process 1 of a container, it gets only signals that it handles."""
+"""Program that waits for SIGTERM or SIGINT and exits as a preempted host does: after exit code 0, Kubernetes would not
+replace an evicted host. As process 1 of a container, it gets only signals that it handles."""
 RENDEZVOUS_PORT = 29500
 """torchrun's default port."""
 ETCD_PORT = 2379

@@ -124,20 +124,19 @@ def custom_job(
 ) -> pulumi.Output[str]:
     """Create the custom resource of a job. Return its name.
 
-    A change of the spec replaces the job, except a change of `suspend`, or of any part of a `runPolicy` that contains
-    `suspend`. Pulumi deletes the old job first.
+    A change of the spec replaces the job, except a change of `suspend`: operators ignore or reject most other changes.
+    Pulumi deletes the old job first.
     """
-    plain_spec = spec.plain()
     replacement = pulumi.ResourceOptions(
         delete_before_replace=True,
-        replace_on_changes=[QUEUE_PATH, *(f"spec.{key}" for key in plain_spec if key != resource.suspend[0])],
+        replace_on_changes=[QUEUE_PATH, *(f"spec.{path}" for path in spec.paths_except(*resource.suspend))],
     )
     job = CustomResource(
         name,
         api_version=resource.api_version,
         kind=resource.kind,
         metadata=metadata,
-        spec=plain_spec,
+        spec=spec.plain(),
         opts=pulumi.ResourceOptions.merge(opts, replacement),
     )
     return name_of(job)
@@ -216,6 +215,8 @@ class Pod:
     """Restart policy of its container; None if the operator sets it."""
     port: int | None = None
     """TCP port that accepts connections after the program has started; None without a startup probe."""
+    deadline_seconds: int | None = None
+    """Seconds after which the kubelet ends the pod; None if the operator ends the job at its deadline."""
 
 
 def pod_template(spec: JobSpec, placement: Placement, pod: Pod) -> PodTemplateSpecArgs:
@@ -238,6 +239,7 @@ def pod_template(spec: JobSpec, placement: Placement, pod: Pod) -> PodTemplateSp
             automount_service_account_token=False,
             enable_service_links=False,
             priority_class_name=spec.priority_class,
+            active_deadline_seconds=pod.deadline_seconds,
             termination_grace_period_seconds=spec.grace_seconds,
             security_context=POD_SECURITY,
             node_selector=dict(scheduling.node_selector) or None,

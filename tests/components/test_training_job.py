@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,13 +15,25 @@ from pulumi.runtime import rpc
 from infra.gcp.pools import GIB_PLUGIN
 from infra.project import PROJECT_VARIABLE
 from tests.components.rendered_jobs import KINDS, TORCH_KINDS, job, main_object, pod_templates, spec, values_of, workers
-from tests.golden.manifests import ELASTIC, EVERY_KEY, GPU, ON_CLAIM, ON_GPUS, SCRIPT, engine, manifests, queued
+from tests.golden.manifests import (
+    ELASTIC,
+    EVERY_KEY,
+    GPU,
+    ON_CLAIM,
+    ON_GPUS,
+    ON_TPUS,
+    SCRIPT,
+    engine,
+    manifests,
+    queued,
+)
 from tests.problems import problems_of
 from tests.recording import run
 from workloads.job import TrainingJob, TrainingJobArgs
 from workloads.kinds import KINDS as ALL_KINDS
 from workloads.kinds import operators_of
 from workloads.kinds.indexed_job import backoff_limit
+from workloads.kinds.mpi_job import WAIT_FOR_WORKERS
 from workloads.objects import LOST_EXIT_CODES, NON_RETRYABLE_EXIT_CODES, Placement
 from workloads.spec import JobKind, JobSpec
 
@@ -55,6 +70,7 @@ def comparable_worker(kind: JobKind, values: dict[str, Any], placement: Placemen
     (container,) = pod["spec"].pop("containers")
     pod["spec"].pop("restartPolicy", None)
     pod["spec"].pop("subdomain", None)
+    pod["spec"].pop("activeDeadlineSeconds", None)
     pod["metadata"]["annotations"].pop("kubectl.kubernetes.io/default-container")
     container.pop("name")
     container["env"] = [each for each in container["env"] if each["name"] not in KIND_VARIABLES]
@@ -254,16 +270,63 @@ def test_mpi_launcher_waits_for_workers() -> None:
     assert "until ssh" in " ".join(wait)
 
 
+@pytest.mark.parametrize(("answers", "status"), [(True, 0), (False, 1)])
+def test_mpi_launcher_fails_if_a_worker_does_not_answer(tmp_path: Path, *, answers: bool, status: int) -> None:
+    hostfile, ssh = tmp_path / "hostfile", tmp_path / "ssh"
+    hostfile.write_text("worker-0 slots=1\nworker-1 slots=1\n", encoding="utf-8")
+    ssh.write_text(f"#!/bin/sh\nexit {0 if answers else 255}\n", encoding="utf-8")
+    ssh.chmod(0o755)
+    command = WAIT_FOR_WORKERS.replace("/etc/mpi/hostfile", str(hostfile))
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    words = ["sh", "-c", command, "sh", "1", "echo", "mpirun starts"]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (status, "mpirun starts\n" if answers else "")
+
+
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "indexed-job"])
 def test_operator_job_is_replaced_on_change(kind: JobKind) -> None:
     resource = ALL_KINDS[kind].resource
     assert resource is not None
     registered = engine(spec(SCRIPT, kind=kind), ON_CLAIM).requests["resnet-job"]
-    paths, suspends = set(registered.replaceOnChanges), f"spec.{resource.suspend[0]}"
-    assert paths
+    paths, suspends = set(registered.replaceOnChanges), ".".join(("spec", *resource.suspend))
+    found = main_object(SCRIPT, ON_CLAIM, kind=kind, deadline_seconds=600)["spec"]
+    first, *rest = resource.suspend
+    expected = {f"spec.{key}" for key in found if key != first}
+    if rest:
+        expected |= {f"spec.{first}.{key}" for key in found[first]}
     assert suspends not in paths
-    assert paths | {suspends} >= {f"spec.{key}" for key in main_object(SCRIPT, ON_CLAIM, kind=kind)["spec"]}
+    assert paths >= expected - {suspends}
+    assert resource.suspend == ("suspend",) or "spec.runPolicy.activeDeadlineSeconds" in paths
     assert registered.deleteBeforeReplace
+
+
+def test_indexed_job_is_replaced_if_a_field_changes_that_the_api_fixes() -> None:
+    registered = engine(spec(SCRIPT), ON_CLAIM).requests["resnet-job"]
+    assert "spec.backoffLimitPerIndex" in registered.replaceOnChanges
+
+
+@pytest.mark.parametrize("kind", ["pytorch-job", "mx-job"])
+def test_pods_of_the_training_operator_end_at_the_deadline(kind: JobKind) -> None:
+    for template in pod_templates(manifests(spec(SCRIPT, kind=kind, deadline_seconds=600), ON_CLAIM)).values():
+        assert template["spec"]["activeDeadlineSeconds"] == 600
+
+
+def test_mpi_worker_is_restarted_in_its_pod() -> None:
+    replicas = main_object(SCRIPT, ON_CLAIM, kind="mpi-job")["spec"]["mpiReplicaSpecs"]
+    assert {role: replica["restartPolicy"] for role, replica in replicas.items()} == {
+        "Launcher": "Never",
+        "Worker": "OnFailure",
+    }
+
+
+@pytest.mark.parametrize("kind", ["jobset", "train-job"])
+def test_hosts_of_a_tpu_slice_stay_in_one_node_pool(kind: JobKind) -> None:
+    values = {"kind": kind, "accelerator": "v5litepod-16"}
+    jobs = [
+        each for each in manifests(spec(SCRIPT, **values), ON_TPUS) if each["kind"] in ("JobSet", "TrainingRuntime")
+    ]
+    text = json.dumps(jobs)
+    assert '"alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gke-nodepool"' in text
 
 
 def test_train_job_runtime_is_created_before_the_old_one_is_deleted() -> None:

@@ -16,7 +16,7 @@ from tests.golden.manifests import manifests
 from workloads.objects import Placement
 from workloads.spec import JobKind, JobSpec
 
-JobCause = Literal["deleted", "evicted", "memory", "exit-1", "exit-78", "no-image", "no-capacity"]
+JobCause = Literal["deleted", "evicted", "memory", "exit-1", "exit-78", "no-image", "no-capacity", "deadline"]
 NodeCause = Literal["node-lost", "node-dead"]
 Cause = JobCause | NodeCause
 CAUSES: tuple[Cause, ...] = get_args(JobCause)
@@ -24,6 +24,8 @@ KINDS: tuple[JobKind, ...] = tuple(kind for kind in get_args(JobKind) if kind !=
 """Kinds whose pods can run a small program. The operator of a `ray-job` needs Ray: tests/end_to_end/test_ray_job.py."""
 LAUNCHER_CAUSES = ("memory", "exit-1", "exit-78")
 """Causes that affect the launcher of an `mpi-job`."""
+DEADLINE_SECONDS = 90
+"""Seconds until the end of the jobs with the cause `deadline`, whose programs wait forever."""
 STARTS_FOLDER = "faults"
 """Folder in the bucket with a file for each start of a pod: `<job>/<pod>@<time>`."""
 
@@ -126,6 +128,8 @@ def objects(kind: JobKind, cause: Cause, placement: Placement) -> list[dict[str,
     """Return the objects of the job of one kind with one cause, on two hosts and with one restart."""
     name = job_name(kind, cause)
     values = {"name": name, "kind": kind, "script": "/replaced.py", "hosts": 2, "restarts": 1, "grace_seconds": 5}
+    if cause == "deadline":
+        values["deadline_seconds"] = DEADLINE_SECONDS
     # The program is not Trainyard's launcher, whose exit codes the failure policy of an Indexed Job would expect.
     spec = JobSpec.model_validate({**values, "torchrun": kind != "indexed-job"})
     found = manifests(spec, placement)

@@ -168,7 +168,8 @@ def observed_effect(faults: Faults, kind: JobKind, cause: Cause) -> str | None:
             return "continues" if launcher == 1 else "mpirun again"
         return f"complete after {num_starts}, {others}"
     if job.state == "failed":
-        return "fails at once" if num_starts == 1 else "fails after restarts"
+        # A deadline can pass before the pods start.
+        return "fails at once" if num_starts <= 1 else "fails after restarts"
     if num_starts > 3:
         return "again and again"
     reasons = {pod.reason for pod in pods}

@@ -18,6 +18,7 @@ GKE = {"kind": "gke", "project": "some-project"}
 T4 = {"accelerator": "nvidia-tesla-t4", "accelerators_per_host": 2, "hosts": 2}
 V4 = {"accelerator": "v4-32", "kind": "jobset"}
 TPUS = {**GKE, "zone": "us-central2-b", "pools": [{"name": "v4", "accelerator": "v4-32", "slices": 2}]}
+ONE_SLICE = {**TPUS, "pools": [{"name": "v4", "accelerator": "v4-32"}]}
 EKS: dict[str, Any] = {"kind": "eks"}
 P5: dict[str, Any] = {"kind": "eks", "pools": [{"name": "p5", "machine_type": "p5.48xlarge"}]}
 H100 = {"accelerator": "nvidia-h100-80gb", "accelerators_per_host": 8, "hosts": 2}
@@ -33,6 +34,8 @@ MX: dict[str, Any] = {
     "script": "/opt/team/b.py",
     "resources": {"cpu": 2, "memory": "2Gi"},
 }
+FOUR_T4S: dict[str, Any] = {**EKS, "pools": [{"name": "gpus", "machine_type": "g4dn.12xlarge", "nodes": 2}]}
+T4_HOST: dict[str, Any] = {"accelerator": "nvidia-tesla-t4", "accelerators_per_host": 2, "resources": {"cpu": 4}}
 MPI = {"kind": "mpi-job", "image": "example.com/mpi:1"}
 
 
@@ -51,6 +54,8 @@ SCHEDULABLE: list[tuple[dict[str, Any], list[dict[str, Any]]]] = [
     (GKE, [T4]),
     (GKE, [{**T4, "hosts": 4, "accelerators_per_host": 1, "resources": {"cpu": 1}}]),
     (TPUS, [{**V4, "slices": 2}]),
+    (TPUS, [V4, {**V4, "kind": "train-job"}]),
+    (ONE_SLICE, [{**V4, "kind": "indexed-job"}]),
     (QUEUED_PROVISIONING, [{**H100, "queue": "a3"}]),
     (GKE, [{**T4, "queue": "research"}] * 2),
     (GKE, [{**T4, "hosts": 1, "accelerators_per_host": 1}] * 4),
@@ -105,6 +110,8 @@ UNSCHEDULABLE: list[tuple[dict[str, Any], list[dict[str, Any]], str, str]] = [
         "0.hosts",
     ),
     (N2, [{**SMALL_HOSTS, "hosts": 23}], "pool_full", "0.hosts"),
+    # The first job fills a node, so the other node may run only one host more than this node: one.
+    (FOUR_T4S, [{**T4_HOST, "accelerators_per_host": 4}, {**T4_HOST, "hosts": 2}], "pool_full", "1.hosts"),
     (QUEUED_PROVISIONING, [H100], "queue_missing", "0.queue"),
     ({**GKE, "pools": []}, [{"resources": {"cpu": 16}}], "host_too_large", "0.resources"),
 ]
@@ -115,6 +122,11 @@ def test_jobs_beyond_capacity_are_rejected_with_code_and_path(
     platform: dict[str, Any], jobs: list[dict[str, Any]], code: str, path: str
 ) -> None:
     assert problems_of(stack_values(platform, *jobs)) == [(f"capacity.job.{code}", f"jobs.{path}")]
+
+
+def test_job_that_kubernetes_may_divide_among_slices_is_rejected() -> None:
+    values = stack_values(TPUS, {**V4, "kind": "indexed-job"})
+    assert problems_of(values) == [("job.kind.divides_slices", "jobs.0.kind")]
 
 
 def host(accelerator: str | None = None, accelerators: int = 1, *, tpu: TpuSlice | None = None) -> PodGroup:

@@ -259,7 +259,8 @@ def test_idle_command_waits_until_sigterm() -> None:
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(timeout=0.5)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=30) == 0
+        # Kubernetes replaces an evicted host only if it ends with an error.
+        assert process.wait(timeout=30) == 75
 
 
 def test_torchrun_parser_accepts_elastic_host_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -69,6 +69,7 @@ JOB_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (job(**L4), "job.accelerator.local", "0.accelerator"),
     (job_on_cluster(**V4, kind="mpi-job"), "job.kind.not_on_tpus", "0.kind"),
     (job_on_cluster(**V4, slices=2), "job.slices.kind", "0.slices"),
+    (job_on_cluster(accelerator="v5litepod-8", slices=2, kind="jobset"), "job.slices.one_host", "0.slices"),
     (job(**MX_JOB, processes_per_host=2), "job.processes_per_host.of_mx_job", "0.processes_per_host"),
     (
         job_on_cluster(**L4, environment={"CUDA_VISIBLE_DEVICES": "0"}),

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from workloads.objects import Placement
     from workloads.spec import JobSpec
 
+IMMUTABLE_FIELDS = ("spec.backoffLimitPerIndex", "spec.podFailurePolicy", "spec.successPolicy")
+"""Fields of a Job whose changes the API rejects, and for which Pulumi's provider does not replace the Job:
+https://github.com/kubernetes/kubernetes/blob/v1.37.2/pkg/apis/batch/validation/validation.go"""
+
 
 class IndexedJob(Kind):
     """Kind `indexed-job`."""
@@ -91,7 +95,7 @@ class IndexedJob(Kind):
                 success_policy=success,
                 template=pod_template(spec, placement, pod),
             ),
-            opts=ResourceOptions.merge(opts, ResourceOptions(replace_on_changes=[QUEUE_PATH])),
+            opts=ResourceOptions.merge(opts, ResourceOptions(replace_on_changes=[QUEUE_PATH, *IMMUTABLE_FIELDS])),
         )
         return job.metadata.name
 

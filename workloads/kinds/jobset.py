@@ -28,7 +28,9 @@ REPLICATED_JOB = "worker"
 FINAL_FAILURES = ("PodFailurePolicy", "DeadlineExceeded")
 """Reasons of a failed Job that also fail the set: an exit code that a restart would repeat, or a missed deadline."""
 EXCLUSIVE_POOL_ANNOTATION = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gke-nodepool"}
-"""Annotation that gives each slice a node pool of its own. Slices never share a pool, even in different jobs."""
+"""Annotation that gives each slice a node pool of its own. Slices never share a pool, even in different jobs. Without
+it, the scheduler may spread the hosts of one slice over several node pools:
+https://jobset.sigs.k8s.io/docs/tasks/tpu_multislice/"""
 
 
 def _hosts(spec: Object) -> int:
@@ -106,6 +108,7 @@ class JobSet(Kind):
     resource = RESOURCE
     rendezvous = ("static", "c10d")
     has_slices = True
+    isolates_slices = True
     reserved_variables = COMPLETION_INDEX
 
     def first_host(self, job: str) -> str:
@@ -125,11 +128,10 @@ class JobSet(Kind):
         layout = process_layout(spec)
         pod = Pod(command=host_command(spec, layout, placement.scheduling.nccl_environment))
         template = job_template(spec, layout, placement, pod)
-        exclusive = EXCLUSIVE_POOL_ANNOTATION if layout.slices > 1 else {}
         return custom_job(
             f"{name}-job",
             RESOURCE,
-            metadata(spec, placement, {**WAIT_FOR_CREATION, **exclusive}),
+            metadata(spec, placement, WAIT_FOR_CREATION),
             job_set(spec, layout, REPLICATED_JOB, template, suspend=spec.suspend or None),
             opts,
         )
@@ -167,8 +169,12 @@ def job_template(
 
     from workloads.objects import CONTAINER, failure_policy, pod_template
 
+    has_own_pool = spec.tpu is not None and spec.tpu.hosts > 1
     return JobTemplateSpecArgs(
-        metadata=ObjectMetaArgs(labels={**job_labels(spec.name, spec.recipe), **(labels or {})}),
+        metadata=ObjectMetaArgs(
+            labels={**job_labels(spec.name, spec.recipe), **(labels or {})},
+            annotations=EXCLUSIVE_POOL_ANNOTATION if has_own_pool else None,
+        ),
         spec=JobSpecArgs(
             completion_mode="Indexed",
             completions=layout.hosts_per_slice,

@@ -80,6 +80,8 @@ class Kind(ABC):
     """True if hosts may leave and join."""
     has_slices = False
     """True if several TPU slices can train together."""
+    isolates_slices = False
+    """True if its hosts are always in one TPU slice, without hosts of other jobs."""
     no_tpu = ""
     """Reason why it cannot run on TPUs; empty if it can."""
     runs_recipes = True
@@ -197,6 +199,17 @@ class Schema:
         """Return the part in the form of the API: camelCase, without fields that are None."""
         found = {_camel(each.name): _plain(getattr(self, each.name)) for each in fields(self)}
         return {name: value for name, value in found.items() if value is not None}
+
+    def paths_except(self, key: str, *keys: str) -> list[str]:
+        """Return the shortest paths that contain every field except the one at the path `key`, `keys`."""
+        found = []
+        for each in fields(self):
+            name = _camel(each.name)
+            if name != key:
+                found.append(name)
+            elif keys:
+                found += [f"{key}.{path}" for path in getattr(self, each.name).paths_except(*keys)]
+        return found
 
 
 def _plain(value: Any) -> Any:

@@ -57,11 +57,13 @@ SSH_OPTIONS = (
 """Options of ssh. Each run has new workers, so do not check host keys. Give up on a worker that has not answered for a
 minute."""
 WAIT_FOR_WORKERS = (
-    f'while read -r host _; do until ssh -n {SSH_OPTIONS} "$host" true; do sleep 1; done; done </etc/mpi/hostfile; '
-    'exec "$@"'
+    "end=$(($(date +%s) + $1)); shift; while read -r host _; do "
+    f'until ssh -n {SSH_OPTIONS} "$host" true; do [ "$(date +%s)" -lt "$end" ] || exit 1; sleep 1; done; '
+    'done </etc/mpi/hostfile; exec "$@"'
 )
-"""Shell command that waits for the workers and then runs its arguments. The operator starts a resumed job's launcher
-together with its workers, and Kubernetes restarts a failed launcher before a lost worker is back."""
+"""Shell command that waits for the workers and then runs its arguments, except the first: the seconds after which it
+fails. The operator starts a resumed job's launcher together with its workers, and Kubernetes restarts a failed launcher
+before a lost worker is back."""
 MPIRUN_VARIABLES = (
     *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
     *("OMPI_COMM_WORLD_NODE_RANK", "OMPI_UNIVERSE_SIZE"),
@@ -146,8 +148,14 @@ class MPIJob(Kind):
                 launcher_creation_policy="WaitForWorkersReady",
                 mpi_implementation="OpenMPI",
                 mpi_replica_specs={
-                    "Launcher": _replica(LAUNCHERS, pod_template(spec, placement, launcher)),
-                    "Worker": _replica(spec.hosts, pod_template(spec, placement, worker)),
+                    "Launcher": MPIReplica(
+                        replicas=LAUNCHERS, restart_policy="Never", template=pod_template(spec, placement, launcher)
+                    ),
+                    # The operator does not replace a failed worker, so the kubelet restarts sshd, which the kernel
+                    # kills together with a rank that exceeds the memory.
+                    "Worker": MPIReplica(
+                        replicas=spec.hosts, restart_policy="OnFailure", template=pod_template(spec, placement, worker)
+                    ),
                 },
                 run_policy=run_policy(spec, spec.hosts + LAUNCHERS),
                 slots_per_worker=slots_per_worker(spec, layout),
@@ -155,10 +163,6 @@ class MPIJob(Kind):
             ),
             opts,
         )
-
-
-def _replica(count: int, template: PodTemplateSpecArgs) -> MPIReplica:
-    return MPIReplica(replicas=count, restart_policy="Never", template=template)
 
 
 def slots_per_worker(spec: JobSpec, layout: ProcessLayout) -> int:
@@ -172,7 +176,7 @@ def launcher_command(
     spec: JobSpec, layout: ProcessLayout, host: Command, nccl_environment: NcclEnvironmentScript | None = None
 ) -> Command:
     """Return the launcher's command: mpirun on all workers, or IDLE if the job is interactive."""
-    from workloads.command import IDLE, NAMESPACE, POD_VARIABLES, program, with_nccl_environment
+    from workloads.command import IDLE, JOIN_SECONDS, NAMESPACE, POD_VARIABLES, program, with_nccl_environment
     from workloads.user_files import DATA_VARIABLE
 
     slots = slots_per_worker(spec, layout)
@@ -185,4 +189,5 @@ def launcher_command(
         *(word for name in passed for word in ("-x", name)),
         *with_nccl_environment(nccl_environment, program(spec)),
     )
-    return replace(host, argv=IDLE if spec.interactive else ("sh", "-c", WAIT_FOR_WORKERS, "sh", *argv))
+    wait = ("sh", "-c", WAIT_FOR_WORKERS, "sh", str(JOIN_SECONDS))
+    return replace(host, argv=IDLE if spec.interactive else (*wait, *argv))

@@ -98,6 +98,7 @@ class TrainJob(Kind):
     operators = frozenset({"trainer", "jobset"})
     resource = RESOURCE
     rendezvous = ("static",)
+    isolates_slices = True
     operator_variables = ("PET_NNODES", "PET_NODE_RANK", "PET_NPROC_PER_NODE", "PET_RDZV_ENDPOINT")
     reserved_variables = COMPLETION_INDEX
     pod_types = (RESOURCE.kind, RUNTIME)

@@ -3,8 +3,9 @@
 With `restarts: 0` the operator recreates no pod. With any other value it recreates a pod whose exit code is 128 or more
 (`ExitCode`): after a signal, an out-of-memory kill, a deletion or an eviction. `trainer.launch` adds 128 to its codes
 that mean "run the job again". Any other nonzero exit code ends the job. The operator does not count the pods that it
-recreates, so only `deadline_seconds` limits their number. Gang scheduling has an effect only if the operator runs with
-a gang scheduler.
+recreates, so only `deadline_seconds` limits their number. The operator checks the deadline only when a pod changes
+(https://github.com/kubeflow/trainer/issues/3358), so each pod has the same deadline. Gang scheduling has an effect only
+if the operator runs with a gang scheduler.
 
 Sources: the CRDs of training-operator v1.9.4 and v1.8.1; github.com/kubeflow/training-operator v1.9.4,
 pkg/controller.v1/pytorch.
@@ -164,6 +165,7 @@ class PyTorchJob(Kind):
             command=host_command(spec, layout, placement.scheduling.nccl_environment),
             container=PYTORCH_CONTAINER,
             restart_policy=None,
+            deadline_seconds=spec.deadline_seconds,
         )
         template = pod_template(spec, placement, pod)
         counts = {"Worker": layout.hosts} if spec.elastic else {"Master": 1, "Worker": layout.hosts - 1}
@@ -271,7 +273,12 @@ class MXJob(Kind):
 
         command = host_command(spec, process_layout(spec))
         counts = {"scheduler": SCHEDULERS, "server": spec.parameter_servers, "worker": spec.hosts}
-        mxnet = Pod(command=command, container=MXNET_CONTAINER, restart_policy=None)
+        mxnet = Pod(
+            command=command,
+            container=MXNET_CONTAINER,
+            restart_policy=None,
+            deadline_seconds=spec.deadline_seconds,
+        )
         capacities = {"scheduler": COORDINATOR}
         pods = {role: replace(mxnet, role=role, capacity=capacities.get(role)) for role in counts}
         return custom_job(

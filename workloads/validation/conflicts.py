@@ -102,6 +102,10 @@ def _hardware(spec: JobSpec) -> Iterator[Problem]:
         kinds = kinds_where(lambda candidate: candidate.has_slices)
         message = f"a job of kind {spec.kind} runs on one TPU slice; write {kinds}, or `slices: 1`"
         yield _problem("job.slices.kind", spec, "slices", message)
+    elif spec.slices > 1 and spec.tpu and spec.tpu.hosts == 1:
+        # https://cloud.google.com/tpu/docs/tpu-gke-multislice
+        message = "GKE connects only slices of several hosts; write `slices: 1`, or a larger accelerator"
+        yield _problem("job.slices.one_host", spec, "slices", message)
     if spec.accelerators_per_host is not None and (spec.accelerator is None or spec.tpu):
         message = (
             "is allowed only for GPUs; remove it"
