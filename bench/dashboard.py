@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from commands.dashboard.document import CURVE_KEYS, JobMetrics, Observed, document
+from commands.dashboard.document import CURVE_KEYS, JobMetrics, Observation, document
 from commands.dashboard.metrics import RANK_KEYS, Curves
 from commands.dashboard.server import Hub, Server, serve, stop
 from commands.dashboard.watch import JobFeed
@@ -101,18 +101,18 @@ def large_state(events: list[dict[str, Any]]) -> tuple[bytes, bytes, Mapping[str
     world = HOSTS * PROCESSES
     found = {rank: train_event(len(events), rank, world, START_TIME + 3600) for rank in range(world)}
     latest = {rank: {key: event[key] for key in RANK_KEYS if key in event} for rank, event in found.items()}
-    metrics = JobMetrics(curves=curves, times=times_of(events, START_TIME - 60), latest=latest, moments=[])
+    metrics = JobMetrics(curves=curves, times=times_of(events, START_TIME - 60), latest=latest, events=[])
     pods = {"items": [pod("large", index, "job", processes=PROCESSES) for index in range(HOSTS)]}
     nodes = {"items": [node(index) for index in range(HOSTS)]}
     return json.dumps(pods).encode(), json.dumps(nodes).encode(), {"large": metrics}
 
 
-def observed(pods: bytes, nodes: bytes, metrics: Mapping[str, JobMetrics]) -> Observed:
+def observed(pods: bytes, nodes: bytes, metrics: Mapping[str, JobMetrics]) -> Observation:
     """Return the state of the stack from the API's answers, as each refresh does."""
     job = JobState(
         name="large", kind="jobset", state="running", hosts=HOSTS, uid="job", started=_stamp(START_TIME - 60)
     )
-    return Observed(
+    return Observation(
         stack="large",
         namespace="training",
         time=time.time(),

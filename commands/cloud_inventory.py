@@ -1,6 +1,6 @@
 """Resources of a cloud stack, as the cloud lists them: leftovers after a destroy, and pending creations.
 
-`make verify-empty` lists the leftovers, writes a receipt, and exits with 1 if there are any. For a stack without a
+`make verify-empty` writes a list of the leftovers, the receipt. It exits with 1 if there are any. For a stack without a
 cloud, it lists the leftovers on this machine. Not yet tested with a cloud account.
 
 A creation is pending if Pulumi died before it got the result. Before the next command, `adopt_pending` adds the
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from commands.environment import PROJECT, STATE
-from commands.interrupts import CommandError, finish_first
+from commands.interrupts import CommandError, finish_before_stopping
 from commands.review.recorded import Record, run
 from commands.stack import pulumi
 from infra.cloud import ProvisionedCloud
@@ -31,12 +31,11 @@ from infra.local import lifecycle
 from infra.local.settings import stack_cluster
 from infra.make_command import command_title
 from infra.naming import CLUSTER_LABEL
-from simulation.cloud.model import Record as CloudRecord
-from simulation.cloud.model import read_state
+from simulation.cloud.model import SimulatedResource, read_state
 from stack.config import load_file
 
 NAME_KEYS = ("name", "bucket", "repositoryId", "member")
-"""Inputs with the name that a cloud's listing shows, in this order."""
+"""Inputs that have the name of a resource. The first one that is set has the name in the cloud's listing."""
 RANDOM_SUFFIX = "-[0-9a-f]{7}"
 """Suffix that Pulumi adds to generated names: https://www.pulumi.com/docs/iac/concepts/resources/names/"""
 NETWORKS = ("network", "VPC")
@@ -61,8 +60,8 @@ def simulated(folder: Path) -> Lister:
     return rows
 
 
-def _listed_name(record: CloudRecord) -> str:
-    """Return the name that the cloud's listing would show."""
+def _listed_name(record: SimulatedResource) -> str:
+    """Return the name that a real cloud's listing would show."""
     for key in ("email", "member", "name", "bucket", "repositoryId"):
         if isinstance(record.outputs.get(key), str):
             return str(record.outputs[key])
@@ -70,24 +69,24 @@ def _listed_name(record: CloudRecord) -> str:
 
 
 def ownership(cloud: ProvisionedCloud) -> Ownership:
-    """Return the labels and names of the resources that the program creates in a cloud."""
+    """Return the labels and names by which a cloud's listing shows the resources of a stack."""
     names: dict[str, list[re.Pattern[str]]] = defaultdict(list)
     shared: dict[str, list[re.Pattern[str]]] = defaultdict(list)
     kinds = {type_: listing.kind for listing in cloud.listings for type_ in listing.types}
     records = run(cloud.declare).records
     for record in (each for each in records if each.type in kinds):
-        known = _known_name(record)
-        # If a resource has labels, only they identify its stack: another stack may also have a repository `gcr.io`.
-        is_proof = "labels" not in record.inputs if known else record.name.startswith(f"{cloud.cluster_name}-")
-        patterns = names if is_proof else shared
+        known = _name_pattern(record)
+        # A resource with labels may share its name with another stack's: both may have a repository `gcr.io`.
+        is_unique = "labels" not in record.inputs if known else record.name.startswith(f"{cloud.cluster_name}-")
+        patterns = names if is_unique else shared
         patterns[kinds[record.type]].append(re.compile(known or re.escape(record.name) + RANDOM_SUFFIX))
     for kind, pattern in cloud.generated_names(records).items():
         names[kind].append(re.compile(pattern))
     return Ownership(cluster=cloud.cluster_name, label=cloud.label, names=names, shared_names=shared)
 
 
-def _known_name(record: Record) -> str:
-    """Return a pattern of the resource's name; empty if Pulumi generates the name."""
+def _name_pattern(record: Record) -> str:
+    """Return a pattern of the name in the cloud's listing; empty if Pulumi generates the name."""
     inputs = record.inputs
     if "accountId" in inputs:
         return re.escape(f"{inputs['accountId']}@{inputs['project']}.iam.gserviceaccount.com")
@@ -107,11 +106,11 @@ class Receipt:
     """Source of the listing: `gcloud`, `aws`, `simulated` or `this machine`."""
     at: str = field(default_factory=lambda: datetime.now(tz=UTC).isoformat(timespec="seconds"))
     looked_at: Mapping[str, int] = field(default_factory=dict)
-    """Kind -> number of resources, including those that do not belong to the stack."""
+    """Kind -> number of resources in its listing, including those of other stacks."""
     left: tuple[str, ...] = ()
     """Kind and name of each leftover."""
     kept: tuple[str, ...] = ()
-    """Buckets that the settings keep. They cost money until the user deletes them."""
+    """Kind and name of each bucket that the stack keeps. It costs money until the user deletes it."""
 
     @property
     def empty(self) -> bool:
@@ -123,8 +122,8 @@ class Receipt:
         return json.dumps({**asdict(self), "empty": self.empty}, indent=2)
 
 
-def verify(stack: str, cloud: ProvisionedCloud, source: str, lister: Lister, mine: Ownership) -> Receipt:
-    """List the resources of every kind. Return a receipt with the resources that belong to the stack by `mine`."""
+def verify(stack: str, cloud: ProvisionedCloud, source: str, lister: Lister, owner: Ownership) -> Receipt:
+    """List the resources of every kind. Return a receipt of those that belong to the stack."""
     looked_at: dict[str, int] = {}
     left: list[str] = []
     kept: list[str] = []
@@ -133,7 +132,7 @@ def verify(stack: str, cloud: ProvisionedCloud, source: str, lister: Lister, min
         found = list(lister(listing))
         looked_at[listing.kind] = len(found)
         for each in found:
-            if mine.has(each, networks):
+            if owner.has(each, networks):
                 if each.kind in NETWORKS:
                     networks.add(each.id)
                 stays = each.kind == "bucket" and cloud.keeps_bucket
@@ -142,15 +141,16 @@ def verify(stack: str, cloud: ProvisionedCloud, source: str, lister: Lister, min
 
 
 def receipt_of(stack: str, folder: Path | None) -> Receipt:
-    """Return a stack's receipt. `folder` has the state of simulated clouds; None queries the real cloud.
+    """Return a stack's receipt. Query simulated clouds with their state in `folder`, or the real cloud if it is None.
 
-    Raises ValueError for invalid settings, CalledProcessError, and FileNotFoundError if the cloud's command is missing.
+    Raises ValueError for invalid settings, FileNotFoundError if the cloud's command is missing, and CalledProcessError
+    if the command fails.
     """
     if cloud := load_file(PROJECT / f"Pulumi.{stack}.yaml").cloud.provisioned:
-        mine = ownership(cloud)
+        owner = ownership(cloud)
         if folder is not None:
-            return verify(stack, cloud, "simulated", simulated(folder), mine)
-        return verify(stack, cloud, cloud.command, cloud.lister(mine, run_json), mine)
+            return verify(stack, cloud, "simulated", simulated(folder), owner)
+        return verify(stack, cloud, cloud.command, cloud.lister(owner, run_json), owner)
     left = lifecycle.find_leftovers(stack_cluster(str(PROJECT), stack))
     return Receipt(stack=stack, source="this machine", left=tuple(left))
 
@@ -158,7 +158,7 @@ def receipt_of(stack: str, folder: Path | None) -> Receipt:
 def main(stack: str, *, simulation_folder: Path | None = None) -> int:
     """Write and print the receipt. Return 0 for no leftovers, 1 for leftovers, 2 for an error.
 
-    `simulation_folder` has the state of simulated clouds; None queries the real cloud.
+    Query simulated clouds with their state in `simulation_folder`, or the real cloud if it is None.
     """
     try:
         receipt = receipt_of(stack, simulation_folder)
@@ -181,13 +181,14 @@ def main(stack: str, *, simulation_folder: Path | None = None) -> int:
     return 0 if receipt.empty else 1
 
 
-Find = Callable[[str, Mapping[str, Any], frozenset[str]], str | None]
-"""Function of a type, inputs, and the ids in the state. Returns the id of a matching resource that is not in the state.
+FindId = Callable[[str, Mapping[str, Any], frozenset[str]], str | None]
+"""Function of a resource's type and inputs, and of the ids in the state. Returns the id of the resource in the cloud.
 
-Returns None if the cloud has no such resource. Raises LookupError for a type that has no listing.
+It ignores resources whose ids are in the state. Returns None if the cloud has no other resource with these inputs.
+Raises LookupError for a type that the cloud cannot look up.
 """
 REPEATABLE_TYPES = ("pulumi", "docker-build:", "aws:ec2/defaultSecurityGroup:")
-"""Prefixes of types whose second creation returns the existing resource."""
+"""Prefixes of types whose creation can be repeated: a second one returns the existing resource."""
 
 
 def pending_creates(deployment: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -198,12 +199,12 @@ def pending_creates(deployment: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [each for each in begun if each.get("custom", True) and not each["type"].startswith(REPEATABLE_TYPES)]
 
 
-def adopt(exported: Mapping[str, Any], run: Callable[..., bool], find: Find | None = None) -> list[str]:
-    """Add to the state the pending resources that exist in the cloud. Return the URNs that the user must look up.
+def adopt(exported: Mapping[str, Any], run: Callable[..., bool], find_id: FindId | None = None) -> list[str]:
+    """Add resources with a pending creation to the state. Return the URNs of those whose ids are unknown.
 
-    Each resource gets the id that follows from its name, or else the id from `find`. Without `find`, the user must look
-    up the others. A refresh then drops the resources that do not exist in the cloud. Creations stay pending until the
-    refresh is done, so the next command repeats an interrupted adoption and reports the same URNs.
+    A resource's id follows from its name, or `find_id` returns it. A refresh then removes the resources that do not
+    exist in the cloud. Creations stay pending until the refresh is done, so the next command repeats an interrupted
+    adoption and returns the same URNs.
     """
     deployment = exported["deployment"]
     resources = list(deployment.get("resources") or [])
@@ -217,16 +218,16 @@ def adopt(exported: Mapping[str, Any], run: Callable[..., bool], find: Find | No
         inputs, urn = each.get("inputs") or {}, each["urn"]
         taken = frozenset(id_ for other, id_ in ids.items() if other != urn)
         try:
-            id_ = known_id(each["type"], inputs) or (find or _reject_lookup)(each["type"], inputs, taken)
+            id_ = known_id(each["type"], inputs) or (find_id or _reject_lookup)(each["type"], inputs, taken)
         except LookupError:
             unknown.append(urn)
             continue
         if id_ and urn not in ids:
             adopted.append({**each, "custom": True, "id": id_, "outputs": inputs})
         if id_ and ids.get(urn, id_) == id_:
-            refreshed.add(urn)  # If the state already has the resource, an earlier refresh did not finish.
+            refreshed.add(urn)  # The state has the resource already if an earlier refresh did not finish.
         elif id_:
-            unknown.append(urn)  # The resource replaces another that still exists.
+            unknown.append(urn)  # The state has another id under this URN: the resource that this one replaces.
     pending = refreshed.union(unknown)
     kept = [each for each in operations if each["type"] != "creating" or each["resource"]["urn"] in pending]
     edited = {**deployment, "resources": [*resources, *adopted], "pending_operations": kept}
@@ -263,21 +264,21 @@ def _reject_lookup(type_: str, _inputs: Mapping[str, Any], _taken: frozenset[str
     raise LookupError(type_)
 
 
-def find_in_cloud(cloud: ProvisionedCloud, lister: Lister) -> Find:
-    """Return a Find that searches a cloud's listings.
+def id_finder(cloud: ProvisionedCloud, lister: Lister) -> FindId:
+    """Return a FindId that searches a cloud's listings.
 
     It compares the `Name` tag and the cluster's label. For inputs without that tag, it compares all inputs
     that the listing shows, except the region.
     """
 
-    def find(type_: str, inputs: Mapping[str, Any], taken: frozenset[str]) -> str | None:
+    def find_id(type_: str, inputs: Mapping[str, Any], taken: frozenset[str]) -> str | None:
         listings = [each for each in cloud.lookups if type_ in each.types]
         if not listings:
             raise LookupError(type_)
         found = (each for listing in listings for each in lister(listing))
         return next((each.id for each in found if each.id not in taken and _matches(each, inputs, cloud.label)), None)
 
-    return find
+    return find_id
 
 
 def _matches(found: CloudResource, inputs: Mapping[str, Any], label: str) -> bool:
@@ -300,9 +301,9 @@ def adopt_pending(stack: str) -> None:
         return True
 
     # Do not stop between import and refresh: the state then contains resources that may not exist.
-    with finish_first():
+    with finish_before_stopping():
         try:
-            unknown = adopt(exported, run, _finder_of(file))
+            unknown = adopt(exported, run, _stack_id_finder(file))
         except (FileNotFoundError, subprocess.CalledProcessError, ValueError) as error:
             print(f"stack {stack}: the resources of the interrupted update cannot be listed: {error}", file=sys.stderr)
             unknown = adopt(exported, run)
@@ -312,9 +313,9 @@ def adopt_pending(stack: str) -> None:
         print(f"stack {stack}: {message}", file=sys.stderr)
 
 
-def _finder_of(file: Path) -> Find | None:
-    """Return a Find that queries the stack's cloud; None if the ids of its resources follow from their names."""
+def _stack_id_finder(file: Path) -> FindId | None:
+    """Return a FindId for the cloud of a stack's file; None if the ids of its resources follow from their names."""
     cloud = load_file(file).cloud.provisioned if file.exists() else None
     if cloud is None or not cloud.lookups:
         return None
-    return find_in_cloud(cloud, cloud.lister(ownership(cloud), run_json))
+    return id_finder(cloud, cloud.lister(ownership(cloud), run_json))

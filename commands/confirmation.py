@@ -25,19 +25,22 @@ if TYPE_CHECKING:
 
 
 class NotConfirmed(CommandError):
-    """Question that the user answered with no, or that could not be asked."""
+    """Error if the user answered no, or could not be asked."""
 
     status = ExitStatus.NOT_CONFIRMED
 
 
 def confirm(question: str, *, is_confirmed: bool = False) -> None:
-    """Ask `question`, which has no question mark. Raises NotConfirmed without a yes. `is_confirmed` answers yes."""
+    """Ask the user, unless `is_confirmed`. Raises NotConfirmed if the answer is not yes.
+
+    `question` has no question mark.
+    """
     if is_confirmed:
         return
     if not sys.stdin.isatty():
         option = "`--yes`" if os.environ.get(COMMAND_VARIABLE) else "`YES=1`"
         raise NotConfirmed(
-            f"{question}? There is no terminal to ask on; nothing was changed; add {option} to answer yes"
+            f"{question}? There is no terminal for the answer; nothing was changed; add {option} to answer yes"
         )
     sys.stdout.flush()
     try:
@@ -50,7 +53,7 @@ def confirm(question: str, *, is_confirmed: bool = False) -> None:
 
 
 TIMEOUT_SECONDS = 30
-"""Seconds that a command that checks a login may take."""
+"""Time limit of a command that checks a login."""
 GOOGLE_VARIABLES = (
     "GOOGLE_APPLICATION_CREDENTIALS",
     "GOOGLE_CREDENTIALS",
@@ -73,7 +76,7 @@ VENDOR_FILE = Path("/sys/class/dmi/id/sys_vendor")
 
 
 def missing_credentials(scheme: str, environment: Mapping[str, str] = os.environ) -> str:
-    """Return the problem of this machine's login to a cloud; empty if none was found.
+    """Check this machine's login to a cloud. Return the problem; empty if there is none.
 
     `scheme` is the URL scheme of the cloud's buckets.
     """
@@ -137,20 +140,20 @@ def _read(path: Path) -> str:
         return ""
 
 
-HOURS_OF_A_MONTH = 730
-"""Hours of a month in Google's and AWS's price calculators."""
-QuotaLeft = Mapping[tuple[str, str], int]
-"""Name and location of a quota -> its unused part."""
+HOURS_PER_MONTH = 730
+"""Hours per month in Google's and AWS's price calculators."""
+RemainingQuota = Mapping[tuple[str, str], int]
+"""Name and location of a quota -> its remaining amount."""
 
 
 class NotAllowed(CommandError):
-    """Stack that the account, the budget or the policy does not allow. Nothing was created."""
+    """Error if the account, the budget or the policy does not allow a change of the stack. Nothing was created."""
 
 
-def check_account(stack: str, config: StackConfig) -> QuotaLeft:
+def check_account(stack: str, config: StackConfig) -> RemainingQuota:
     """Check the credentials and the budget. Return the remaining quota; empty if the cloud's command is missing.
 
-    Raises NotAllowed.
+    Raises NotAllowed if a check fails or the quota cannot be queried.
     """
     cloud = config.cloud
     if problem := missing_credentials(cloud.scheme):
@@ -158,7 +161,7 @@ def check_account(stack: str, config: StackConfig) -> QuotaLeft:
     if excess := over_budget(cloud.cost_estimate(), config.budget):
         raise NotAllowed(f"stack {stack} {excess}; nothing was created")
     try:
-        return dict(cloud.quota_left(run_json))
+        return dict(cloud.remaining_quota(run_json))
     except FileNotFoundError:
         command = cloud.provisioned and cloud.provisioned.command
         print(f"the remaining quota is unknown, because `{command}` is missing; install it to check the quota")
@@ -172,31 +175,31 @@ def check_account(stack: str, config: StackConfig) -> QuotaLeft:
         ) from error
 
 
-def confirm_update(stack: str, config: StackConfig, left: QuotaLeft, *, is_confirmed: bool) -> None:
-    """If the update changes resources of the cloud, show the plan and the stack's price, and ask.
+def confirm_update(stack: str, config: StackConfig, remaining: RemainingQuota, *, is_confirmed: bool) -> None:
+    """Show the plan and the price of an update that changes the cloud, and ask for confirmation.
 
     Raises NotConfirmed. Raises NotAllowed if the quota is too small or the policy forbids a change.
     """
-    # Slow to import.
+    # Import this module here, because it is slow to import.
     from commands.review.plan import forbidden, steps_of
 
     print(f"stack {stack}: computing the changes with Pulumi", flush=True)
     steps = steps_of(pulumi("preview", "--json", "--show-sames", "--stack", stack, quiet=True))
-    paid = [step for step in steps if is_in_cloud(step) and step.action != "same"]
-    if not paid:
+    changes = [step for step in steps if is_in_cloud(step) and step.action != "same"]
+    if not changes:
         return
     is_new = not any(is_in_cloud(step) and step.action == "same" for step in steps)
-    before = None if is_new or not left else deployed_config(stack)
-    quota = missing_quota(config, left, before) if is_new or before else ()
+    before = None if is_new or not remaining else deployed_config(stack)
+    quota = missing_quota(config, remaining, before) if is_new or before else ()
     problems = [*quota, *forbidden(steps, {}, config.policy.may_replace)]
-    print(*plan_lines(stack, config, paid, left), sep="\n", flush=True)
+    print(*plan_lines(stack, config, changes, remaining), sep="\n", flush=True)
     if problems:
         raise NotAllowed("\n".join([*(f"stack {stack} {each}" for each in problems), "nothing was created"]))
     confirm(f"Change stack {stack}", is_confirmed=is_confirmed)
 
 
 def is_in_cloud(step: Step) -> bool:
-    """Return True if a step's resource is in the cloud's account, not in its cluster."""
+    """Return True if a step's resource is in the cloud account, not in the Kubernetes cluster."""
     return not step.is_component and not step.type.startswith("kubernetes:")
 
 
@@ -220,18 +223,18 @@ def deployed_config(stack: str) -> StackConfig | None:
         return None
 
 
-def missing_quota(config: StackConfig, left: QuotaLeft, before: StackConfig | None = None) -> Iterator[str]:
-    """Yield a problem for each quota that is too small for a stack. The stack already uses the quota of `before`."""
+def missing_quota(config: StackConfig, remaining: RemainingQuota, before: StackConfig | None = None) -> Iterator[str]:
+    """Yield a problem for each quota that is too small. `before` are the deployed settings, whose quota is in use."""
     used = {(each.name, each.location): each.amount for each in before.cloud.quota()} if before else {}
     for quota in config.cloud.quota():
         key = (quota.name, quota.location)
-        more, available = quota.amount - used.get(key, 0), left.get(key)
+        more, available = quota.amount - used.get(key, 0), remaining.get(key)
         if available is not None and more > available:
             needed = f"{more} more" if key in used else f"{more}"
-            yield f"needs {needed} of {quota.location} {quota.name}, but only {available} are left; request quota"
+            yield f"needs {needed} of {quota.location} {quota.name}, but only {available} are left; request more quota"
 
 
-def plan_lines(stack: str, config: StackConfig, steps: Sequence[Step], left: QuotaLeft) -> list[str]:
+def plan_lines(stack: str, config: StackConfig, steps: Sequence[Step], remaining: RemainingQuota) -> list[str]:
     """Return the lines to show before the question: the changes, the price and the quota of a stack."""
     from commands.review.plan import by_kind
 
@@ -241,24 +244,24 @@ def plan_lines(stack: str, config: StackConfig, steps: Sequence[Step], left: Quo
         lines.append(f"  {action} {sum(kinds.values())}: {listed}")
     lines += price_lines(config)
     for quota in config.cloud.quota():
-        available = left.get((quota.name, quota.location))
+        available = remaining.get((quota.name, quota.location))
         known = "remaining quota unknown" if available is None else f"{available} left"
         lines.append(f"  quota: {quota.amount} of {quota.name} in {quota.location} ({known})")
     down = make_command("down", STACK=stack)
-    end = f"the workflow `destroy` removes the stack after {config.ttl_hours:g} h" if config.ttl_hours else ""
+    end = f"the GitHub workflow `destroy` removes the stack after {config.ttl_hours:g} h" if config.ttl_hours else ""
     end = end or "the stack has no `ttl_hours`"
     lines += [f"  note: {each}" for each in advice(config.cloud, config.jobs, config.ttl_hours)]
-    return [*lines, f"  the costs last until {down}; {end}"]
+    return [*lines, f"  the stack costs money until {down}; {end}"]
 
 
 def price_lines(config: StackConfig) -> list[str]:
     """Return a stack's total price, the price of each part, and the items without a known price."""
     estimate = config.cloud.cost_estimate()
     total = estimate.total
-    hour, day, month = (f"${total.amount * hours:,.2f}" for hours in (1, 24, HOURS_OF_A_MONTH))
+    hour, day, month = (f"${total.amount * hours:,.2f}" for hours in (1, 24, HOURS_PER_MONTH))
     lines = [
         f"  price: {hour} an hour, {day} a day, {month} a month, at the maximum number of nodes; "
         f"the estimated range is ${total.low:,.2f} to ${total.high:,.2f} an hour"
     ]
     lines += [f"    {money.amount:10,.2f} an hour: {part}" for part, money in estimate.by_part().items()]
-    return lines + [f"      no price known: {each}" for each in estimate.unpriced]
+    return lines + [f"      price unknown: {each}" for each in estimate.unpriced]

@@ -27,7 +27,7 @@ from commands.stack import (
     reset_state,
     stack_exists,
 )
-from commands.stack_files import only_command
+from commands.stack_files import stack_lock
 from commands.stack_settings import check
 from infra.local import lifecycle
 from infra.local.settings import ClusterSettings, clusters_folder, stack_cluster
@@ -124,7 +124,7 @@ def main() -> int:
     if name := os.environ.get("ORPHAN"):
         return stop_abandoned(name)
     stack = os.environ.get("STACK", "local")
-    with only_command(stack, make_command("down", STACK=stack)):
+    with stack_lock(stack, make_command("down", STACK=stack)):
         return take_down(stack)
 
 

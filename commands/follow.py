@@ -35,7 +35,7 @@ from commands.monitor.pod_state import (
     STUCK_REASONS,
     PodState,
     image_pull_advice,
-    latest_by_place,
+    latest_pods,
     lost_node_advice,
     seconds_between,
     silent_since,
@@ -281,7 +281,7 @@ class Follower:
         if now - self._nodes_read < NODES_SECONDS:
             return
         self._nodes_read = now
-        used = {pod.node for pod in latest_by_place(pods) if not pod.is_over and pod.node}
+        used = {pod.node for pod in latest_pods(pods) if not pod.is_over and pod.node}
         try:
             nodes = self._cluster.nodes()
         except Forbidden:
@@ -325,7 +325,7 @@ class Follower:
             self._give_up_if_stuck(job.uid, reason.partition(":")[0], now, f"{job.name}: {reason}")
         else:
             self._forget(f"pods of {job.name}")
-        current = latest_by_place(pods)
+        current = latest_pods(pods)
         if job.state in ("suspended", "queued"):
             # The stop or the queue has ended these hosts, so this is not a failure.
             current = [pod for pod in current if not (pod.is_over and pod.exit_code in STOP_CODES)]
@@ -536,7 +536,7 @@ def print_logs(cluster: Cluster, names: Sequence[str], screen: Screen) -> None:
     for name in sorted({*names} - {pod.job for pod in pods}):
         print(f"no pods, so no logs: {why_no_pods(jobs[name])}", file=sys.stderr)
     for name in sorted({pod.job for pod in pods} - started):
-        own = latest_by_place(pod for pod in pods if pod.job == name)
+        own = latest_pods(pod for pod in pods if pod.job == name)
         print(f"no container has started, so no logs: {describe_many(name, own)}", file=sys.stderr)
     for job in jobs.values():
         for deleted in deleted_ranks(job, pods):

@@ -68,7 +68,7 @@ _signals: list[int] = []
 _held_since: list[int] = []
 """For each block that holds signals: the number of signals received before it."""
 _finishing = 0
-"""Number of active blocks of `finish_first`."""
+"""Number of active blocks of `finish_before_stopping`."""
 _second_raises = False
 """True in a block of `finish_unless_repeated`."""
 _closing = ""
@@ -214,7 +214,7 @@ def hold_signals() -> Iterator[None]:
 
 
 @contextmanager
-def finish_first() -> Iterator[None]:
+def finish_before_stopping() -> Iterator[None]:
     """Hold signals and do not pass the first one to children. Use it for blocks that must not stop halfway."""
     global _finishing
     _finishing += 1
@@ -355,7 +355,7 @@ class _SignalForwarder:
 
     @property
     def num_stop_requests(self) -> int:
-        """Number of stop requests for the child. A block of `finish_first` does not pass on the first one."""
+        """Number of stop requests for the child. A block of `finish_before_stopping` does not pass on the first one."""
         return self._requests - 1 if _finishing else self._requests
 
     def _forward(self, wanted: int) -> None:

@@ -23,7 +23,7 @@ from commands.interrupts import CommandError, ExitStatus
 from commands.monitor.cluster import Cluster, StackOutputs, Unreachable
 from commands.monitor.job_state import JobState
 from commands.monitor.logs import Progress
-from commands.monitor.pod_state import PodState, latest_by_place, seconds_between
+from commands.monitor.pod_state import PodState, latest_pods, seconds_between
 from commands.monitor.screen import Detail, Screen, format_seconds, state_after, summary
 from commands.pulumi_output import is_verbose
 from infra.make_command import make_command
@@ -145,7 +145,7 @@ def report_finished(
 def _progress(cluster: Cluster, pods: Iterable[PodState]) -> Progress:
     """Return the progress in the last lines of the first host, if its pod still exists."""
     progress = Progress()
-    for pod in latest_by_place(pods):
+    for pod in latest_pods(pods):
         if pod.index == 0 and pod.has_log:
             with suppress(Unreachable):
                 for line in cluster.log(pod, TAIL_LINES):
@@ -196,7 +196,7 @@ def _trainer_steps(job: JobState) -> list[str]:
     from_start = f"to train from the beginning: {make_command('rerun', JOB=job.name, FRESH='1')}"
     if job.state == "complete":
         return [
-            f"to train further from its last checkpoint: raise `epochs` in its `flags`, then {_up_command()}",
+            f"to train further from its last checkpoint: raise `epochs` in its `flags` and run {_up_command()}",
             from_start,
         ]
     again = make_command("rerun", JOB=job.name)

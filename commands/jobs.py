@@ -18,10 +18,10 @@ from commands.interrupts import STILL_RUNNING, CommandError, set_closing
 from commands.monitor.cluster import Cluster, StackNotFound, StackOutputs, job_named, outputs_with, stack_outputs
 from commands.monitor.job_state import JobState, rerun_advice, why_no_pods
 from commands.monitor.logs import Event, LogStreams, looks_like_an_error, parse_event
-from commands.monitor.pod_state import PodState, latest_by_place
+from commands.monitor.pod_state import PodState, latest_pods
 from commands.monitor.screen import Detail, Screen
 from commands.stack import JOBS_TARGET, pulumi
-from commands.stack_files import only_command
+from commands.stack_files import stack_lock
 from commands.stack_settings import read_settings
 from commands.up import explain_requirements_error, prepare
 from infra.make_command import DEFAULT_STACK, make_command, option_text
@@ -207,7 +207,7 @@ def rerun(job: str, *, fresh: bool, is_confirmed: bool) -> int:
     if question:
         confirm(question, is_confirmed=is_confirmed)
     left = confirmation.check_account(stack.name, config) if config.cloud.provisioned else {}
-    with only_command(stack.name, make_command("rerun", STACK=stack.name)):
+    with stack_lock(stack.name, make_command("rerun", STACK=stack.name)):
         prepare(stack.name, config)
         if config.cloud.provisioned:
             confirmation.confirm_update(stack.name, config, left, is_confirmed=is_confirmed)
@@ -306,7 +306,7 @@ def _follow(stack: Stack, config: StackConfig, before: str) -> int:
 
 def pod_of(pods: Sequence[PodState], rank: str, job: Callable[[], JobState]) -> PodState:
     """Return the running pod of a rank, or of a role such as `launcher`. Raises StackNotFound with the job's state."""
-    running = [pod for pod in latest_by_place(pods) if pod.state == "running"]
+    running = [pod for pod in latest_pods(pods) if pod.state == "running"]
     for pod in running:
         if rank == pod.label or (rank.isdigit() and int(rank) in pod.ranks):
             return pod

@@ -23,7 +23,7 @@ from typing import Any
 from rich.console import Console
 from rich.markdown import Markdown
 
-from commands.confirmation import QuotaLeft, missing_credentials
+from commands.confirmation import RemainingQuota, missing_credentials
 from commands.environment import PROJECT
 from commands.interrupts import CommandError
 from commands.monitor.cluster import StackOutputs, Unreachable
@@ -111,7 +111,7 @@ def main(
         running=running_jobs(stack) if credentials else {},
         plugins=PluginReview() if no_plugins or engine else review_by_plugins(old, graph, steps),
         rehearsal=rehearsed,
-        quota_left=_quota_left(after) if credentials else {},
+        remaining_quota=_remaining_quota(after) if credentials else {},
     )
     today = datetime.now(tz=UTC).date()
     text, content = markdown(report, today), report_json(report, today)
@@ -122,14 +122,14 @@ def main(
     return 1 if report.failures else 0
 
 
-def _quota_left(config: StackConfig) -> QuotaLeft:
+def _remaining_quota(config: StackConfig) -> RemainingQuota:
     """Return the account's remaining quota. Raises CommandError if it cannot be read."""
     if config.cloud.provisioned is None:
         return {}
     if problem := missing_credentials(config.cloud.scheme):
         raise CommandError(f"--credentials: {problem}")
     try:
-        return config.cloud.quota_left(run_json)
+        return config.cloud.remaining_quota(run_json)
     except FileNotFoundError as error:
         raise CommandError(f"--credentials: the quota cannot be read; install `{error.filename}`") from error
     except subprocess.CalledProcessError as error:

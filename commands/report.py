@@ -26,7 +26,7 @@ from commands.job_results import complete_record, short_home
 from commands.monitor.cluster import Cluster, StackOutputs, Unreachable, job_named, outputs_with
 from commands.monitor.job_state import JobState
 from commands.monitor.logs import parse_event
-from commands.monitor.pod_state import PodState, count_restarts, latest_by_place, time_of
+from commands.monitor.pod_state import PodState, count_restarts, latest_pods, time_of
 from commands.monitor.screen import summary
 from commands.output_file import output_file
 from commands.run_times import RunTimes, times_of
@@ -38,7 +38,7 @@ REPORT_FILE = "report.html"
 MAX_FAILED_HOSTS = 64
 """Maximum number of failed hosts whose last lines a report reads."""
 TROUBLE_KINDS = frozenset({"failure", "preemption", "restart"})
-"""Kinds of moments (commands/dashboard/document.py) that a report lists with their reasons."""
+"""Kinds of events (`job_events` in commands/dashboard/document.py) that a report lists with their reasons."""
 LIFE_EVENTS = frozenset({"start", "resume", "checkpoint", "restart", "done"})
 """Names of events that mark the progress of a run. Other events, such as `train`, are points of curves."""
 
@@ -225,7 +225,7 @@ def collect(stack: str, name: str) -> tuple[JobReport, Bucket]:
             prices={part: money.amount for part, money in config.cloud.cost_estimate().by_part().items()},
             events=events or printed,
             ranks=ranks,
-            rank_states={rank: pod.state for pod in latest_by_place(pods) for rank in pod.ranks},
+            rank_states={rank: pod.state for pod in latest_pods(pods) for rank in pod.ranks},
             restarts=known_restarts(pods, printed),
             troubles=known_troubles(pods, printed),
             end=failed_end(cluster, state, pods),
@@ -273,10 +273,10 @@ def known_restarts(pods: Sequence[PodState], events: Iterable[Event]) -> int:
 def known_troubles(pods: Sequence[PodState], events: Iterable[Event]) -> list[tuple[float, str]]:
     """Return the time and the reason of each restart and failure in the states of pods and in the launcher's lines."""
     # Import late: that module imports the page of a report, which imports this module.
-    from commands.dashboard.document import moments
+    from commands.dashboard.document import job_events
 
     restarts = [event for event in events if event["event"] == "restart"]
-    found = moments(pods, latest_by_place(pods), restarts)
+    found = job_events(pods, latest_pods(pods), restarts)
     return [(float(moment), str(text)) for moment, kind, text in found if kind in TROUBLE_KINDS]
 
 
@@ -284,9 +284,7 @@ def failed_end(cluster: Cluster, state: JobState, pods: Sequence[PodState]) -> l
     """Return the lines that `make logs` prints about the end of a failed job; empty for other jobs or without pods."""
     if state.state != "failed" or not pods:
         return []
-    failed = sorted(
-        (pod for pod in latest_by_place(pods) if pod.state == "failed"), key=lambda pod: pod.finished or "9"
-    )
+    failed = sorted((pod for pod in latest_pods(pods) if pod.state == "failed"), key=lambda pod: pod.finished or "9")
     tails = {}
     for pod in failed[:MAX_FAILED_HOSTS]:
         with suppress(Unreachable):

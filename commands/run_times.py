@@ -67,7 +67,7 @@ class RunTimes:
         self.job_started = job_started
         self.created: float | None = None
         """Creation time of the job. The first wait begins then if the time of the job's first start is unknown."""
-        self.uncertain_gaps = 0
+        self.possible_stops = 0
         """Number of gaps between attempts that may be a stop or a restart: Kubernetes reports only the newest start."""
         self.totals = dict.fromkeys(CAUSES, 0.0)
         """Cause -> seconds of the closed spans."""
@@ -167,7 +167,7 @@ class RunTimes:
             self._push(ended, self.job_started, "stopped")
             ended = self.job_started
         else:
-            self.uncertain_gaps += 1
+            self.possible_stops += 1
         self._gap = self._push(ended, time, "waiting", joins=False)
 
     def _end_attempt(self) -> None:

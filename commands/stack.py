@@ -45,9 +45,9 @@ from commands.stack_files import (
     StateFiles,
     backend_folder,
     end_orphans,
-    only_command,
     project_name,
     run_mark,
+    stack_lock,
 )
 from infra.kubeconfig import PROVIDER_TMPDIR
 from infra.make_command import make_command
@@ -324,7 +324,7 @@ def outputs(stack: str) -> dict[str, Any]:
     """
     files = _state_files(stack)
     if files and files.is_broken:
-        with only_command(stack, "the repair of a broken state"):
+        with stack_lock(stack, "the repair of a broken state"):
             _repair(files)
     found: dict[str, Any] = json.loads(pulumi("stack", "output", "--json", "--stack", stack, quiet=True))
     return found

@@ -412,7 +412,7 @@ def _cancel_command(stack: str) -> str:
 
 
 @contextmanager
-def only_command(stack: str, command: str) -> Iterator[None]:
+def stack_lock(stack: str, command: str) -> Iterator[None]:
     """Hold this checkout's lock of a stack in this block. Raises StackBusy if another process holds it.
 
     `command` is this command, for the message of the other process. The kernel frees the lock of a dead process.

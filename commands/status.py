@@ -37,7 +37,7 @@ from commands.monitor.pod_state import (
     count_restarts,
     disk_pressure_advice,
     image_pull_advice,
-    latest_by_place,
+    latest_pods,
     lost_node_advice,
     lost_pods,
     node_line,
@@ -116,7 +116,7 @@ def take_snapshot(cluster: Cluster, names: Sequence[str]) -> Snapshot:
     rows: list[Row] = []
     for job in jobs.values():
         own = [pod for pod in pods if pod.owner == job.uid]
-        current = latest_by_place(own)
+        current = latest_pods(own)
         lost = {} if nodes_problem else lost_pods(current, found_nodes)
         # A log request to a node that does not answer would only wait.
         read = [pod for pod in current if (pod.index == 0 or len(pods) <= MANY_HOSTS) and pod.uid not in lost]
@@ -167,7 +167,7 @@ def job_rows(
     job: JobState, pods: Sequence[PodState], progress: dict[str, Progress], notes: dict[str, str]
 ) -> list[Row]:
     """Return a row for each host of a job, or one row if it has none. The keys of `progress` and `notes` are uids."""
-    current = latest_by_place(pods)
+    current = latest_pods(pods)
     reason = job.reason or notes.get(job.uid, "")
     if job.state == "suspended":
         reason = f"stopped; {make_command('resume', JOB=job.name)} continues it"

@@ -26,7 +26,7 @@ from commands.stack import (
     recover,
     save_kubeconfig,
 )
-from commands.stack_files import only_command
+from commands.stack_files import stack_lock
 from infra.builtin_images import TRAINER
 from infra.local import lifecycle
 from infra.local.settings import stack_cluster
@@ -53,7 +53,7 @@ def main(*, is_confirmed: bool = False) -> int:
         print(*problems, sep="\n", file=sys.stderr)
         return 1
     left = confirmation.check_account(stack, config) if config.cloud.provisioned else {}
-    with only_command(stack, make_command("up", STACK=stack)):
+    with stack_lock(stack, make_command("up", STACK=stack)):
         if (status := set_up(config)) != 0:
             return status
         found = bring_up(

@@ -149,7 +149,7 @@ class Cloud(ABC):
         """Return the cloud quota that the platform needs."""
         return ()
 
-    def quota_left(self, run_json: RunCommand) -> Mapping[tuple[str, str], int]:
+    def remaining_quota(self, run_json: RunCommand) -> Mapping[tuple[str, str], int]:
         """Return quota name and location -> remaining quota of the account."""
         del run_json
         return {}
@@ -332,7 +332,7 @@ def image_problems(image: ImageConfig) -> Iterator[Problem]:
         for key in BUILD_KEYS:
             if key in image.model_fields_set:
                 message = "has no effect with `prebuilt`, which disables the build; remove one of the two"
-                yield pool_problem("image.prebuilt.build_key", image, key, message).below("platform", "image")
+                yield pool_problem("image.prebuilt.with_build_key", image, key, message).below("platform", "image")
     elif "linux/amd64" not in image.platforms:
         message = "must include linux/amd64, because all machine types in Trainyard's tables are x86-64; add it"
         yield Problem("image.platforms.no_amd64", ("platform", "image", "platforms"), message, list(image.platforms))

@@ -17,7 +17,7 @@ from infra.local.api import NotFound, annotate, apply, request
 from infra.local.settings import ClusterSettings
 from infra.naming import JOB_LABEL
 from simulation.cloud.gcp import NODE_POOL, most_nodes
-from simulation.cloud.model import CloudState, Record, read_state, value_at
+from simulation.cloud.model import CloudState, SimulatedResource, read_state, value_at
 from simulation.cluster.control_plane import settings_of
 from simulation.cluster.effects import GKE_POOL_LABEL, gke_nodes, scale, with_topology
 from simulation.cluster.init import MAY_END_ANNOTATION
@@ -232,7 +232,7 @@ def _grant(settings: ClusterSettings, metadata: dict[str, Any]) -> None:
     apply(settings, path, body)
 
 
-def _pools_with_autoscaling(state: CloudState) -> list[Record]:
+def _pools_with_autoscaling(state: CloudState) -> list[SimulatedResource]:
     return [each for each in state.of_type(NODE_POOL) if each.inputs.get("autoscaling")]
 
 

@@ -65,7 +65,7 @@ def _name_collisions(jobs: Sequence[JobSpec]) -> Iterator[tuple[int, Problem]]:
         bucket = (job.recipe and value_of(job.recipe, job.flags, "bucket")) or ""
         if folder in SHARED_FOLDERS:
             message = f"is the bucket's folder for the {folder} of all jobs; rename the job, or change the flag `job`"
-            yield index, Problem("job.folder.of_all_jobs", path, message, folder)
+            yield index, Problem("job.folder.shared_by_all_jobs", path, message, folder)
         other = folders.setdefault((bucket, folder), index)
         if jobs[other].name != job.name:
             message = f"jobs[{other}] also has the bucket's folder {folder}; rename the job, or change the flag `job`"

@@ -1,4 +1,4 @@
-"""TrainingJob component: the resources of one job of any kind, and the etcd of its rendezvous."""
+"""TrainingJob component: the Kubernetes resources of one job, including etcd for its rendezvous."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class TrainingJobArgs:
 
     spec: JobSpec
     placement: Placement
-    """The platform's values for the job's pods."""
+    """Image, bucket, node selector and other values that the platform sets in the job's pods."""
     secrets: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
     """Secret value of each variable in the spec's `secrets`."""
     project: Path = Path()
-    """Folder of the stack's file. Paths of user scripts are relative to it."""
+    """Folder of the stack's file, to which the paths of user scripts are relative."""
     after: Sequence[pulumi.Resource] = ()
     """Resources that must exist before the job's pods can start."""
 
@@ -102,14 +102,14 @@ ETCD_DATA = "/var/lib/etcd"
 
 
 def _render_etcd(name: str, spec: JobSpec, placement: Placement, opts: pulumi.ResourceOptions) -> None:
-    """Create an etcd with one member, and its Service. The data of the etcd does not outlive its pod.
+    """Create a Deployment of etcd with one replica, and its Service. The data is lost with the pod.
 
     Enable etcd's v2 API, which torchrun uses: https://github.com/pytorch/pytorch/issues/158326.
     """
-    # Imported here, because these types take 0.1 s to import, and most jobs use another rendezvous.
+    # Import these types here, because that takes 0.1 s and most jobs do not use etcd.
     from pulumi_kubernetes.apps.v1 import Deployment, DeploymentSpecArgs, DeploymentStrategyArgs
 
-    # Without the job label, `make up` and `make status` do not treat the pod as a host of the job.
+    # Omit the job label: `make up` and `make status` treat pods with it as hosts of the job.
     labels = {key: value for key, value in job_labels(spec.name, spec.recipe).items() if key != JOB_LABEL}
     selector = {"app.kubernetes.io/instance": spec.name, COMPONENT_LABEL: "rendezvous"}
     meta = ObjectMetaArgs(name=etcd_name(spec), namespace=placement.namespace, labels=labels, annotations=SKIP_AWAIT)

@@ -52,7 +52,7 @@ NON_RETRYABLE_EXIT_CODES = (65, 66, 69, 78)
 """Exit codes of errors that a restart would repeat: diverged, data error, slow link, bad configuration."""
 PREEMPTED_EXIT_CODE = 75
 """Exit code of a host that was preempted, or whose peers left."""
-LOST_EXIT_CODES = (PREEMPTED_EXIT_CODE, 128, 134, 135, 137, 139, 143, 255)
+LOST_LAUNCHER_EXIT_CODES = (PREEMPTED_EXIT_CODE, 128, 134, 135, 137, 139, 143, 255)
 """Exit codes of a launcher that was lost and did not decide to end the job. 75: preempted; 128: not started; 128 plus a
 signal's number: killed (abort, bus error, kill, segmentation fault, termination); 255: its containerd shim died."""
 
@@ -95,14 +95,14 @@ def failure_policy(
     """Return a policy that does not count disruptions, and fails the job at once for NON_RETRYABLE_EXIT_CODES.
 
     `peers_leave` also ignores hosts that left because others did. Otherwise JobSet would count one more failure and
-    restart the whole set. With `launchers_restart`, the job fails at once for all codes except LOST_EXIT_CODES: such a
-    launcher has used all restarts, or a restart would not help.
+    restart the whole set. With `launchers_restart`, the job fails at once for all codes except
+    LOST_LAUNCHER_EXIT_CODES: such a launcher has used all restarts, or a restart would not help.
 
     Rules: https://kubernetes.io/docs/concepts/workloads/controllers/job/#pod-failure-policy
     """
     disrupted = PodFailurePolicyOnPodConditionsPatternArgs(type="DisruptionTarget", status="True")
     final = (
-        _codes(container, LOST_EXIT_CODES, "NotIn")
+        _codes(container, LOST_LAUNCHER_EXIT_CODES, "NotIn")
         if launchers_restart
         else _codes(container, NON_RETRYABLE_EXIT_CODES)
     )

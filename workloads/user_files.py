@@ -342,7 +342,7 @@ def data_conflicts(spec: JobSpec) -> Iterator[Problem]:
         yield Problem("job.data_dir.also_data", ("flags", key), message, value)
     if value_of(spec.recipe, spec.flags, "fake_data") is True:
         message = "has no effect on synthetic images; remove it, or remove the flag `fake_data`"
-        yield Problem("job.data.synthetic_images", ("data",), message, spec.data)
+        yield Problem("job.data.with_synthetic_images", ("data",), message, spec.data)
 
 
 def generates_images(spec: JobSpec) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from commands.bucket import EARLIER_FOLDER, OUTPUTS, Bucket, fresh_start
-from commands.dashboard.document import CURVE_KEYS, JobMetrics, Observed
+from commands.dashboard.document import CURVE_KEYS, JobMetrics, Observation
 from commands.dashboard.metrics import Curves, EventFile, RankFiles
 from commands.environment import PROJECT, stack_environment
 from commands.interrupts import CommandError
@@ -28,7 +28,7 @@ from commands.monitor.cluster import (
 )
 from commands.monitor.job_state import JobState
 from commands.monitor.logs import since_seconds
-from commands.monitor.pod_state import WORKER, Object, PodState, latest_by_place, time_of
+from commands.monitor.pod_state import WORKER, Object, PodState, latest_pods, time_of
 from commands.report import event_of_line
 from commands.run_times import RunTimes
 from commands.stack_files import StateFiles, backend_folder
@@ -53,10 +53,10 @@ REPLACEMENT_SECONDS = 30.0
 """Seconds after the start of a job. A pod of rank 0 that is created later counts as a replacement of a deleted pod."""
 MAX_STATES = 256
 """Maximum number of versions of states whose outputs the dashboard keeps."""
-MOMENTS = frozenset({"checkpoint", "resume", "restart", "straggler", "done"})
+EVENT_NAMES = frozenset({"checkpoint", "resume", "restart", "straggler", "done"})
 """Names of the events that the page lists with their times."""
-KEPT_MOMENTS = 500
-"""Maximum number of such events of a job that the dashboard keeps."""
+MAX_KEPT_EVENTS = 500
+"""Maximum number of these events of a job that the dashboard keeps."""
 
 
 class StackGone(CommandError):
@@ -164,7 +164,7 @@ class JobFeed:
     def _reset(self) -> None:
         self._curves, self._times = Curves(CURVE_KEYS), RunTimes(self._started)
         self._times.created = self._created
-        self._moments: deque[Mapping[str, Any]] = deque(maxlen=KEPT_MOMENTS)
+        self._events: deque[Mapping[str, Any]] = deque(maxlen=MAX_KEPT_EVENTS)
 
     @property
     def has_files(self) -> bool:
@@ -200,8 +200,8 @@ class JobFeed:
         self._curves.add(events)
         for event in events:
             self._times.add(event)
-            if event["event"] in MOMENTS:
-                self._moments.append(event)
+            if event["event"] in EVENT_NAMES:
+                self._events.append(event)
 
     def read_files(self, ranks: int) -> None:
         """Read the new events of rank 0 and the last event of the other ranks."""
@@ -231,7 +231,7 @@ class JobFeed:
             if not self.has_files:
                 self.add([event])
             elif event["event"] == "restart":
-                self._moments.append(event)
+                self._events.append(event)
         if pod.is_over:
             self._read_to_end.add(pod.uid)
 
@@ -249,7 +249,7 @@ class JobFeed:
             curves=self._curves,
             times=self._times,
             latest=self._ranks.latest if self._ranks and self._ranks.latest else self._latest,
-            moments=list(self._moments),
+            events=list(self._events),
             fresh_start=self._fresh_start,
             since=self.since,
             share_read=file.offset / file.size if file and file.size else 1.0,
@@ -291,7 +291,7 @@ class StackWatcher:
         if self._local is not None and self._local.is_removed():
             raise StackGone(f"stack {self.source.title} is gone: its cluster was removed")
 
-    def observe(self) -> Observed:
+    def observe(self) -> Observation:
         """Return what the dashboard shows of the stack. Raises Unreachable, or StackGone if it no longer exists."""
         self.check()
         if (newest := self._newest).outputs != self.source.outputs:
@@ -315,7 +315,7 @@ class StackWatcher:
         """Return the last lines of the log of a pod of the stack's jobs. Raises KeyError for another pod."""
         return self.cluster().log(self._pods[pod], LOG_LINES)
 
-    def _observe(self, cluster: Cluster) -> Observed:
+    def _observe(self, cluster: Cluster) -> Observation:
         names = self._outputs.jobs
         jobs, pods = cluster.jobs(names), cluster.pods(names) if names else []
         if all(job.state == "absent" for job in jobs.values()) and cluster.namespace_is_gone():
@@ -325,7 +325,7 @@ class StackWatcher:
         # A recreated job has its own feed, because `rerun --fresh` moves the curves of earlier runs.
         uids = {job.uid for job in jobs.values()}
         self._feeds = {uid: feed for uid, feed in self._feeds.items() if uid in uids}
-        return Observed(
+        return Observation(
             stack=self.source.stack,
             folder=self.source.folder,
             namespace=self._outputs.namespace,
@@ -358,14 +358,14 @@ class StackWatcher:
             self._warnings = cluster.events(only_warnings=True)
         self._notes = {}
         for job in jobs.values():
-            current = latest_by_place(pod for pod in pods if pod.owner == job.uid)
+            current = latest_pods(pod for pod in pods if pod.owner == job.uid)
             waiting = [pod for pod in current if pod.state in ("pending", "creating")]
             with suppress(Forbidden):
                 self._notes |= read_notes(cluster, job, waiting[:MAX_NOTES] or current)
 
     def _metrics(self, cluster: Cluster, job: JobState, pods: Sequence[PodState]) -> JobMetrics:
         own = [pod for pod in pods if pod.owner == job.uid]
-        current = latest_by_place(own)
+        current = latest_pods(own)
         feed = self._feeds.get(job.uid)
         if feed is None:
             feed = self._feeds[job.uid] = JobFeed(self._metrics_folder(job.name))

@@ -177,5 +177,5 @@ _NON_RETRYABLE_EXIT = re.compile(
 
 def _condition_text(condition: Object) -> str:
     if found := _NON_RETRYABLE_EXIT.fullmatch(one_line(condition.get("message", ""))):
-        return f"pod {found[1]} failed with exit code {found[2]}, after which Kubernetes does not replace it"
+        return f"pod {found[1]} failed with exit code {found[2]}; Kubernetes does not replace it after this exit code"
     return ": ".join(filter(None, (condition.get("reason"), one_line(condition.get("message", "")))))

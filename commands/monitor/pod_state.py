@@ -138,7 +138,7 @@ class PodState:
 
     @property
     def place(self) -> tuple[bool, str, int]:
-        """Its place in the job. A replacement pod has the same place. Workers come first."""
+        """Its role and index in the job, in an order with workers first. A replacement pod has the same place."""
         return self.role != WORKER, self.role, self.index
 
     @property
@@ -307,8 +307,8 @@ def exit_codes_of_pods(events: Iterable[Object]) -> dict[str, int]:
     return {pod: code for pod, code in found.items() if code}
 
 
-def latest_by_place(pods: Iterable[PodState]) -> list[PodState]:
-    """Return the newest pod of each place in one job, workers first."""
+def latest_pods(pods: Iterable[PodState]) -> list[PodState]:
+    """Return the newest pod of each role and index in one job, workers first."""
     found: dict[tuple[bool, str, int], PodState] = {}
     for pod in pods:
         known = found.get(pod.place)
@@ -318,7 +318,7 @@ def latest_by_place(pods: Iterable[PodState]) -> list[PodState]:
 
 
 def count_restarts(pods: Iterable[PodState]) -> int:
-    """Return the largest number of restarts of a place. Hosts that restart together thus count once."""
+    """Return the largest number of restarts of one role and index. Hosts that restart together thus count once."""
     by_place: dict[tuple[bool, str, int], int] = {}
     for pod in pods:
         by_place[pod.place] = by_place.get(pod.place, -1) + 1 + pod.restarts

@@ -20,7 +20,7 @@ from rich.text import Text
 
 from commands.monitor.job_state import JobState
 from commands.monitor.logs import Event, Progress, before_report, exit_codes, looks_like_an_error, parse_event
-from commands.monitor.pod_state import PodState, count_restarts, latest_by_place, seconds_between
+from commands.monitor.pod_state import PodState, count_restarts, latest_pods, seconds_between
 from infra.make_command import make_command
 from settings.text import wrap
 
@@ -253,7 +253,7 @@ def summary(
         return lines
     if job.reason:
         lines.append(f"  reason: {job.reason}")
-    newest = latest_by_place(pods)
+    newest = latest_pods(pods)
     for pod in newest:
         lines += [f"  {text}" for text in _rank_ends(pod, tails.get(pod.uid, []))]
     culprit = _pod_to_blame(newest, tails)

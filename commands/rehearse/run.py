@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from commands.cloud_inventory import adopt, find_in_cloud, ownership, simulated, verify
+from commands.cloud_inventory import adopt, id_finder, ownership, simulated, verify
 from commands.interrupts import hold_signals
 from commands.pulumi_output import EVENTS_VARIABLE, VERBS, FoldedOutput, is_verbose
 from commands.rehearse import folder as folders
@@ -150,7 +150,7 @@ class Rehearsal:
         self._pulumi("cancel", "--yes", quiet=True)
         try:
             cloud = self.subject.cloud
-            find = find_in_cloud(cloud, simulated(self.folder)) if cloud else None
+            find = id_finder(cloud, simulated(self.folder)) if cloud else None
             lost = adopt(self._export(), self._pulumi, find)
         except RuntimeError as error:
             self._print(str(error))

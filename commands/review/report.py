@@ -71,7 +71,7 @@ class Report:
     rehearsal: str = NO_REHEARSAL
     plugins: PluginReview = field(default_factory=PluginReview)
     """Checks and plans of the official plugins."""
-    quota_left: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    remaining_quota: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """Name and location of a quota -> what the account has left; empty if the preview did not query the cloud."""
 
     @property
@@ -93,7 +93,7 @@ class Report:
         return [
             *forbidden(self.steps, self.running, self.after.policy.may_replace),
             *([f"stack {price}"] if price else []),
-            *(f"stack {each}" for each in missing_quota(self.after, self.quota_left, self.before)),
+            *(f"stack {each}" for each in missing_quota(self.after, self.remaining_quota, self.before)),
             *self.rejected_changes,
             *(f"{each.name}: {each.crash}" for each in self.steps if each.crash),
             *(f"{each.resource}: {each.problem.message} ({each.rule.name})" for each in self.findings if each.fails),

@@ -67,8 +67,8 @@ class Eks(ProvisionedCloud):
     def quota(self) -> tuple[Quota, ...]:
         return quotas(pools.quota_needs(self.config), self.config.region)
 
-    def quota_left(self, run_json: RunCommand) -> Mapping[tuple[str, str], int]:
-        return pools.quota_left(self.config, run_json)
+    def remaining_quota(self, run_json: RunCommand) -> Mapping[tuple[str, str], int]:
+        return pools.remaining_quota(self.config, run_json)
 
     def price_lines(self) -> Iterator[Line]:
         return pools.price_lines(self.config)

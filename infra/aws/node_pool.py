@@ -1,4 +1,4 @@
-"""NodeGroup: managed nodes of an EKS cluster, with launch template, fabric adapters and placement."""
+"""NodeGroup: managed nodes of an EKS cluster, with launch template, EFA interfaces and placement."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class NodeGroupArgs:
     """Inputs of `NodeGroup`."""
 
     cluster: pulumi.Input[str]
-    """Name of the cluster, known once nodes can join it."""
+    """Name of the cluster. Pulumi knows it once nodes can join the cluster."""
     version: pulumi.Input[str]
-    """Minor version of the control plane, known once it runs that version."""
+    """Minor version of the control plane. Pulumi knows it once the control plane runs this version."""
     config: EksConfig
     machine: Ec2Machine
     nodes: int
@@ -37,15 +37,16 @@ class NodeGroupArgs:
     security_group: pulumi.Input[str]
     role: pulumi.Input[str]
     pool: str
+    """Name of the pool."""
     plan: NodeGroupPlan | None = None
     """Plan of a pool for jobs, or None for the system pool."""
 
 
 class NodeGroup(pulumi.ComponentResource):
-    """Managed nodes on Amazon Linux 2023. They have private addresses, encrypted disks and only IMDSv2."""
+    """Managed nodes on Amazon Linux 2023, with private addresses, encrypted disks and IMDSv2."""
 
     ready: pulumi.Output[str]
-    """Id of the group, known once it has its nodes."""
+    """Id of the node group. Pulumi knows it once the nodes exist."""
 
     def __init__(self, name: str, args: NodeGroupArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:aws:NodeGroup", name, None, opts)
@@ -61,8 +62,8 @@ class NodeGroup(pulumi.ComponentResource):
         group = eks.NodeGroup(
             f"{name}-nodes",
             cluster_name=args.cluster,
-            # The provider updates nodes only if `version` changes. EKS rejects an upgrade of the cluster while a node
-            # group has an older version than the cluster (hashicorp/terraform-provider-aws issue 19478).
+            # A change of `version` updates the nodes. Without it they keep their version, and EKS rejects the next
+            # upgrade of the cluster (hashicorp/terraform-provider-aws issue 19478).
             version=args.version,
             node_group_name=args.pool,
             node_role_arn=args.role,
@@ -84,7 +85,7 @@ class NodeGroup(pulumi.ComponentResource):
                 parent=self,
                 custom_timeouts=GPU_TIMEOUTS if gpu else SYSTEM_TIMEOUTS,
                 delete_before_replace=True,
-                replace_on_changes=_replacing_inputs(plan),
+                replace_on_changes=_replace_on_changes(plan),
             ),
         )
         self.ready = group.id
@@ -103,7 +104,7 @@ class NodeGroup(pulumi.ComponentResource):
 
 
 def _update_config(plan: NodeGroupPlan | None) -> eks.NodeGroupUpdateConfigArgs:
-    """Return the update settings for a change of the nodes' template or version.
+    """Return the settings by which EKS replaces nodes when their template or version changes.
 
     By default EKS first starts additional nodes, but a reservation or capacity block has no capacity for them. With
     MINIMAL, EKS removes a node before it starts another:
@@ -113,10 +114,10 @@ def _update_config(plan: NodeGroupPlan | None) -> eks.NodeGroupUpdateConfigArgs:
     return eks.NodeGroupUpdateConfigArgs(max_unavailable=1, update_strategy="MINIMAL" if is_reserved else None)
 
 
-def _replacing_inputs(plan: NodeGroupPlan | None) -> list[str]:
-    """Return the inputs whose changes must replace the group, because EKS cannot update its nodes.
+def _replace_on_changes(plan: NodeGroupPlan | None) -> list[str]:
+    """Return the inputs whose change replaces the node group.
 
-    EKS updates nodes of a capacity block only at size 0:
+    EKS can update a node group on a capacity block only while it has no nodes:
     https://docs.aws.amazon.com/eks/latest/userguide/capacity-blocks-mng.html
     """
     return ["launchTemplate", "version"] if plan is not None and plan.model.is_capacity_block else []
@@ -125,7 +126,7 @@ def _replacing_inputs(plan: NodeGroupPlan | None) -> list[str]:
 def _template(args: NodeGroupArgs, placement_group: pulumi.Output[str] | None) -> ec2.LaunchTemplateArgs:
     """Return the launch template's inputs. EKS adds the machine image, and joins the nodes to the cluster."""
     plan = args.plan
-    interfaces = fabric_interfaces(args.machine, args.security_group) if plan and plan.efa else None
+    interfaces = efa_interfaces(args.machine, args.security_group) if plan and plan.efa else None
     is_capacity_block = plan is not None and plan.model.is_capacity_block
     return ec2.LaunchTemplateArgs(
         instance_type=args.machine.name if is_capacity_block else None,
@@ -168,16 +169,16 @@ def _name_tag(args: NodeGroupArgs) -> dict[str, str]:
     return {"Name": f"{args.config.name}-{args.pool}"}
 
 
-def fabric_interfaces(
+def efa_interfaces(
     machine: Ec2Machine, security_group: pulumi.Input[str]
 ) -> list[ec2.LaunchTemplateNetworkInterfaceArgs]:
-    """Return an interface for each used network card. Only the first has an address and IP traffic.
+    """Return a network interface for each network card that the nodes use. Only the first has an IP address.
 
     https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-acc-inst-types.html
     """
     first_card = EC2_FAMILIES[machine.family].first_efa_card
     ip_interface = [(0, 0, "interface")] if first_card else []
-    adapters = [
+    efa_cards = [
         (card, 0 if first_card else min(card, 1), "efa-only" if card else "efa")
         for card in range(first_card, first_card + machine.efa_interfaces)
     ]
@@ -189,7 +190,7 @@ def fabric_interfaces(
             security_groups=[security_group],
             delete_on_termination="true",
         )
-        for card, device, kind in [*ip_interface, *adapters]
+        for card, device, kind in [*ip_interface, *efa_cards]
     ]
 
 

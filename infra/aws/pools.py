@@ -116,7 +116,7 @@ def _ec2_quota(machine: Ec2Machine, *, spot: bool) -> str:
     return f"{quota.code} {quota.name} (vCPUs)"
 
 
-def quota_left(platform: EksConfig, run_json: RunCommand) -> Mapping[tuple[str, str], int]:
+def remaining_quota(platform: EksConfig, run_json: RunCommand) -> Mapping[tuple[str, str], int]:
     """Return the remaining quota by name and location, from EC2's limits and CloudWatch's usage.
 
     https://docs.aws.amazon.com/servicequotas/latest/userguide/. Not yet tested on a cloud account.

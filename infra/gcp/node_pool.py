@@ -255,7 +255,7 @@ class AcceleratorNodePool(pulumi.ComponentResource):
                 custom_timeouts=ACCELERATOR_TIMEOUTS if plan.machine.accelerators or plan.gpu else SYSTEM_TIMEOUTS,
                 # Delete the pool first: the cloud may not have a second set of accelerators.
                 delete_before_replace=True,
-                replace_on_changes=_replacing_inputs(plan),
+                replace_on_changes=_replace_on_changes(plan),
                 ignore_changes=[] if plan.min_nodes is None else ["initialNodeCount", "nodeCount"],
             ),
         )
@@ -313,7 +313,7 @@ def _autoscaling(plan: NodePoolPlan) -> container.NodePoolAutoscalingArgs | None
     )
 
 
-def _replacing_inputs(plan: NodePoolPlan) -> list[str]:
+def _replace_on_changes(plan: NodePoolPlan) -> list[str]:
     """Return the inputs whose changes must replace the pool, although the provider plans an update.
 
     The provider never sends a new `tpuTopology` to Google. The field is not ForceNew, and nodePoolUpdate does not

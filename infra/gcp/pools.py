@@ -14,7 +14,7 @@ from infra.cost import Line, price_line
 from infra.gcp.config import GkeConfig, GkePoolConfig
 from infra.hardware import Capacity
 from infra.hardware.gce import GceFamily, disk_quota, gce_family, gce_machine, gpus_on
-from infra.hardware.gpus import GPUS, MISSING_FAMILIES
+from infra.hardware.gpus import GPUS, MISSING_MACHINE_FAMILIES
 from infra.hardware.machines import MachineType, NcclEnvironmentScript, ProvisioningModel
 from infra.hardware.node_capacity import gke_allocatable
 from infra.hardware.tpus import GENERATIONS, TpuSlice
@@ -187,7 +187,7 @@ def _min_nodes(pool: GkePoolConfig, model: ProvisioningModel, *, has_fallback: b
 
 def default_pool_machine(config: GkeConfig) -> str:
     """Return the machine type of GKE's default pool. It is also the default of the system pool."""
-    missing = MISSING_FAMILIES.get(config.zone, frozenset())
+    missing = MISSING_MACHINE_FAMILIES.get(config.zone, frozenset())
     return next(name for name in SYSTEM_MACHINES if gce_machine(name).family not in missing)
 
 
@@ -369,7 +369,7 @@ def _vcpu_needs(machine: MachineType, nodes: int) -> QuotaNeeds:
     return Counter({(quota, "", GCP_SOURCE): nodes * machine.vcpus} if quota else {})
 
 
-def quota_left(platform: GkeConfig, run_json: RunCommand) -> Mapping[tuple[str, str], int]:
+def remaining_quota(platform: GkeConfig, run_json: RunCommand) -> Mapping[tuple[str, str], int]:
     """Return the remaining quota by name and location, from Compute Engine's limits and usage.
 
     https://cloud.google.com/compute/resource-usage. Not yet tested on a cloud account.

@@ -21,7 +21,14 @@ from infra.gcp.pools import (
     system_machine,
 )
 from infra.hardware.gce import GCE_FAMILIES, gce_machine
-from infra.hardware.gpus import GCP_REGIONS, GCP_ZONES, GPU_ZONES, MISSING_FAMILIES, TPU_FLEX_START_ZONES, TPU_ZONES
+from infra.hardware.gpus import (
+    GCP_REGIONS,
+    GCP_ZONES,
+    GPU_ZONES,
+    MISSING_MACHINE_FAMILIES,
+    TPU_FLEX_START_ZONES,
+    TPU_ZONES,
+)
 from infra.hardware.machines import HardwareError
 from infra.hardware.tpus import GENERATIONS
 from infra.hardware.versions import gke_version_error, minor_of
@@ -76,7 +83,7 @@ def _several_fabrics(fabrics: Mapping[tuple[str, str], int]) -> Iterator[Problem
     else:
         key, value = "machine_type", machine
         message = f"{reason}; write the same type for all pools of A3 and A4"
-    yield Problem("gke.pool.fabrics_differ", ("platform", "pools", index, key), message, value)
+    yield Problem("gke.pool.several_network_sets", ("platform", "pools", index, key), message, value)
 
 
 def _storage(config: GkeConfig) -> Iterator[Problem]:
@@ -88,7 +95,7 @@ def _storage(config: GkeConfig) -> Iterator[Problem]:
     name, key = config.bucket.name, config.secrets_key
     if "repository" in config.registry.model_fields_set and config.registry.host.endswith("gcr.io"):
         message = f"{config.registry.host} has a fixed repository; remove `repository`, or write a host on pkg.dev"
-        yield platform_problem("gke.registry.repository_of_gcr", config, "registry.repository", message)
+        yield platform_problem("gke.registry.gcr_repository_fixed", config, "registry.repository", message)
     prefix = name or config.name
     if prefix.startswith("goog") or "google" in prefix or "g00gle" in prefix:
         keys = ("bucket", "name") if name else ("name",)
@@ -123,20 +130,20 @@ def _tpu(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> 
             family = plans[0].machine.family
             remedy = f"write `accelerator: {GENERATIONS[family].type_prefix}-...` instead, or {family} with `topology`"
             message = f"is a machine type of TPU {family}; {remedy}"
-            yield pool_problem("gke.pool.machine_of_tpu", pool, "machine_type", message)
+            yield pool_problem("gke.pool.tpu_machine_without_accelerator", pool, "machine_type", message)
         return
     if "nodes" in keys and pool.nodes != (total := tpu.hosts * pool.slices):
         message = f"{pool.slices} x {tpu.accelerator_type} has {total} hosts; write {total}, or remove `nodes`"
-        yield pool_problem("gke.pool.nodes_of_slice", pool, "nodes", message)
+        yield pool_problem("gke.pool.nodes_differ_from_slice", pool, "nodes", message)
     if "machine_type" in keys and pool.machine_type != tpu.machine_type:
         message = f"{tpu.accelerator_type} uses {tpu.machine_type}; write that, or remove `machine_type`"
-        yield pool_problem("gke.pool.machine_of_slice", pool, "machine_type", message)
+        yield pool_problem("gke.pool.machine_differs_from_slice", pool, "machine_type", message)
     if "accelerators_per_node" in keys and pool.accelerators_per_node != tpu.chips_per_host:
         message = f"each host of {tpu.accelerator_type} has {tpu.chips_per_host} chips; remove `accelerators_per_node`"
-        yield pool_problem("gke.pool.chips_of_slice", pool, "accelerators_per_node", message)
+        yield pool_problem("gke.pool.chips_differ_from_slice", pool, "accelerators_per_node", message)
     if tpu.hosts > 1 and pool.min_nodes not in (None, 0, tpu.hosts):
         message = f"GKE creates all nodes of a slice or none; write 0, or {tpu.hosts} for permanent nodes"
-        yield pool_problem("gke.pool.part_of_slice", pool, "min_nodes", message)
+        yield pool_problem("gke.pool.min_nodes_splits_slice", pool, "min_nodes", message)
 
 
 def _gpu(_config: GkeConfig, pool: GkePoolConfig, _plans: list[NodePoolPlan]) -> Iterator[Problem]:
@@ -176,7 +183,7 @@ def _zones(config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) ->
             f"flex-start offers {name} only in {offered}, not in {zone}; change `zones`, or write another capacity; "
             "`check_zones: false` skips this check"
         )
-        yield pool_problem("gke.pool.flex_start_zone", pool, "capacity", message)
+        yield pool_problem("gke.pool.flex_start_unsupported_in_zone", pool, "capacity", message)
 
 
 def _nearest_zones(zone: str, allowed: frozenset[str]) -> str:
@@ -190,14 +197,14 @@ def _nearest_zones(zone: str, allowed: frozenset[str]) -> str:
 def _size(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> Iterator[Problem]:
     if pool.min_nodes is not None and pool.min_nodes > (nodes := plans[0].nodes):
         message = f"must be at most the number of nodes, {nodes}; lower it"
-        yield pool_problem("gke.pool.min_above_nodes", pool, "min_nodes", message)
+        yield pool_problem("gke.pool.min_nodes_above_nodes", pool, "min_nodes", message)
     zones = len(plans[0].zones)
     if plans[0].min_nodes is None and plans[0].nodes % zones:
         message = f"must be a multiple of {zones}, the number of zones, in a pool that does not scale; write a multiple"
-        yield pool_problem("gke.pool.nodes_of_zones", pool, "nodes", message)
+        yield pool_problem("gke.pool.nodes_not_multiple_of_zones", pool, "nodes", message)
     if pool.min_nodes and plans[0].has_fallback:
         message = "a pool with several capacities or zones must scale from 0; write 0, or remove `min_nodes`"
-        yield pool_problem("gke.pool.min_with_fallback", pool, "min_nodes", message)
+        yield pool_problem("gke.pool.min_nodes_with_fallback", pool, "min_nodes", message)
 
 
 def _capacity(config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> Iterator[Problem]:
@@ -230,20 +237,20 @@ def _capacity(config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan])
             f"{plan.machine.name} does not support {dynamic[0]}; only the families {families} do; "
             "write on-demand, spot or reservation:NAME"
         )
-        yield pool_problem("gke.pool.capacity_of_machine", pool, "capacity", message)
+        yield pool_problem("gke.pool.capacity_unsupported_by_machine", pool, "capacity", message)
     if plan.tpu is not None and any(model.is_queued for model in dynamic):
         message = "queued provisioning supports only GPUs; write flex-start"
-        yield pool_problem("gke.pool.queued_tpu", pool, "capacity", message)
+        yield pool_problem("gke.pool.queued_unsupported_by_tpu", pool, "capacity", message)
     if plan.tpu is not None and not family.flex_start:
         message = f"{plan.tpu.generation} does not support flex-start; write on-demand, spot or reservation:NAME"
-        yield pool_problem("gke.pool.flex_start_tpu", pool, "capacity", message)
+        yield pool_problem("gke.pool.flex_start_unsupported_by_tpu", pool, "capacity", message)
     min_minor = 33 if plan.tpu else 32
     if config.kubernetes_version and minor_of(config.kubernetes_version) < min_minor:
         message = f"{dynamic[0]} requires platform.kubernetes_version 1.{min_minor} or newer; raise that version"
-        yield pool_problem("gke.pool.capacity_of_version", pool, "capacity", message)
+        yield pool_problem("gke.pool.capacity_unsupported_by_version", pool, "capacity", message)
     if pool.min_nodes:
         message = f"a pool with {dynamic[0]} must scale from 0; write 0, or remove `min_nodes`"
-        yield pool_problem("gke.pool.min_with_flex_start", pool, "min_nodes", message)
+        yield pool_problem("gke.pool.min_nodes_with_flex_start", pool, "min_nodes", message)
 
 
 def _placement(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> Iterator[Problem]:
@@ -253,17 +260,17 @@ def _placement(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan
         return
     if plan.tpu is not None:
         message = "the topology determines the placement of a TPU slice; remove `compact`"
-        yield pool_problem("gke.pool.compact_tpu", pool, "compact", message)
+        yield pool_problem("gke.pool.compact_unsupported_by_tpu", pool, "compact", message)
     elif plan.family.compact == "never":
         message = f"{plan.machine.family.upper()} does not support compact placement; remove `compact`"
-        yield pool_problem("gke.pool.compact_machine", pool, "compact", message)
+        yield pool_problem("gke.pool.compact_unsupported_by_machine", pool, "compact", message)
     elif any(model.is_reserved for model in pool.models):
         message = "the reservation determines the placement; remove `compact`"
-        yield pool_problem("gke.pool.compact_reservation", pool, "compact", message)
+        yield pool_problem("gke.pool.compact_with_reservation", pool, "compact", message)
     elif any(plan.model.is_flexible for plan in plans) and not plan.family.compact_flex_start:
         name = plan.machine.name
         message = f"{name} does not support compact placement with flex-start or queued nodes; remove `compact`"
-        yield pool_problem("gke.pool.compact_flex_start", pool, "compact", message)
+        yield pool_problem("gke.pool.compact_with_flex_start", pool, "compact", message)
 
 
 def _disk(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> Iterator[Problem]:
@@ -274,7 +281,7 @@ def _disk(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) ->
         yield pool_problem("gke.pool.disk_hyperdisk_only", pool, "disk_type", message)
     if pool.disk_type == "hyperdisk-balanced" and disks == "no-hyperdisk":
         message = f"{plans[0].machine.name} does not support Hyperdisk; write pd-ssd or pd-balanced"
-        yield pool_problem("gke.pool.disk_no_hyperdisk", pool, "disk_type", message)
+        yield pool_problem("gke.pool.disk_hyperdisk_unsupported", pool, "disk_type", message)
     if pool.disk_type == "pd-standard" and disks == "ssd":
         message = f"{plans[0].machine.name} does not support pd-standard; write pd-ssd or pd-balanced"
         yield pool_problem("gke.pool.disk_ssd_only", pool, "disk_type", message)
@@ -313,7 +320,7 @@ def _system_pool_problems(config: GkeConfig) -> Iterator[Problem]:
     if machine.accelerators:
         message = "has accelerators; write a CPU machine type such as e2-standard-4"
         yield Problem("gke.system_pool.has_accelerators", (*path, "machine_type"), message, name)
-    if machine.family in MISSING_FAMILIES.get(config.zone, ()):
+    if machine.family in MISSING_MACHINE_FAMILIES.get(config.zone, ()):
         offered = default_pool_machine(config)
         message = f"{config.zone} does not offer {machine.family.upper()} machines; write {offered}"
         yield Problem("gke.system_pool.no_e2", (*path, "machine_type"), message, name)
@@ -395,7 +402,7 @@ def _range_problems(config: GkeConfig) -> Iterator[Problem]:
     for key, length in (("control_plane", 28), ("accelerators", 16)):
         if ranges[key].prefixlen != length:
             message = f"must be a /{length}; change the prefix"
-            yield Problem("gke.network.fixed_size", ("platform", "network", key), message, str(ranges[key]))
+            yield Problem("gke.network.prefix_fixed", ("platform", "network", key), message, str(ranges[key]))
     yield from _reserved_ranges(ranges)
     yield from _too_small_ranges(config, ranges)
     yield from open_to_internet_problems(config.authorized_networks)
@@ -413,7 +420,7 @@ def _reserved_ranges(ranges: dict[str, IPv4Network]) -> Iterator[Problem]:
     for key, (shortest, longest) in {"services": (16, 27), "pods": (9, 24)}.items():
         if not shortest <= ranges[key].prefixlen <= longest:
             message = f"must be a /{shortest} to /{longest}; change the prefix"
-            yield Problem("gke.network.size", ("platform", "network", key), message, str(ranges[key]))
+            yield Problem("gke.network.prefix_out_of_range", ("platform", "network", key), message, str(ranges[key]))
 
 
 def _too_small_ranges(config: GkeConfig, ranges: dict[str, IPv4Network]) -> Iterator[Problem]:

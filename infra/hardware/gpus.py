@@ -1,4 +1,4 @@
-"""GPU models under GKE's names, one row per model. Names and Google Cloud zones of all accelerators."""
+"""Table of GPU models by GKE's name. Google Cloud zones of GPUs and TPUs."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from infra.hardware.tpus import GENERATIONS, is_tpu, tpu_slice
 
 @dataclass(frozen=True, kw_only=True)
 class Attachment:
-    """Rules for attaching GPUs to a machine without built-in GPUs: the largest machine for each count.
+    """Limits of N1 machines with attached GPUs.
 
     Source: https://cloud.google.com/compute/docs/gpus#n1-gpus
     """
 
     largest_machine: Mapping[int, tuple[int, float]]
-    """Maximum vCPUs and maximum memory (GiB) of a machine, by its number of GPUs."""
+    """Number of GPUs -> maximum vCPUs and maximum memory (GiB) of the machine."""
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -34,47 +34,47 @@ class Gpu:
     name: str
     """GKE's name, the value of the node label `cloud.google.com/gke-accelerator`."""
     device_name: str
-    """Part of the name that CUDA reports. `trainer/step_log.py` has the peak FLOPS under this name, if `teraflops` is
-    set."""
+    """Part of the name that CUDA reports. `trainer/step_log.py` repeats `teraflops`, if it is set, under this name."""
     memory_gib: int
     """Memory of the largest variant, in GiB. A program can use a little less.
 
-    https://cloud.google.com/compute/docs/gpus and https://docs.aws.amazon.com/ec2/latest/instancetypes/ac.html, which
-    write GB. A V100 of p3dn.24xlarge has 32, others have 16. B300: https://www.nvidia.com/en-us/data-center/hgx/.
+    https://cloud.google.com/compute/docs/gpus and https://docs.aws.amazon.com/ec2/latest/instancetypes/ac.html write GB
+    for GiB. A V100 has 32 in p3dn.24xlarge and 16 in other machines. B300:
+    https://www.nvidia.com/en-us/data-center/hgx/.
     """
     teraflops: float | None
-    """Dense 10^12 operations a second in 16 bits, as in `trainer/step_log.py`; None without a published number."""
+    """Peak TFLOPS of dense 16-bit operations, as in `trainer/step_log.py`; None if no number is published."""
     attachment: Attachment | None
-    """Rules for attaching it to a machine type (N1), or None if machine types include it."""
+    """Limits of N1 machines with this GPU; None if the GPU is built into machine types."""
     runs_cuda_13: bool
     """True if it can run CUDA 13, which needs compute capability 7.5 (T4) or later.
 
     https://docs.nvidia.com/cuda/archive/13.0.0/cuda-toolkit-release-notes/index.html#deprecated-architectures
     """
     has_float8: bool
-    """True if its tensor cores multiply in 8 bits, from compute capability 8.9 (L4) on.
+    """True if its tensor cores support FP8, which needs compute capability 8.9 (L4) or later.
 
     https://nvidia.github.io/TransformerEngine/support_matrix.html
     """
     gce_quota: str | None
-    """Google's quota, or None for a model that is not on GCE. The spot quota has the prefix PREEMPTIBLE_.
+    """Google's quota; None for a model that is not on GCE. The name of the spot quota has the prefix PREEMPTIBLE_.
 
     https://cloud.google.com/compute/resource-usage#gpu_quota
     """
     gce_zones: frozenset[str]
     """Google Cloud zones with the model.
 
-    https://cloud.google.com/compute/docs/gpus/gpu-regions-zones, limited to zones with a price in
-    https://github.com/skypilot-org/skypilot-catalog, catalogs/v8/gcp. Validation skips models without zones.
+    These are the zones of https://cloud.google.com/compute/docs/gpus/gpu-regions-zones that have a price in
+    https://github.com/skypilot-org/skypilot-catalog, catalogs/v8/gcp. If there are none, validation accepts all zones.
     """
 
 
 RESOURCE = "nvidia.com/gpu"
-"""Kubernetes resource of GPUs: https://github.com/NVIDIA/k8s-device-plugin"""
+"""Name of the Kubernetes resource for GPUs: https://github.com/NVIDIA/k8s-device-plugin"""
 
 
 def _shared_quota(family: str) -> str:
-    """Return the quota that newer GPU models share, which has a limit for each family."""
+    """Return the quota of a newer GPU family: a dimension of the shared quota GPUS_PER_GPU_FAMILY."""
     return f"GPUS_PER_GPU_FAMILY (gpu_family: {family})"
 
 
@@ -231,9 +231,9 @@ GPUS: Mapping[str, Gpu] = {
             attachment=None,
             runs_cuda_13=True,
             has_float8=True,
-            # Named like the quotas of other models. No page with the name was found.
+            # Assumed: no page has the name, so it follows the names for other models.
             gce_quota=_shared_quota("NVIDIA_RTX_PRO_6000"),
-            # No list of zones was found.
+            # No page lists the zones.
             gce_zones=frozenset(),
         ),
         Gpu(
@@ -267,15 +267,15 @@ Names: https://cloud.google.com/compute/docs/gpus/about-gpus
 
 
 TPU_ZONES: Mapping[str, frozenset[str]] = {row.name: row.zones for row in GENERATIONS.values()}
-"""Zones of each TPU generation."""
+"""TPU generation -> its zones."""
 
 TPU_FLEX_START_ZONES: Mapping[str, frozenset[str]] = {
     row.name: row.flex_start_zones for row in GENERATIONS.values() if row.flex_start_zones
 }
-"""Zones with flex-start of each TPU generation that has them."""
+"""TPU generation -> zones with flex-start, if there are any."""
 
 GPU_ZONES: Mapping[str, frozenset[str]] = {gpu.name: gpu.gce_zones for gpu in GPUS.values() if gpu.gce_zones}
-"""Zones of each GPU model on GCE."""
+"""GPU model on GCE -> its zones."""
 
 _REGIONS_WITH_ZONES_ABC = (
     "africa-south1 asia-east1 asia-east2 asia-northeast1 asia-northeast2 asia-northeast3 asia-south1 asia-south2 "
@@ -295,7 +295,7 @@ GCP_ZONES = frozenset[str]().union(
 GCP_REGIONS = frozenset(zone.rpartition("-")[0] for zone in GCP_ZONES)
 """All regions, from the same sources."""
 
-MISSING_FAMILIES: Mapping[str, frozenset[str]] = {"us-central2-b": frozenset({"e2"})}
+MISSING_MACHINE_FAMILIES: Mapping[str, frozenset[str]] = {"us-central2-b": frozenset({"e2"})}
 """TPU zone -> machine families that the zone lacks: https://github.com/keras-team/kinetic/issues/305"""
 
 
@@ -312,7 +312,7 @@ def unknown_accelerator(name: str) -> str:
     """Return the error message for an unknown accelerator, with similar names and all names."""
     similar = _similar_accelerators(name.lower())
     generations = ", ".join(f"{row.name} ({row.type_prefix}-N)" for row in GENERATIONS.values())
-    allowed = f"a GPU, one of {', '.join(GPUS)}, or a TPU such as v4-32, of generation {generations}"
+    allowed = f"a GPU ({', '.join(GPUS)}) or a TPU such as v4-32 ({generations})"
     return "is not an accelerator; write " + (f"{' or '.join(similar)}; allowed: {allowed}" if similar else allowed)
 
 

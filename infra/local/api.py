@@ -33,7 +33,7 @@ class Client:
 
     def __init__(self, settings: ClusterSettings, *, server: str = "") -> None:
         """Configure connections to the URL `server`; by default to the cluster's port on this machine."""
-        self._address = urlsplit(server or f"https://127.0.0.1:{settings.open_port}").netloc
+        self._address = urlsplit(server or f"https://127.0.0.1:{settings.api_port}").netloc
         self._context = ssl.create_default_context(cafile=str(settings.keys / "ca.crt"))
         self._context.load_cert_chain(settings.keys / "admin.crt", settings.keys / "admin.key")
         self._thread = threading.local()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from infra.local import components
 from infra.local.leftovers import NODE_VARIABLE
-from infra.local.node import attach_node, make_bridge
+from infra.local.node import attach_to_bridge, make_bridge
 from infra.local.settings import ClusterSettings
 from infra.local.supervisor import Program, keep_running
 
@@ -55,7 +55,7 @@ def node(settings: ClusterSettings, binaries: Path, index: int) -> Program:
         argv=[*UNSHARE, sys.executable, "-m", "infra.local.node", str(settings.folder), str(binaries), str(index)],
         log=settings.node_folder(index) / "node.log",
         environment={NODE_VARIABLE: str(index)},
-        on_start=lambda pid: attach_node(pid, index),
+        on_start=lambda pid: attach_to_bridge(pid, index),
     )
 
 

@@ -57,7 +57,7 @@ def write_private(path: Path, content: bytes) -> None:
 
 
 def _kubeconfigs(settings: ClusterSettings) -> dict[Path, str]:
-    servers = {"admin": f"https://127.0.0.1:{settings.open_port}"}
+    servers = {"admin": f"https://127.0.0.1:{settings.api_port}"}
     servers |= dict.fromkeys(("controller-manager", "scheduler", "coredns", "kube-proxy"), CONTROL_PLANE_URL)
     servers |= {f"kubelet-{index}": CONTROL_PLANE_URL for index in range(settings.nodes)}
     folder, context = settings.keys, settings.context

@@ -294,7 +294,7 @@ def _port_owner(port: int) -> str:
     """Return a clause about the port's owner: another cluster's stack, or else a command that finds the owner."""
     for folder in sorted({cluster_folder for _, cluster_folder in leftovers.marked_processes()}):
         other = saved_settings(Path(folder))
-        if other and other.open_port == port:
+        if other and other.api_port == port:
             return f"the cluster of stack {other.stack} in {other.owner} uses it ({_down_command(other)} there)"
     return f"`ss -ltnp 'sport = :{port}'` shows its owner"
 

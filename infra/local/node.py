@@ -100,7 +100,7 @@ def make_bridge() -> None:
         ip("route", "add", "blackhole", str(network))
 
 
-def attach_node(pid: int, index: int) -> None:
+def attach_to_bridge(pid: int, index: int) -> None:
     """Connect the network namespace of process `pid` to the bridge as node `index`, with an interface `eth0`."""
     own_namespace = Path("/proc/self/ns/net").readlink()
     deadline = time.monotonic() + NODE_WAIT_SECONDS

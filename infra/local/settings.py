@@ -22,7 +22,7 @@ PROGRAMS = (
     "kubectl",
     "coredns",
 )
-"""Programs of the control plane and the nodes, and kubectl. If set-up builds them, they are links to one binary."""
+"""Programs of the control plane and the nodes, and kubectl. If set-up builds them, all are links to one binary."""
 RUNTIME_PROGRAMS = {
     "containerd": "containerd/containerd",
     "ctr": "containerd/ctr",
@@ -33,14 +33,14 @@ RUNTIME_PROGRAMS = {
 CONTAINERD_CONFIG_VERSION = 4
 """Version of containerd's configuration: https://github.com/containerd/containerd/blob/v2.4.2/version/version.go"""
 CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
-"""Default socket of containerd, in the mount namespace of a node or of the process that imports images."""
+"""Default socket of containerd. Each node, and the process that imports images, has its own mount namespace."""
 
 NODE_NETWORK = ipaddress.IPv4Network("10.64.0.0/24")
 """Addresses of the control plane (.1) and the nodes (.11, .12, ...), inside the cluster's network namespace."""
 POD_NETWORK = ipaddress.IPv4Network("10.65.0.0/16")
 """Addresses of the pods. Node i has the i-th /24."""
 SERVICE_NETWORK = ipaddress.IPv4Network("10.66.0.0/16")
-"""Addresses of Services. They exist only in the nodes' packet filters."""
+"""Addresses of Services. No interface has them: the nodes' packet filters translate them to addresses of pods."""
 
 CONTROL_PLANE_ADDRESS = str(NODE_NETWORK[1])
 DNS_SERVICE_ADDRESS = str(SERVICE_NETWORK[10])
@@ -52,12 +52,12 @@ PAUSE_IMAGE = "trainyard.local/pause:1"
 SETTINGS_FILE = "settings.json"
 """File with the settings, in the cluster's folder."""
 ID_FILE = "uid"
-"""File with the id of the cluster's data. A removal deletes it first."""
+"""File with the unique id of the cluster. The removal of a cluster deletes this file first."""
 MAX_NAME_LENGTH = 32
 """Maximum length of a cluster's name. The names of nodes are longer and begin with it."""
 TAKE_OVER_VARIABLE = "TRAINYARD_TAKE_OVER"
-"""Environment variable that all commands set to "true". It makes only the local cluster's Kubernetes provider take over
-fields from other field managers.
+"""Environment variable that all commands set to "true". Only the local cluster's Kubernetes provider reads it, and then
+takes over fields from other field managers.
 """
 BUCKET_UID = 1000
 """User id of the jobs' pods, which is also the owner of the bucket's folder."""
@@ -82,16 +82,15 @@ PLAIN_NAMES = {"local-processes": "the cluster's processes", "local-images": "th
 
 
 def clusters_folder() -> Path:
-    """Return the folder that contains a folder and a lock file for each cluster of this machine."""
+    """Return the folder that contains a folder and a lock file for each cluster on this machine."""
     return cache_folder() / "clusters"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClusterSettings:
-    """Inputs of a local cluster.
+    """Settings of a local cluster.
 
-    A cluster belongs to one stack of one project folder, and a stack has at most one cluster. Name, nodes and port can
-    change.
+    `owner` and `stack` identify the cluster. The other settings can change.
     """
 
     owner: str = ""
@@ -103,7 +102,7 @@ class ClusterSettings:
     nodes: int = 2
     """Number of nodes. Each is a network namespace with its own kubelet and containerd."""
     port: int = 0
-    """Port of the API server on 127.0.0.1. With 0, the start chooses a free one."""
+    """Port of the API server on 127.0.0.1; 0 for any free port."""
 
     @property
     def folder(self) -> Path:
@@ -113,7 +112,7 @@ class ClusterSettings:
 
     @property
     def lock_file(self) -> Path:
-        """Lock file for each start and stop. The cluster's deletion removes it."""
+        """File that a start or stop of the cluster locks. The cluster's deletion removes it."""
         return self.folder.with_suffix(".lock")
 
     @property
@@ -123,12 +122,12 @@ class ClusterSettings:
 
     @property
     def bucket(self) -> Path:
-        """Folder that every node provides to its pods as the bucket's volume."""
+        """Folder of the bucket, which pods on all nodes mount as a volume."""
         return self.folder / "bucket"
 
     @property
     def kubeconfig(self) -> Path:
-        """Kubeconfig of the administrator, the only credentials for users."""
+        """Kubeconfig of the administrator. Users have no other credentials."""
         return self.keys / "admin.kubeconfig"
 
     @property
@@ -140,8 +139,8 @@ class ClusterSettings:
             return 0
 
     @property
-    def open_port(self) -> int:
-        """Port of the API server."""
+    def api_port(self) -> int:
+        """Port of the API server: the port in the settings, or else that of the last start."""
         return self.port or self.last_port
 
     @property
@@ -156,7 +155,7 @@ class ClusterSettings:
 
     @property
     def cgroup(self) -> str:
-        """Parent cgroup of all containers, in every hierarchy. It differs between cache folders."""
+        """Path of the parent cgroup of all containers. It depends on the cluster's folder."""
         digest = hashlib.sha256(str(self.folder).encode()).hexdigest()[:10]
         return f"/trainyard/{label(self.stack)}-{digest}"
 
@@ -171,7 +170,7 @@ class ClusterSettings:
 
     @classmethod
     def load(cls, folder: Path) -> ClusterSettings:
-        """Return the settings that `save` wrote. Raises OSError without a file, or ValueError for a damaged file."""
+        """Return the settings that `save` wrote. Raises OSError if the file is missing, ValueError if it is damaged."""
         text = (folder / SETTINGS_FILE).read_text(encoding="utf-8")
         try:
             return cls(**json.loads(text))

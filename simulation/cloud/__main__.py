@@ -24,7 +24,7 @@ from settings.problem import dotted
 from setup.plugin_process import serve
 from simulation.cloud import checking
 from simulation.cloud.lifecycle import Cloud, Rejected, TimedOut
-from simulation.cloud.model import Properties, Record, read_state, without_internal
+from simulation.cloud.model import Properties, SimulatedResource, read_state, without_internal
 from simulation.cloud.schema import UnknownType
 from simulation.cloud.values import UNKNOWN, from_wire, to_wire
 
@@ -173,7 +173,7 @@ def _errors_as_status(context: grpc.ServicerContext) -> Iterator[None]:
         context.abort(grpc.StatusCode.UNKNOWN, str(error))
 
 
-def _abort_with_state(context: grpc.ServicerContext, reason: str, record: Record) -> None:
+def _abort_with_state(context: grpc.ServicerContext, reason: str, record: SimulatedResource) -> None:
     """Fail the call, but return the resource. The engine saves the resource, and the next update checks it again."""
     detail = any_pb2.Any()
     detail.Pack(

@@ -216,7 +216,7 @@ _EC2 = (
         "sg",
         id="sg-{vpcId}",
         adopts_existing=True,
-        references=(Reference("vpcId", VPC, owner=True),),
+        references=(Reference("vpcId", VPC, is_owner=True),),
     ),
     _ec2(SUBNET, "subnet", references=(_VPC_REFERENCE,), rules=(subnet_in_vpc,), seconds=3),
     _ec2(GATEWAY, "igw", references=(_VPC_REFERENCE,), seconds=2, delete_seconds=15),

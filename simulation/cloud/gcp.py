@@ -279,7 +279,7 @@ _CONTAINER = (
             "initialNodeCount": nodes_per_zone,
         },
         references=(
-            Reference("cluster", CLUSTER, owner=True),
+            Reference("cluster", CLUSTER, is_owner=True),
             Reference("nodeConfig.serviceAccount", ACCOUNT),
             Reference("placementPolicy.policyName", POLICY),
             Reference("networkConfig.additionalNodeNetworkConfigs.network", NETWORK),

@@ -19,7 +19,7 @@ from simulation.cloud.model import (
     Kind,
     Operation,
     Properties,
-    Record,
+    SimulatedResource,
     edit_state,
     hex_digits,
     key,
@@ -58,7 +58,7 @@ class TimedOut(Exception):
     """The client stopped waiting before the cloud completed a creation."""
 
     reason: str
-    record: Record
+    record: SimulatedResource
 
     def __str__(self) -> str:
         return self.reason
@@ -67,10 +67,10 @@ class TimedOut(Exception):
 class Effects:
     """Effects of resources outside of the cloud's state, such as running clusters. This base class has no effects."""
 
-    def created(self, record: Record) -> None:
+    def created(self, record: SimulatedResource) -> None:
         """Apply the effects of a creation or an update."""
 
-    def deleted(self, record: Record) -> None:
+    def deleted(self, record: SimulatedResource) -> None:
         """Apply the effects of a deletion, before the resource leaves the state."""
 
 
@@ -82,7 +82,7 @@ class Cloud:
         self._effects = effects or Effects()
         self._crash = crash or _kill_engine
 
-    def create(self, urn: str, type_: str, inputs: Properties, timeout: float = 0) -> Record:
+    def create(self, urn: str, type_: str, inputs: Properties, timeout: float = 0) -> SimulatedResource:
         """Create a resource. Raises Rejected or TimedOut."""
         kind = kind_of(type_)
         with edit_state(self.folder) as state:
@@ -115,7 +115,7 @@ class Cloud:
             )
         return record
 
-    def update(self, urn: str, type_: str, id_: str, inputs: Properties) -> Record:
+    def update(self, urn: str, type_: str, id_: str, inputs: Properties) -> SimulatedResource:
         """Update a resource. Raises Rejected."""
         with edit_state(self.folder) as state:
             state.calls += 1
@@ -138,7 +138,7 @@ class Cloud:
         self._effects.created(record)
         return record
 
-    def read(self, type_: str, id_: str) -> Record | None:
+    def read(self, type_: str, id_: str) -> SimulatedResource | None:
         """Return the resource, or None if it does not exist."""
         return read_state(self.folder).resources.get(key(type_, id_))
 
@@ -237,11 +237,13 @@ def _missing_references(state: CloudState, kind: Kind, inputs: Properties) -> st
     return ""
 
 
-def _references(state: CloudState, kind: Kind, inputs: Properties, *, owner: bool = False) -> list[Record]:
+def _references(
+    state: CloudState, kind: Kind, inputs: Properties, *, is_owner: bool = False
+) -> list[SimulatedResource]:
     found = [
         state.find(value, reference.type)
         for reference in kind.references
-        if reference.owner == owner
+        if reference.is_owner == is_owner
         for value in references_of(inputs, reference)
     ]
     return [each for each in found if each is not None]
@@ -272,10 +274,10 @@ def quota_used(state: CloudState) -> dict[str, int]:
     return used
 
 
-def _record(state: CloudState, kind: Kind, urn: str, inputs: Properties) -> Record:
+def _record(state: CloudState, kind: Kind, urn: str, inputs: Properties) -> SimulatedResource:
     digits = hex_digits(f"{urn} {state.next_number()}")
     id_ = rendered(kind.id, {**inputs, "number": digits, "__settings": state.settings})
-    record = Record(id=id_, type=kind.type, urn=urn, inputs=inputs, outputs={})
+    record = SimulatedResource(id=id_, type=kind.type, urn=urn, inputs=inputs, outputs={})
     record.outputs = _outputs(state, kind, inputs, id_)
     record.refers_to = [each.key for each in _references(state, kind, inputs)]
     return record
@@ -295,17 +297,17 @@ def _merged(first: Any, second: Any) -> Any:
     return first if second is None else second
 
 
-def _owned(state: CloudState, owner: Record) -> list[Record]:
+def _owned(state: CloudState, owner: SimulatedResource) -> list[SimulatedResource]:
     """Return the resources that the cloud deletes together with their owner."""
     # Compare keys: `owner` may be an object from an earlier read of the state.
     return [
         record
         for record in state.resources.values()
-        if any(each.key == owner.key for each in _references(state, kind_of(record.type), record.inputs, owner=True))
+        if any(each.key == owner.key for each in _references(state, kind_of(record.type), record.inputs, is_owner=True))
     ]
 
 
-def _deletion_error(state: CloudState, record: Record) -> str:
+def _deletion_error(state: CloudState, record: SimulatedResource) -> str:
     if record.inputs.get("deletionProtection"):
         return f"{record.id}: deletion protection is on"
     gone = {each.key for each in _owned(state, record)}

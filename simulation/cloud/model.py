@@ -1,4 +1,4 @@
-"""Model of the simulated clouds: their state, and kinds of resources with ids, outputs, rules and durations.
+"""Model of the simulated clouds in a rehearsal: their state, and the kinds of their resources.
 
 The state is in a file, so that it outlives the processes of the providers.
 """
@@ -28,7 +28,7 @@ def without_internal(properties: Properties) -> Properties:
 
 
 @dataclass(kw_only=True)
-class Record:
+class SimulatedResource:
     """Resource that exists in the cloud."""
 
     id: str
@@ -41,7 +41,7 @@ class Record:
     refers_to: list[str] = field(default_factory=list)
     """Keys of the resources that this one uses. The cloud rejects their deletion while this one exists."""
     invisible_reads: int = 0
-    """Number of further lookups by other resources that do not find it, to simulate eventual consistency."""
+    """Number of lookups that do not find the resource yet, to simulate eventual consistency."""
 
     @property
     def key(self) -> str:
@@ -69,25 +69,25 @@ class Operation:
 
 @dataclass(kw_only=True)
 class CloudState:
-    """State of all simulated clouds of a rehearsal."""
+    """State of all simulated clouds in a rehearsal."""
 
-    resources: dict[str, Record] = field(default_factory=dict)
+    resources: dict[str, SimulatedResource] = field(default_factory=dict)
     """Key -> resource."""
     operations: list[Operation] = field(default_factory=list)
     fault: str = ""
-    """Fault that has not happened yet; empty if there is none."""
+    """Fault to simulate; empty after it has happened, or without one."""
     calls: int = 0
-    """Number of calls so far that change something. Faults use it."""
+    """Number of creations, updates and deletions so far. A fault can name the call in which it happens."""
     counter: int = 0
     """Last number from `next_number`."""
     settings: Properties = field(default_factory=dict)
     """Settings from the rehearsal, such as the cluster's address and the quotas."""
 
-    def of_type(self, *types: str) -> list[Record]:
+    def of_type(self, *types: str) -> list[SimulatedResource]:
         """Return the resources of these types."""
         return [record for record in self.resources.values() if record.type in types]
 
-    def find(self, reference: str, *types: str) -> Record | None:
+    def find(self, reference: str, *types: str) -> SimulatedResource | None:
         """Return the resource that `reference` names, if its type is one of `types`; None if there is none.
 
         The reference is an id, self link, ARN, e-mail address or name.
@@ -107,7 +107,7 @@ class CloudState:
 
 
 def new_state(folder: Path, *, fault: str = "", settings: Mapping[str, Any] | None = None) -> None:
-    """Write an empty state."""
+    """Write a state without resources."""
     folder.mkdir(parents=True, exist_ok=True)
     _write(folder, CloudState(fault=fault, settings=dict(settings or {})))
 
@@ -115,7 +115,7 @@ def new_state(folder: Path, *, fault: str = "", settings: Mapping[str, Any] | No
 def read_state(folder: Path) -> CloudState:
     """Read the state."""
     content = json.loads((folder / "cloud.json").read_text(encoding="utf-8"))
-    content["resources"] = {name: Record(**value) for name, value in content["resources"].items()}
+    content["resources"] = {name: SimulatedResource(**value) for name, value in content["resources"].items()}
     content["operations"] = [Operation(**value) for value in content["operations"]]
     return CloudState(**content)
 
@@ -156,7 +156,7 @@ class Rule:
 
     @property
     def code(self) -> str:
-        """Code of the rule's problems, from its cloud and its function, such as `rehearsal.gcp.member_exists`."""
+        """Code of the rule's problems, from the module and name of `check`, such as `rehearsal.gcp.member_exists`."""
         return f"rehearsal.{self.check.__module__.split('.')[-1]}.{self.check.__name__}"
 
     def problems(self, inputs: Properties, state: CloudState) -> list[Problem]:
@@ -190,7 +190,7 @@ def values_at(inputs: Any, path: str) -> list[Any]:
 
 
 def parse_network(text: Any) -> IPv4Network | None:
-    """Return a network; None if the text is not a network or not known yet."""
+    """Parse a network in CIDR notation. Return None for other values, such as one that is not known yet."""
     try:
         return IPv4Network(text) if isinstance(text, str) and text else None
     except ValueError:
@@ -219,26 +219,27 @@ class Reference:
     """
 
     path: str
-    """Dotted path. It follows all elements of lists."""
+    """Dotted path of the input. A path through a list refers to all its elements."""
     type: str
     """Type token of the other resource."""
     required: bool = field(default=True, kw_only=True)
     """True if a missing resource is an error; False if the resource may exist outside of the simulated cloud."""
-    owner: bool = field(default=False, kw_only=True)
-    """True if the deletion of the other resource deletes this one too."""
+    is_owner: bool = field(default=False, kw_only=True)
+    """True if the other resource owns this one: its deletion also deletes this one."""
     prefix: str = field(default="", kw_only=True)
     """Text before the reference. A value without it does not refer to a resource of this cloud."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """Type of resource."""
+    """Kind of resource, and the cloud's behavior for it."""
 
     type: str
+    """Type token."""
     id: Template
-    """Id, from the inputs and `{number}`, a unique hexadecimal number."""
+    """Template of the id. Its properties are the inputs and `number`, a unique hexadecimal number."""
     outputs: Mapping[str, Template] = field(default_factory=dict)
-    """Output that the cloud computes -> its value, from the inputs, `{id}` and `{number}`."""
+    """Output that the cloud computes -> template of its value. Its properties are the inputs, `id` and `number`."""
     autoname: Autoname | None = None
     references: tuple[Reference, ...] = ()
     rules: tuple[Rule, ...] = ()
@@ -251,7 +252,7 @@ class Kind:
     delete_seconds: int = 3
     """Seconds that deletion takes in the real cloud."""
     quota: Callable[[Properties], Mapping[str, int]] | None = None
-    """Function that returns region and name of a quota -> amount that a resource needs."""
+    """Function of a resource's inputs. Returns quota, such as `us-east1/CPUS` -> amount that the resource needs."""
 
 
 def rendered(template: Template, properties: Properties) -> Any:
@@ -267,6 +268,6 @@ def hex_digits(seed: str) -> str:
 
 
 def references_of(inputs: Properties, reference: Reference) -> list[str]:
-    """Return the known values at a reference's path. Skip values without its prefix, and remove the prefix."""
+    """Return the values at a reference's path, without its prefix. Skip unknown values and those without the prefix."""
     found = [each for each in values_at(inputs, reference.path) if isinstance(each, str)]
     return [each.removeprefix(reference.prefix) for each in found if each.startswith(reference.prefix)]

@@ -17,7 +17,7 @@ from simulation.cloud.aws import machine_of as machine_of_group
 from simulation.cloud.gcp import CLUSTER as GKE_CLUSTER
 from simulation.cloud.gcp import NODE_POOL, POLICY, gpus_of, machine_of, nodes_per_zone, slice_of, zones_of
 from simulation.cloud.lifecycle import Effects, Rejected
-from simulation.cloud.model import CloudState, Properties, Record, read_state, value_at
+from simulation.cloud.model import CloudState, Properties, SimulatedResource, read_state, value_at
 from simulation.cluster import control_plane
 from simulation.cluster.control_plane import set_nodes, settings_of
 from simulation.object_store import StoreError, store_of
@@ -226,7 +226,7 @@ class ClusterEffects(Effects):
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def created(self, record: Record) -> None:
+    def created(self, record: SimulatedResource) -> None:
         """Start the cluster, set the nodes, or create the bucket of a new or updated resource."""
         if record.type in CLUSTERS:
             try:
@@ -242,7 +242,7 @@ class ClusterEffects(Effects):
         elif record.type in BUCKETS and (store := store_of(read_state(self._folder).settings)):
             store.create(record.id)
 
-    def deleted(self, record: Record) -> None:
+    def deleted(self, record: SimulatedResource) -> None:
         """Delete the cluster, the nodes, or the bucket of a deleted resource."""
         if record.type in CLUSTERS:
             control_plane.delete(self._folder)
@@ -258,7 +258,7 @@ class ClusterEffects(Effects):
                 raise Rejected(f"{record.id}: {error}") from error
 
 
-def nodes_of_group(state: CloudState, record: Record) -> list[dict[str, Any]]:
+def nodes_of_group(state: CloudState, record: SimulatedResource) -> list[dict[str, Any]]:
     """Return the nodes of an EKS node group. Raises Rejected for an unknown instance type."""
     group = record.inputs
     machine = machine_of_group(group, state)
@@ -272,14 +272,14 @@ def nodes_of_group(state: CloudState, record: Record) -> list[dict[str, Any]]:
     return eks_nodes(group, machine, zones, adapters)
 
 
-def scale(folder: Path, record: Record, count: int) -> None:
+def scale(folder: Path, record: SimulatedResource, count: int) -> None:
     """Set the number of nodes of a GKE node pool."""
     state = read_state(folder)
     wanted = nodes_of_pool(state, record, count)
     set_nodes(settings_of(state.settings), GKE_POOL_LABEL, record.inputs["name"], wanted)
 
 
-def nodes_of_pool(state: CloudState, record: Record, count: int) -> list[dict[str, Any]]:
+def nodes_of_pool(state: CloudState, record: SimulatedResource, count: int) -> list[dict[str, Any]]:
     """Return `count` nodes of a GKE node pool."""
     only_accelerators = all(gpus_of(each.inputs)[0] for each in state.of_type(NODE_POOL))
     return gke_nodes(with_topology(state, record.inputs), count, only_accelerators=only_accelerators)

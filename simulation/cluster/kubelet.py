@@ -1,8 +1,8 @@
-"""Kubelet for the operators' pods, which run the operators' real programs.
+"""Kubelet that runs the real programs of the operators in the simulated cluster.
 
-A pod runs no image, but the program that set-up built from the operator's Go module. It sees the machine's file system,
-with empty folders over /etc, /run and /tmp, in its own mount namespace. Process 1 of the pod mounts files, and runs and
-probes the program.
+Instead of an image, a pod runs the program that set-up built from the operator's Go module. In the pod's mount
+namespace, the program sees the machine's file system with other folders over /etc, /run and /tmp. Process 1 of the pod
+mounts files, and starts and probes the program.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 
 from infra.local.api import JSON, STRATEGIC_MERGE_PATCH, ApiUnavailable, Client
 from infra.local.control_plane import UNSHARE
-from infra.local.node import attach_node, join_cluster
+from infra.local.node import attach_to_bridge, join_cluster
 from infra.local.settings import API_PORT, CONTROL_PLANE_ADDRESS, ClusterSettings, cache_folder, node_address
 from infra.operator_releases import RELEASES
 
@@ -39,7 +39,7 @@ ACCOUNT_FOLDER = Path("/run/secrets/kubernetes.io/serviceaccount")
 
 
 class Kubelet:
-    """Kubelet that runs a process for each scheduled pod of the operators' namespace until the pod ends."""
+    """Kubelet that runs a process for each scheduled pod in the operators' namespace until the pod is deleted."""
 
     def __init__(self, settings: ClusterSettings) -> None:
         self._settings = settings
@@ -69,7 +69,7 @@ class Kubelet:
             module = [sys.executable, "-m", "simulation.cluster.kubelet"]
             command = [*UNSHARE, *module, str(self._settings.folder), str(folder)]
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        attach_node(process.pid, index)
+        attach_to_bridge(process.pid, index)
         return process
 
     def _end(self, uid: str) -> None:
@@ -78,15 +78,15 @@ class Kubelet:
             process.wait()
 
 
-class RealPod:
-    """Process 1 of an operator's pod. The pod has one container."""
+class OperatorPod:
+    """Pod of an operator, which this process runs as process 1. The pod has one container."""
 
     def __init__(self, settings: ClusterSettings, description: dict[str, Any]) -> None:
         self._api = cluster_client(settings)
         self._pod, self._index = description["pod"], int(description["index"])
         self._spec = self._pod["spec"]
         self._container = self._spec["containers"][0]
-        self._authority = (settings.keys / "ca.crt").read_text(encoding="ascii")
+        self._ca_certificate = (settings.keys / "ca.crt").read_text(encoding="ascii")
         metadata = self._pod["metadata"]
         self._namespace_path = f"/api/v1/namespaces/{metadata['namespace']}"
         self._path = f"{self._namespace_path}/pods/{metadata['name']}"
@@ -125,7 +125,7 @@ class RealPod:
         answer = self._api.request("POST", f"{self._namespace_path}/serviceaccounts/{name}/token", body, JSON)
         ACCOUNT_FOLDER.mkdir(parents=True)
         (ACCOUNT_FOLDER / "token").write_text(answer["status"]["token"], encoding="ascii")
-        (ACCOUNT_FOLDER / "ca.crt").write_text(self._authority, encoding="ascii")
+        (ACCOUNT_FOLDER / "ca.crt").write_text(self._ca_certificate, encoding="ascii")
         (ACCOUNT_FOLDER / "namespace").write_text(self._pod["metadata"]["namespace"], encoding="ascii")
 
     def _update_volumes(self) -> None:
@@ -134,11 +134,11 @@ class RealPod:
         for mounted in self._container.get("volumeMounts") or []:
             found = self._volume_content(volumes.get(mounted["name"], {}))
             path = Path(mounted["mountPath"])
-            single = mounted.get("subPath")
+            sub_path = mounted.get("subPath")
             for name, content in found.items():
-                if single not in (None, name):
+                if sub_path not in (None, name):
                     continue
-                target = path if single else path / name
+                target = path if sub_path else path / name
                 target.parent.mkdir(parents=True, exist_ok=True)
                 if not target.exists() or target.read_bytes() != content:
                     draft = target.with_name(f".{target.name}.new")
@@ -217,7 +217,7 @@ class RealPod:
 
 
 def expand_references(text: str, variables: Mapping[str, str]) -> str:
-    """Return an argument as the kubelet expands it: `$(NAME)` becomes the variable's value, and `$$` a dollar sign.
+    """Expand `$(NAME)` to the variable's value, and `$$` to `$`, as the kubelet does in arguments.
 
     https://kubernetes.io/docs/tasks/inject-data-application/define-interdependent-environment-variables/
     """
@@ -239,7 +239,7 @@ def main(folder: Path, pod_folder: Path | None = None) -> None:
     """Run the kubelet of the cluster in `folder`, or process 1 of the pod in `pod_folder`. Does not return."""
     settings = ClusterSettings.load(folder)
     if pod_folder:
-        RealPod(settings, json.loads((pod_folder / "pod.json").read_text(encoding="utf-8"))).run()
+        OperatorPod(settings, json.loads((pod_folder / "pod.json").read_text(encoding="utf-8"))).run()
         return
     os.umask(0o077)
     kubelet = Kubelet(settings)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from commands.dashboard.document import CURVE_KEYS, JobMetrics, Observed
+from commands.dashboard.document import CURVE_KEYS, JobMetrics, Observation
 from commands.dashboard.metrics import Curves
-from commands.dashboard.watch import MOMENTS
+from commands.dashboard.watch import EVENT_NAMES
 from commands.monitor.job_state import JobState
 from commands.monitor.pod_state import Object, PodState
 from commands.run_times import times_of
@@ -72,7 +72,7 @@ def pod(index: int, *, job: str = "digits", **changes: Any) -> PodState:
     return PodState(**{**values, **changes})
 
 
-def observed(**changes: Any) -> Observed:
+def observed(**changes: Any) -> Observation:
     """Return a stack with a running job of four hosts that was preempted once, and a job that waits."""
     preempted = pod(2, uid="first", name="digits-2-aaaaa", state="failed", reason="PreemptionByScheduler")
     preempted = PodState(**{**vars(preempted), "finished": stamp(351), "exit_code": 75})
@@ -88,7 +88,7 @@ def observed(**changes: Any) -> Observed:
         curves=curves,
         times=times_of(EVENTS, START_TIME),
         latest=latest,
-        moments=[each for each in EVENTS if each["event"] in MOMENTS],
+        events=[each for each in EVENTS if each["event"] in EVENT_NAMES],
     )
     values: dict[str, Any] = {
         "stack": "dev",
@@ -109,7 +109,7 @@ def observed(**changes: Any) -> Observed:
         ],
         "usd_per_hour": 5.62,
     }
-    return Observed(**{**values, **changes})
+    return Observation(**{**values, **changes})
 
 
 def job_of(found: dict[str, Any], name: str = "digits") -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Stack whose creations and deletions last until a test ends them, and Pulumi commands on it."""
+"""Stack whose creations and deletions wait for a test, and Pulumi commands on the stack."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Provider(dynamic.ResourceProvider):
         (folder / "creating").touch()
         while not (folder / "end").exists():
             time.sleep(0.02)
-        return dynamic.CreateResult("first", props)
+        return dynamic.CreateResult("created", props)
 
     def delete(self, id, props):
         import time
@@ -47,19 +47,19 @@ class Slow(dynamic.Resource):
 first = Slow("first")
 Slow("second", pulumi.ResourceOptions(depends_on=[first]))
 """
-"""Pulumi program of the stack. When an operation starts, it creates the file `creating` or `deleting`."""
+"""Pulumi program of the stack. An operation creates the file `creating` or `deleting`, and waits for the file `end`."""
 COMMAND = """
 import sys
 from pathlib import Path
 from commands import interrupts, stack_files, pulumi_output, stack
 stack.PROJECT = Path(sys.argv[1])
 stack.program_folder = lambda: stack.PROJECT
-stack_files.STATE = pulumi_output.STATE = stack.PROJECT / "own"
+stack_files.STATE = pulumi_output.STATE = stack.PROJECT / "trainyard"
 interrupts.REPORT_SECONDS = 0.5
 
 def main():
     try:
-        with stack_files.only_command("dev", "`make up`"):
+        with stack_files.stack_lock("dev", "`make up`"):
             stack.recover("dev")
             stack.ensure_stack("dev")
             stack.pulumi(sys.argv[2], "--yes", "--skip-preview", "--stack", "dev")
@@ -70,7 +70,7 @@ def main():
 
 sys.exit(interrupts.run_command("make up", main))
 """
-"""Program that runs Pulumi's `up` or `destroy` on the stack as `make up` does."""
+"""Program that runs `pulumi up` or `pulumi destroy` on the stack as `make up` does."""
 
 
 @dataclass
@@ -83,7 +83,7 @@ class SlowStack:
 
     def start(self, verb: str = "up") -> subprocess.Popen[str]:
         """Start COMMAND with the verb `up` or `destroy`."""
-        # A test interrupts the group of this session, as a terminal does.
+        # In a new session, a test can interrupt only the command's processes, as Ctrl-C does.
         process = subprocess.Popen(
             [sys.executable, "-c", COMMAND, str(self.folder), verb],
             cwd=ROOT,
@@ -133,12 +133,12 @@ class SlowStack:
             time.sleep(0.02)
 
     def wait_for_output(self, process: subprocess.Popen[str], text: str) -> None:
-        """Read the output until it contains this text. Fail if the command ends before."""
+        """Read the output up to a line with this text. Fail if the command ends first."""
         assert process.stdout is not None
         for line in process.stdout:
             if text in line:
                 return
-        raise AssertionError(f"the command ended with {process.wait()} before it printed {text!r}")
+        raise AssertionError(f"the command exited with {process.wait()} and did not print {text!r}")
 
     def finish(self, process: subprocess.Popen[str], status: int) -> str:
         """Wait until the command ends with this status. Return the rest of its output."""
@@ -149,12 +149,12 @@ class SlowStack:
 
     @property
     def locks(self) -> list[Path]:
-        """Files of Pulumi's locks in a folder backend."""
+        """Lock files of Pulumi, whose backend is the folder `state`."""
         return sorted((self.folder / "state" / ".pulumi" / "locks").glob("**/*.json"))
 
     @property
     def deployment(self) -> dict[str, Any]:
-        """State of the stack in a folder backend."""
+        """Resources and pending operations in Pulumi's state of the stack."""
         file = self.folder / "state" / ".pulumi" / "stacks" / "slow" / "dev.json"
         found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))["checkpoint"]["latest"]
         return found
@@ -162,7 +162,7 @@ class SlowStack:
     @property
     def created(self) -> list[str]:
         """Names of the resources that exist according to the state."""
-        return [each["urn"].rpartition("::")[2] for each in self.deployment["resources"] if each.get("id") == "first"]
+        return [each["urn"].rpartition("::")[2] for each in self.deployment["resources"] if each.get("id") == "created"]
 
     @property
     def pending(self) -> list[str]:
@@ -170,7 +170,7 @@ class SlowStack:
         return [each["resource"]["urn"].rpartition("::")[2] for each in self.deployment.get("pending_operations") or []]
 
     def write(self) -> None:
-        """Write the project."""
+        """Write the Pulumi project, and create the folder of its backend."""
         runtime = {"name": "python", "options": {"virtualenv": str(ROOT / ".venv")}}
         (self.folder / "Pulumi.yaml").write_text(json.dumps({"name": "slow", "runtime": runtime}), encoding="utf-8")
         (self.folder / "__main__.py").write_text(PROGRAM, encoding="utf-8")

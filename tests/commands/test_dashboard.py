@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from commands.dashboard import metrics
-from commands.dashboard.document import CURVE_KEYS, STATES, JobMetrics, document, moments
+from commands.dashboard.document import CURVE_KEYS, STATES, JobMetrics, document, job_events
 from commands.dashboard.metrics import Curves, EventFile, RankFiles, last_train_event, parse_lines
 from commands.monitor.job_state import JobState
 from commands.monitor.pod_state import PodState
@@ -36,9 +36,9 @@ def test_document_lists_stragglers_and_reasons_for_waiting() -> None:
 
 
 def test_document_ignores_straggler_event_without_values() -> None:
-    known = JobMetrics(curves=Curves(CURVE_KEYS), times=RunTimes(), moments=[event("straggler", 880, slow_rank="x")])
+    known = JobMetrics(curves=Curves(CURVE_KEYS), times=RunTimes(), events=[event("straggler", 880, slow_rank="x")])
     job = job_of(document(observed(metrics={"digits": known})))
-    assert "straggler" not in [kind for _, kind, _ in [*job["attention"], *job["moments"]]]
+    assert "straggler" not in [kind for _, kind, _ in [*job["attention"], *job["events"]]]
 
 
 def test_document_counts_hosts_with_the_same_problem_together() -> None:
@@ -85,8 +85,8 @@ def test_document_cost_covers_the_time_that_a_job_ran() -> None:
     assert document(observed(records={}))["usd"] is None
 
 
-def test_moments_have_preemptions_restarts_and_checkpoints_in_order() -> None:
-    found = job_of(document(observed()))["moments"]
+def test_events_have_preemptions_restarts_and_checkpoints_in_order() -> None:
+    found = job_of(document(observed()))["events"]
     kinds = ["checkpoint", "preemption", "restart", "restart", "checkpoint", "straggler"]
     assert [kind for _, kind, _ in found] == kinds
     assert found[1] == [START_TIME + 351, "preemption", found[1][2]]
@@ -100,7 +100,7 @@ def test_hosts_that_fail_together_are_one_moment() -> None:
         for index in range(3)
     ]
     later = pod(0, uid="b0", state="failed", reason="Error", exit_code=1, finished=stamp(400), created=stamp(200))
-    found = moments([*failed, later], [later], [])
+    found = job_events([*failed, later], [later], [])
     assert [(each[0] - START_TIME, each[1]) for each in found] == [(100, "failure"), (200, "restart"), (400, "failure")]
     assert found[0][2].startswith("rank 0 and 2 hosts more: exit code 1")
 
@@ -110,7 +110,7 @@ def test_host_that_ends_after_the_failure_of_a_peer_is_not_a_preemption() -> Non
     peer = pod(1, uid="a1", exit_code=1, finished=stamp(100), **failed)
     follower = pod(0, uid="a0", exit_code=75, finished=stamp(104), **failed)
     later = pod(2, uid="a2", exit_code=75, finished=stamp(300), **failed)
-    found = moments([peer, follower, later], [peer, follower, later], [])
+    found = job_events([peer, follower, later], [peer, follower, later], [])
     assert [(each[0] - START_TIME, each[1]) for each in found] == [
         (100, "failure"),
         (104, "failure"),
@@ -162,8 +162,8 @@ def test_document_says_why_a_host_has_no_pod(state: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("state", "pods", "text"),
     [
-        ("failed", [pod(1, runs_script=True)], "the log of rank 0 is gone with its pod"),
-        ("suspended", [pod(1, runs_script=True)], "the log of rank 0 is gone with its pod"),
+        ("failed", [pod(1, runs_script=True)], "the log of rank 0 was deleted with its pod"),
+        ("suspended", [pod(1, runs_script=True)], "the log of rank 0 was deleted with its pod"),
         ("failed", [pod(0, runs_script=True)], "prints a line such as `train step=12/400 loss=0.35`"),
         ("running", [pod(1, runs_script=True)], "prints a line such as `train step=12/400 loss=0.35`"),
         ("running", [pod(0)], "The job has reported no step."),
@@ -179,7 +179,7 @@ def test_document_says_why_a_job_has_no_curves(state: str, pods: list[PodState],
 def test_absent_job_has_no_ranks_and_no_cost() -> None:
     job = JobState(name="digits", kind="", state="absent")
     found = document(observed(jobs={"digits": job}, metrics={}, pods=[]))["jobs"][0]
-    assert (found["ranks"], found["usd"], found["charts"], found["moments"]) == (0, None, [], [])
+    assert (found["ranks"], found["usd"], found["charts"], found["events"]) == (0, None, [], [])
 
 
 def test_seconds_per_unit_exclude_the_wait_for_other_ranks() -> None:
@@ -304,7 +304,7 @@ def test_rank_files_of_many_ranks_are_read_in_turns(tmp_path: Path, monkeypatch:
     assert sorted(files.latest) == [0, 1]
 
 
-def test_moments_of_a_log_have_integers_and_no_unknown_values() -> None:
+def test_events_of_a_log_have_integers_and_no_unknown_values() -> None:
     lines = [
         "checkpoint step=2200",
         "checkpoint path=x",
@@ -313,7 +313,7 @@ def test_moments_of_a_log_have_integers_and_no_unknown_values() -> None:
         "resume global_step=40",
     ]
     events = [found for second, line in enumerate(lines) if (found := event_of_line(stamp(second), line))]
-    assert [text for _, _, text in moments([], [], events)] == [
+    assert [text for _, _, text in job_events([], [], events)] == [
         "checkpoint of step 2200 saved",
         "checkpoint saved",
         "rank 1 ended with exit code -9",

@@ -258,7 +258,7 @@ def test_browser_shows_a_failed_job_whose_rank_0_has_no_pod(server: Server, tmp_
     page = draw_until_the_stream_ends(server, tmp_path).stdout
     assert "<td>no pod: Kubernetes deletes the pods that still run when a job fails</td>" in page
     assert 'aria-label="script: 1 host without a pod, 1 host failed"' in page
-    assert "The steps of the job are unknown: the log of rank 0 is gone with its pod" in page
+    assert "The steps of the job are unknown: the log of rank 0 was deleted with its pod" in page
     assert "step 639 of 1,250, epoch 6" in page
     assert '<b class="warn">1</b><span>problem or slow rank</span>' in page
     assert "with the oldest log of rank 0 that the cluster has." in page
@@ -279,7 +279,7 @@ def test_browser_draws_ranks_curves_timeline_and_nodes(server: Server, tmp_path:
     page = drawn.stdout
     assert page.count("<polyline") == 6
     assert 'aria-label="digits: 4 hosts running"' in page
-    assert "takes 1.9 times as long for its own part of a step as the median" in page
+    assert "takes 1.9 times the median time for its own part of a step" in page
     assert "rank 2: exit code 75: preempted" in page
     assert 'href="log?stack=dev&amp;pod=digits-0-x7k2p"' in page
     assert "5 of 5 nodes ready, g2-standard-8" in page

@@ -196,7 +196,7 @@ def job_started(seconds: float, **changes: Any) -> JobState:
 def run_times(feed: JobFeed) -> dict[str, Any]:
     """Return the times of a feed's run as a document has them 600 seconds after START_TIME."""
     now = job_of(document(observed(metrics={"digits": feed.metrics()}, time=START_TIME + 600)))
-    return {key: now[key] for key in ("seconds", "since", "uncertain_gaps")}
+    return {key: now[key] for key in ("seconds", "since", "possible_stops")}
 
 
 def write_lines(path: Path, events: list[dict[str, Any]]) -> None:
@@ -216,7 +216,7 @@ def test_feed_that_begins_after_a_resume_has_the_times_of_an_earlier_feed(tmp_pa
         feed.read_files(1)
     assert run_times(late) == run_times(early)
     assert run_times(late)["seconds"]["waiting"] == 70
-    assert run_times(late)["uncertain_gaps"] == 0
+    assert run_times(late)["possible_stops"] == 0
 
 
 def test_feed_of_a_file_counts_since_the_start_of_the_job_if_the_first_pod_was_replaced(tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def test_feed_counts_pauses_of_unknown_cause_before_the_newest_start(tmp_path: P
         early.read_files(1)
     late.set_start(job_started(400), [])
     late.read_files(1)
-    assert [run_times(feed)["uncertain_gaps"] for feed in (early, late)] == [0, 1]
+    assert [run_times(feed)["possible_stops"] for feed in (early, late)] == [0, 1]
 
 
 def test_feed_of_logs_begins_with_the_oldest_pod_if_earlier_logs_are_gone(cluster: FakeCluster) -> None:
@@ -276,7 +276,7 @@ def test_feed_of_logs_contains_reported_stragglers(cluster: FakeCluster) -> None
     ]
     feed = JobFeed(None)
     feed.read_log(cluster, pod(0))  # type: ignore[arg-type]  # a fake with logs only
-    assert [(each["slow_rank"], each["slower"]) for each in feed.metrics().moments] == [(3, 1.9)]
+    assert [(each["slow_rank"], each["slower"]) for each in feed.metrics().events] == [(3, 1.9)]
 
 
 def test_feed_replaces_the_log_with_the_metrics_files_once_they_exist(cluster: FakeCluster, tmp_path: Path) -> None:
@@ -292,7 +292,7 @@ def test_feed_replaces_the_log_with_the_metrics_files_once_they_exist(cluster: F
     feed.read_log(cluster, pod(0))  # type: ignore[arg-type]  # a fake with logs only
     found = feed.metrics()
     assert (15, 0.5) not in found.curves.points("train", "loss")
-    assert [each["event"] for each in found.moments].count("restart") == 1
+    assert [each["event"] for each in found.events].count("restart") == 1
     assert found.share_read == 1.0
     assert found.times.seconds_by_cause()["waiting"] == 40
 

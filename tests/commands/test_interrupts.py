@@ -33,7 +33,7 @@ def main():
     run = lambda: interrupts.run_child(
         [sys.executable, str(folder / "child.py"), str(folder)], name="Pulumi", cwd=folder, ignores_at_start=True)
     if sys.argv[2] == "finishing":
-        with interrupts.finish_first():
+        with interrupts.finish_before_stopping():
             done = run()
             (folder / "status").write_text(f"{done.status} {done.is_stopped}")
     else:
@@ -45,7 +45,7 @@ def main():
 interrupts.REPORT_SECONDS = 0.2
 sys.exit(interrupts.run_command("make up", main))
 """
-"""Command that runs the child. With the argument `finishing`, it does so in a block of `finish_first`."""
+"""Command that runs the child. With the argument `finishing`, it does so in a block of `finish_before_stopping`."""
 CHILD_PROGRAM = """
 import signal, sys, time
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""States of the operators' jobs and labels of their pods, from objects as the operators write them."""
+"""States of jobs and labels of pods, from Kubernetes objects as the operators write them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from commands.monitor.job_state import CUSTOM_KINDS, job_state, why_queued
-from commands.monitor.pod_state import latest_by_place, pod_state
+from commands.monitor.pod_state import latest_pods, pod_state
 from infra.naming import QUEUE_LABEL
 from tests.components.rendered_jobs import pod_templates
 from tests.golden.manifests import examples, manifests
@@ -25,11 +25,11 @@ EXAMPLES = {
 HOSTS = {"pytorch-job": 2, "mpi-job": 2, "mx-job": 4, "jobset": 8, "train-job": 2, "ray-job": 4}
 """Job kind -> number of hosts in its example."""
 RAY_STATES = {"Succeeded": "Complete", "Restarting": "Retrying"}
-"""Condition -> deployment status of a RayJob, if the names differ."""
+"""Condition -> the `jobDeploymentStatus` of a RayJob in this state, if the names differ."""
 
 
 def job(kind: str, *conditions: tuple[str, str], **status: Any) -> dict[str, Any]:
-    """Return the API's object of a job of this kind, with these conditions of name and status, the oldest first."""
+    """Return the Kubernetes object of a job. `conditions` are pairs of type and status, oldest first."""
     resource, objects = CUSTOM_KINDS[kind], manifests(*examples()[EXAMPLES[kind]])
     api = (resource.api_version, resource.kind)
     found = next(each for each in objects if (each["apiVersion"], each["kind"]) == api)
@@ -49,7 +49,7 @@ def job(kind: str, *conditions: tuple[str, str], **status: Any) -> dict[str, Any
 
 
 def ray_status(*conditions: tuple[str, str]) -> dict[str, Any]:
-    """Return a RayJob's status for the last true condition. A RayJob itself has no conditions."""
+    """Return the status of a RayJob in the state of the last true condition. Real RayJobs have no conditions."""
     true = [name for name, value in conditions if value == "True"]
     if not true:
         return {"jobDeploymentStatus": "Initializing"}
@@ -63,15 +63,15 @@ def ray_status(*conditions: tuple[str, str]) -> dict[str, Any]:
 
 
 WITHOUT_CONDITIONS = {"ray-job": ray_status}
-"""Job kind without conditions -> function that returns a status for some conditions."""
+"""Job kind without conditions -> function that returns its status in the state of some conditions."""
 
 
 def test_custom_kinds_all_have_an_example() -> None:
     assert set(CUSTOM_KINDS) == set(EXAMPLES), "add the kind, with a golden example, to EXAMPLES and HOSTS"
 
 
-def test_job_state_of_an_unknown_api_group_has_kind_job() -> None:
-    # Kinds of the API are unique only in their group: Volcano has a Job too.
+def test_job_of_an_unknown_api_group_has_kind_job() -> None:
+    # Two API groups can have a kind of the same name: Volcano also has a Job.
     other = {**job("pytorch-job", ("Succeeded", "True")), "apiVersion": "example.com/v1"}
     assert job_state(other).kind == "job"
 
@@ -86,12 +86,12 @@ def test_job_state_follows_its_conditions(kind: str) -> None:
     assert (failed.state, failed.reason) == ("failed", "JobFailed: why")
     assert job_state(job(kind, ("Suspended", "True"))).state == "suspended"
     resumed = job_state(job(kind, ("Suspended", "False")))
-    # Without conditions, a resume cannot be seen.
+    # The object of a kind without conditions does not show that the job was resumed.
     assert (resumed.state, resumed.is_resumed, new.is_resumed) == ("pending", kind not in WITHOUT_CONDITIONS, False)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in EXAMPLES if kind not in WITHOUT_CONDITIONS])
-def test_job_state_of_a_resumed_job_without_a_start_time_starts_when_it_was_resumed(kind: str) -> None:
+def test_resumed_job_without_a_start_time_starts_at_its_resume(kind: str) -> None:
     resumed = job(kind, ("Suspended", "False"))
     resumed["status"].pop("startTime", None)
     assert job_state(resumed).started == END
@@ -127,12 +127,12 @@ def test_job_state_of_a_restarting_job_is_pending(kind: str) -> None:
     assert (restarting.state, restarting.reason) == ("pending", "JobRestarting: why")
 
 
-def test_job_state_of_a_jobset_or_train_job_with_a_ready_or_active_job_is_running() -> None:
+def test_jobset_and_train_job_with_a_ready_or_active_child_job_are_running() -> None:
     assert job_state(job("jobset", replicatedJobsStatus=[{"name": "worker", "ready": 1}])).state == "running"
     assert job_state(job("train-job", jobsStatus=[{"name": "node", "ready": 0, "active": 1}])).state == "running"
 
 
-def test_job_state_of_a_ray_job_is_running_with_a_ready_host_and_pending_at_a_restart() -> None:
+def test_ray_job_is_running_with_a_ready_host_and_pending_when_it_restarts() -> None:
     assert job_state(job("ray-job", rayClusterStatus={"readyWorkerReplicas": 1})).state == "running"
     restarting = job_state(job("ray-job", ("Restarting", "True")))
     assert (restarting.state, restarting.reason) == ("pending", "JobRestarting: why")
@@ -149,12 +149,12 @@ def test_job_state_of_a_ray_job_with_a_stopped_driver_is_failed() -> None:
 
 
 def pod(example: str, path: str, labels: dict[str, str], environment: dict[str, str]) -> dict[str, Any]:
-    """Return a pod of a golden example's job, with labels and variables as its operator adds them.
+    """Return a pod of a golden example, with the labels and variables that the job's operator adds.
 
-    `path` is a part of the path of the pod's template in the job.
+    `path` is a part of the template's path in the job, such as `Worker`.
     """
     templates = pod_templates(manifests(*examples()[example]))
-    template = next(each for place, each in templates.items() if path in place)
+    template = next(each for template_path, each in templates.items() if path in template_path)
     template["metadata"] |= {"name": "p", "uid": str(labels), "creationTimestamp": START}
     template["metadata"]["labels"] |= labels
     template["spec"]["containers"][0]["env"] += [{"name": name, "value": text} for name, text in environment.items()]
@@ -164,38 +164,38 @@ def pod(example: str, path: str, labels: dict[str, str], environment: dict[str, 
 REPLICA_INDEX_LABEL = "training.kubeflow.org/replica-index"
 
 
-def test_pod_label_of_a_pytorch_job_gives_its_ranks() -> None:
+def test_label_of_a_pytorch_job_pod_is_its_ranks() -> None:
     example = "script.pytorch-job"
     master = pod_state(pod(example, "Master", {REPLICA_INDEX_LABEL: "0"}, {"PET_NODE_RANK": "0"}))
     worker = pod_state(pod(example, "Worker", {REPLICA_INDEX_LABEL: "1"}, {"PET_NODE_RANK": "2"}))
     assert (master.label, worker.label, worker.role) == ("0-1", "4-5", "worker")
 
 
-def test_latest_by_place_sorts_roles_without_ranks_last() -> None:
+def test_latest_pods_sorts_pods_without_ranks_last() -> None:
     example = "script.mx-job"
     pods = [
-        # The label `role` makes the uid of each pod unique.
+        # `pod` takes the uid from the labels. The label `role` makes it unique.
         pod_state(pod(example, role.capitalize(), {REPLICA_INDEX_LABEL: index, "role": role}, {}))
         for role, index in (("server", "0"), ("scheduler", "0"), ("worker", "1"), ("worker", "0"))
     ]
-    assert [each.label for each in latest_by_place(pods)] == ["0", "1", "scheduler", "server-0"]
+    assert [each.label for each in latest_pods(pods)] == ["0", "1", "scheduler", "server-0"]
 
 
-def test_pod_label_of_an_mpi_launcher_is_its_role() -> None:
+def test_label_of_an_mpi_launcher_pod_is_its_role() -> None:
     assert pod_state(pod("digits.mpi-job", "Launcher", {}, {})).label == "launcher"
 
 
-def test_pod_label_of_a_ray_job_gives_ranks_or_role() -> None:
+def test_label_of_a_ray_job_pod_is_its_ranks_or_role() -> None:
     labels = {"ray.io/worker-group-replica-index": "3", "ray.io/group": "hosts"}
     assert pod_state(pod("script.ray-job", "workerGroupSpecs", labels, {})).label == "6-7"
     assert pod_state(pod("script.ray-job", "headGroupSpec", {}, {})).label == "head"
 
 
-def test_submitter_pod_of_a_ray_job_has_a_backoff() -> None:
+def test_submitter_pod_of_a_ray_job_is_replaced_after_a_backoff() -> None:
     assert pod_state(pod("script.ray-job", "submitterPodTemplate", {}, {})).has_backoff
 
 
-def test_pod_index_of_slices_continues_across_slices() -> None:
+def test_pod_index_continues_across_slices() -> None:
     labels = {"jobset.sigs.k8s.io/job-index": "1", "jobset.sigs.k8s.io/replicatedjob-replicas": "2"}
     index = {"batch.kubernetes.io/job-completion-index": "3"}
     assert pod_state(pod("slices.jobset", "JobSet", {**labels, **index}, {})).index == 7
@@ -213,4 +213,6 @@ def test_final_exit_code_of_a_job_is_reported_in_plain_words() -> None:
             "status": {"conditions": [{**condition, "lastTransitionTime": END}]},
         }
     )
-    assert found.reason == "pod train-0-abcde failed with exit code 3, after which Kubernetes does not replace it"
+    assert (
+        found.reason == "pod train-0-abcde failed with exit code 3; Kubernetes does not replace it after this exit code"
+    )

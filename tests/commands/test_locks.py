@@ -15,7 +15,7 @@ import pytest
 from commands import stack_files
 from commands.environment import StackBusy
 from commands.monitor.cluster import ClusterRemoved, Forbidden, Unreachable
-from commands.stack_files import explain_locks, free_locks, only_command, owners_in
+from commands.stack_files import explain_locks, free_locks, owners_in, stack_lock
 
 STACK_MARK = "/checkout:dev"
 LOCK_TIME = "2026-11-24T10:00:00Z"
@@ -132,7 +132,7 @@ import sys, time
 from pathlib import Path
 from commands import stack_files
 stack_files.STATE = Path(sys.argv[1])
-with stack_files.only_command("dev", "`make up`"):
+with stack_files.stack_lock("dev", "`make up`"):
     print("held", flush=True)
     time.sleep(600)
 """
@@ -151,28 +151,28 @@ def test_only_command_held_by_another_process_names_its_holder(tmp_path: Path) -
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
         expected = rf"stack dev: `make up` \(pid {holder.pid}\) has been working on it since 20.*; wait until it ends"
-        with pytest.raises(StackBusy, match=expected), only_command("dev", "make down"):
+        with pytest.raises(StackBusy, match=expected), stack_lock("dev", "make down"):
             pass
-        with only_command("other", "make down"):
+        with stack_lock("other", "make down"):
             pass
         holder.kill()
         holder.wait()
         # The dead holder no longer has the lock.
-        with only_command("dev", "make down"):
+        with stack_lock("dev", "make down"):
             pass
 
 
 def test_only_command_with_an_unreadable_holder_fails_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stack_files, "READ_SECONDS", 0.0)
-    with only_command("dev", "make up"):
+    with stack_lock("dev", "make up"):
         (tmp_path / "locks" / "dev").write_text('{"command": "ma', encoding="utf-8")
-        with pytest.raises(StackBusy, match="another command is working on it"), only_command("dev", "make down"):
+        with pytest.raises(StackBusy, match="another command is working on it"), stack_lock("dev", "make down"):
             pass
 
 
 def test_only_command_writes_its_pid_and_clears_it_afterwards(tmp_path: Path) -> None:
     file = tmp_path / "locks" / "dev"
-    with only_command("dev", "make up"):
+    with stack_lock("dev", "make up"):
         assert f'"pid": {os.getpid()}' in file.read_text(encoding="utf-8")
     assert file.read_text(encoding="utf-8") == ""
 
@@ -187,7 +187,7 @@ def test_report_of_an_unreachable_cluster_while_down_runs_names_down(
 ) -> None:
     monkeypatch.setenv("STACK", "dev")
     before = error.report()
-    with only_command("dev", "`make down STACK=dev`"):
+    with stack_lock("dev", "`make down STACK=dev`"):
         during = error.report()
     assert f"`make down STACK=dev` (pid {os.getpid()}) has been working on stack dev since " in during
     assert during.endswith("; wait until it ends")

@@ -20,7 +20,7 @@ from commands.monitor.pod_state import (
     count_restarts,
     exit_codes_of_pods,
     explain_exit,
-    latest_by_place,
+    latest_pods,
     pod_state,
     seconds_between,
 )
@@ -260,9 +260,9 @@ def test_count_restarts_of_replaced_pods_is_the_number_of_replacements() -> None
     assert count_restarts([]) == 0
 
 
-def test_latest_by_place_keeps_the_newest_pod() -> None:
+def test_latest_pods_keeps_the_newest_pod() -> None:
     pods = [pod_state(each) for each in API["pods"]["restarted"]]
-    (newest,) = latest_by_place(pods)
+    (newest,) = latest_pods(pods)
     assert newest.created == max(each.created for each in pods)
 
 

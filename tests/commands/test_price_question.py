@@ -56,7 +56,7 @@ def test_ask_shows_plan_price_and_quota_before_the_question(
     assert "create 2: 2 NodePool" in text
     assert f"price: ${total:,.2f} an hour, ${total * 24:,.2f} a day, ${total * 730:,.2f} a month" in text
     assert text.count("(1000 left)") == len(QUOTA) > 0
-    assert "the costs last until `make down STACK=dev`; the stack has no `ttl_hours`" in text
+    assert "the stack costs money until `make down STACK=dev`; the stack has no `ttl_hours`" in text
 
 
 @pytest.mark.parametrize("answer", ["n", None])
@@ -116,12 +116,12 @@ def test_ask_for_a_larger_pool_needs_quota_for_the_difference(
     more = parse(changed_stack({"nodes": 4}))
     set_history(monkeypatch, STACK, "succeeded")
     cpus = next(each for each in more.cloud.quota() if each.name.startswith("CPUS"))
-    quota_left = {(cpus.name, cpus.location): left}
+    remaining_quota = {(cpus.name, cpus.location): left}
     if is_enough:
-        confirm_update("dev", more, quota_left, is_confirmed=True)
+        confirm_update("dev", more, remaining_quota, is_confirmed=True)
     else:
         with pytest.raises(NotAllowed, match="needs 16 more of us-central1 CPUS, but only 15 are left"):
-            confirm_update("dev", more, quota_left, is_confirmed=True)
+            confirm_update("dev", more, remaining_quota, is_confirmed=True)
 
 
 def test_ask_after_a_failed_update_checks_no_quota(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,19 +137,19 @@ def test_ask_about_a_replaced_bucket_is_an_error_despite_yes(monkeypatch: pytest
 
 def test_plan_lines_name_the_end_of_the_costs() -> None:
     config = parse({**STACK, "ttl_hours": 12})
-    assert "the workflow `destroy` removes the stack after 12 h" in plan_lines("dev", config, [], {})[-1]
+    assert "the GitHub workflow `destroy` removes the stack after 12 h" in plan_lines("dev", config, [], {})[-1]
 
 
 def set_account(monkeypatch: pytest.MonkeyPatch, login: str, answer: Mapping[tuple[str, str], int] | Exception) -> None:
     """Set the problem with the credentials, empty for none, and the answer to the query of the quota."""
 
-    def quota_left(_self: Any, _run: Any) -> Mapping[tuple[str, str], int]:
+    def remaining_quota(_self: Any, _run: Any) -> Mapping[tuple[str, str], int]:
         if isinstance(answer, Exception):
             raise answer
         return answer
 
     monkeypatch.setattr(confirmation, "missing_credentials", lambda _scheme: login)
-    monkeypatch.setattr(type(CONFIG.cloud), "quota_left", quota_left)
+    monkeypatch.setattr(type(CONFIG.cloud), "remaining_quota", remaining_quota)
 
 
 def test_check_account_returns_the_remaining_quota(monkeypatch: pytest.MonkeyPatch) -> None:

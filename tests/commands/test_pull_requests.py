@@ -64,11 +64,11 @@ def test_report_spot_to_on_demand_shows_replacement_and_higher_cost() -> None:
 
 def test_report_count_beyond_quota_fails_with_missing_quota() -> None:
     left = {("PREEMPTIBLE_NVIDIA_T4_GPUS", "us-central1"): 8}
-    found = report(changed_stack({"nodes": 32}), quota_left=left)
+    found = report(changed_stack({"nodes": 32}), remaining_quota=left)
     assert found.failures == [
-        "stack needs 60 more of us-central1 PREEMPTIBLE_NVIDIA_T4_GPUS, but only 8 are left; request quota",
+        "stack needs 60 more of us-central1 PREEMPTIBLE_NVIDIA_T4_GPUS, but only 8 are left; request more quota",
     ]
-    assert report(changed_stack({"nodes": 4}), quota_left=left).failures == []
+    assert report(changed_stack({"nodes": 4}), remaining_quota=left).failures == []
     assert "PREEMPTIBLE_NVIDIA_T4_GPUS: 4 -> 64" in markdown_report(changed_stack({"nodes": 32}))
 
 

@@ -22,7 +22,7 @@ from infra.inventory import CloudResource
 from infra.naming import cloud_labels
 from simulation.cloud import checking
 from simulation.cloud.checking import KINDS
-from simulation.cloud.model import Record, edit_state, new_state
+from simulation.cloud.model import SimulatedResource, edit_state, new_state
 from tests.commands.platforms import cloud, eks, gke, ownership_of
 
 UNLISTED_TYPES = {
@@ -98,7 +98,9 @@ def add_records(folder: Path, platform: GkeConfig | EksConfig, records: Iterable
                 inputs["network"] = f"projects/p-12345/global/networks/{platform.name}"
             email = f"{inputs.get('accountId')}@p-12345.iam.gserviceaccount.com"
             outputs = {**inputs, "email": email} if "accountId" in inputs else inputs
-            record = Record(id=f"{platform.name} {each.name}", type=each.type, urn="", inputs=inputs, outputs=outputs)
+            record = SimulatedResource(
+                id=f"{platform.name} {each.name}", type=each.type, urn="", inputs=inputs, outputs=outputs
+            )
             state.resources[record.key] = record
 
 
@@ -150,7 +152,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def add_resource(project: Path, kind: str, name: str) -> None:
     """Add a resource to the simulated cloud."""
-    record = Record(id=name, type=kind, urn="urn", inputs={}, outputs={"name": name})
+    record = SimulatedResource(id=name, type=kind, urn="urn", inputs={}, outputs={"name": name})
     with edit_state(project / "clouds") as state:
         state.resources[record.key] = record
 

@@ -34,7 +34,7 @@ from workloads.kinds import KINDS as ALL_KINDS
 from workloads.kinds import operators_of
 from workloads.kinds.indexed_job import backoff_limit
 from workloads.kinds.mpi_job import WAIT_FOR_WORKERS
-from workloads.objects import LOST_EXIT_CODES, NON_RETRYABLE_EXIT_CODES, Placement
+from workloads.objects import LOST_LAUNCHER_EXIT_CODES, NON_RETRYABLE_EXIT_CODES, Placement
 from workloads.spec import JobKind, JobSpec
 
 
@@ -219,13 +219,16 @@ def test_elastic_job_fails_below_min_hosts() -> None:
 def test_job_failure_policy_ends_job_on_launcher_exit() -> None:
     (_, final) = job(restarts=1)["spec"]["podFailurePolicy"]["rules"]
     assert final["action"] == "FailJob"
-    assert (final["onExitCodes"]["operator"], final["onExitCodes"]["values"]) == ("NotIn", list(LOST_EXIT_CODES))
+    assert (final["onExitCodes"]["operator"], final["onExitCodes"]["values"]) == (
+        "NotIn",
+        list(LOST_LAUNCHER_EXIT_CODES),
+    )
     (_, final) = job(restarts=0)["spec"]["podFailurePolicy"]["rules"]
     assert (final["onExitCodes"]["operator"], final["onExitCodes"]["values"]) == ("In", list(NON_RETRYABLE_EXIT_CODES))
 
 
 def test_exit_codes_of_failure_policies_are_sorted_unique_and_not_zero() -> None:
-    for codes in (NON_RETRYABLE_EXIT_CODES, LOST_EXIT_CODES):
+    for codes in (NON_RETRYABLE_EXIT_CODES, LOST_LAUNCHER_EXIT_CODES):
         assert list(codes) == sorted(set(codes))
         assert 0 not in codes
 

@@ -1,4 +1,4 @@
-"""Session of a user with the local stack: up, inspect, change, fault, down. Each test continues the previous one."""
+"""User's commands on the local stack, from `make up` to `make down`. Each test needs the result of the previous one."""
 
 from __future__ import annotations
 
@@ -54,16 +54,16 @@ def test_up_writes_metrics_and_checkpoints_to_bucket(checkout: Checkout) -> None
     assert list((checkout.cluster.bucket / "checkpoints" / "digits").iterdir())
 
 
-def test_up_second_time_changes_nothing(checkout: Checkout) -> None:
+def test_second_up_changes_nothing(checkout: Checkout) -> None:
     uids = [pod["metadata"]["uid"] for pod in checkout.objects("pods")]
     checkout.tool("pulumi", "up", "--stack", "local", "--yes", "--expect-no-changes")
     assert [pod["metadata"]["uid"] for pod in checkout.objects("pods")] == uids
 
 
-def test_up_of_finished_job_shows_result_without_log(checkout: Checkout) -> None:
+def test_up_after_the_job_has_finished_shows_its_result_without_its_log(checkout: Checkout) -> None:
     printed = checkout.run("make", "up")
     assert re.search(r"^digits: complete after .*; it ended at \S+, before this command$", printed, flags=re.MULTILINE)
-    assert "raise `epochs` in its `flags`, then `make up`" in printed
+    assert "raise `epochs` in its `flags` and run `make up`" in printed
     assert "train epoch=" not in printed
 
 
@@ -114,7 +114,7 @@ def test_killed_rank_restarts_in_place_and_resumes(checkout: Checkout) -> None:
         assert time.monotonic() < deadline
         time.sleep(0.5)
     pids = rank_pids("digits-1")
-    assert pids, "host 1 has no training process"
+    assert pids, "pod digits-1 has no training process"
     os.kill(pids[0], signal.SIGKILL)
     printed = up.communicate(timeout=600)[0]
     assert up.returncode == 0, printed
@@ -127,8 +127,8 @@ def test_killed_rank_restarts_in_place_and_resumes(checkout: Checkout) -> None:
     assert len(checkout.objects("pods")) == 2
 
 
-def rank_pids(host: str) -> list[int]:
-    """Return the process ids of the ranks in the pod `host`: processes that its launcher's fork server has forked."""
+def rank_pids(pod: str) -> list[int]:
+    """Return the process ids of the ranks in a pod. The launcher's fork server has forked them."""
     found = []
     for pid in processes():
         try:
@@ -137,12 +137,12 @@ def rank_pids(host: str) -> list[int]:
             parent_command = Path(f"/proc/{parent}/cmdline").read_bytes()
         except OSError:
             continue
-        if f"HOSTNAME={host}".encode() in environment and b"multiprocessing.forkserver" in parent_command:
+        if f"HOSTNAME={pod}".encode() in environment and b"multiprocessing.forkserver" in parent_command:
             found.append(pid)
     return found
 
 
-def test_down_leaves_nothing_and_can_be_repeated(checkout: Checkout) -> None:
+def test_down_removes_everything_and_can_be_repeated(checkout: Checkout) -> None:
     kubeconfig = yaml.safe_load(checkout.cluster.kubeconfig.read_text(encoding="utf-8"))
     server = kubeconfig["clusters"][0]["cluster"]["server"]
     assert "nothing is left" in checkout.run("make", "down")

@@ -53,11 +53,11 @@ config:
 PACKAGE = "cowsay"
 """Small package in pure Python that is not in the trainer's image."""
 RUN_TRAINYARD = "import sys; sys.path[0] = '.'; from commands.cli import main; sys.exit(main(sys.argv[1:]))"
-"""Program that runs its arguments as a command of `trainyard`."""
+"""Python program that runs `trainyard` with the program's arguments."""
 
 
 class Project:
-    """Folder of a user with a script, settings, requirements and data. It runs commands as the user does."""
+    """User's project: a folder with a script, settings, requirements and data."""
 
     def __init__(self, folder: Path, checkout: Checkout) -> None:
         self.folder, self.checkout = folder, checkout
@@ -65,12 +65,12 @@ class Project:
         for name, text in (("train.py", SCRIPT), ("Pulumi.local.yaml", STACK), ("flowers/word.txt", "tulip")):
             (folder / name).write_text(text, encoding="utf-8")
 
-    def run(self, *words: str, status: int | None = 0) -> str:
-        """Run a command of `trainyard` for the project, and return its output."""
-        command = (".venv/bin/python", "-c", RUN_TRAINYARD, *words, "--project", str(self.folder))
+    def run(self, *arguments: str, status: int | None = 0) -> str:
+        """Run a `trainyard` command for the project. Return its output."""
+        command = (".venv/bin/python", "-c", RUN_TRAINYARD, *arguments, "--project", str(self.folder))
         return self.checkout.run(*command, status=status, seconds=900)
 
-    def require(self, line: str) -> str:
+    def write_requirements(self, line: str) -> str:
         """Write a requirements file with one line. Return its digest."""
         text = f"{line}\n"
         (self.folder / "requirements.txt").write_text(text, encoding="utf-8")
@@ -93,9 +93,9 @@ def project(checkout: Checkout, tmp_path: Path) -> Iterator[Project]:
         created.run("down", status=None)
 
 
-def test_job_of_a_project_gets_packages_and_data_on_each_host_and_a_conflict_is_rejected(project: Project) -> None:
+def test_project_job_gets_packages_and_data_and_conflicting_packages_are_rejected(project: Project) -> None:
     for version, table_bytes in (("6.1", 0), ("6.0", MAX_SCRIPT_BYTES)):
-        digest = project.require(f"{PACKAGE}=={version}")
+        digest = project.write_requirements(f"{PACKAGE}=={version}")
         if table_bytes:
             (project.folder / "table.json").write_text("1" * table_bytes, encoding="utf-8")
         text = project.run("up")
@@ -106,7 +106,7 @@ def test_job_of_a_project_gets_packages_and_data_on_each_host_and_a_conflict_is_
         assert record["requirements_digest"] == digest
         assert f"-{digest.removeprefix('sha256:')[:12]}" in str(record["image"])
     # The image has a newer NumPy.
-    project.require("numpy<2")
+    project.write_requirements("numpy<2")
     project.checkout = replace(project.checkout, is_verbose=False)
     text = project.run("up", status=None)
     assert re.search(r"requirements: numpy: the file needs 1\.[\d.]+, but the image has [2-9]\.[\d.]+", text), text

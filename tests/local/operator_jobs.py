@@ -117,7 +117,7 @@ def two_in_queue(namespace: str, image: str) -> list[dict[str, Any]]:
     """Return two jobs in a queue, whose pods wait for `END_PROGRAM`, and one job without a queue."""
     stays = pod(image, "node", "-c", WAIT_PROGRAM)
     first, second = (in_queue(indexed(namespace, name, stays)) for name in ("first", "second"))
-    return [first, second, indexed(namespace, "free", pod(image, "node", "-c", PRINT_PROGRAM))]
+    return [first, second, indexed(namespace, "without-queue", pod(image, "node", "-c", PRINT_PROGRAM))]
 
 
 def queued(namespace: str, image: str) -> list[dict[str, Any]]:
@@ -132,7 +132,7 @@ def queued(namespace: str, image: str) -> list[dict[str, Any]]:
     return [runtime, *(in_queue(each) for each in (*others, *own))]
 
 
-PROGRAM = """
+PULUMI_PROGRAM = """
 import sys
 sys.path.insert(0, {project!r})
 
@@ -152,7 +152,7 @@ operators = Operators(
 space = k8s.core.v1.Namespace(
     "jobs",
     metadata={{"name": namespace, "labels": {{"pod-security.kubernetes.io/enforce": "restricted"}}}},
-    opts=on,
+    opts=on_cluster,
 )
 before = [operators, space]
 chosen = edit("jobs", "each")

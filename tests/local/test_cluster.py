@@ -209,7 +209,7 @@ def test_cluster_equal_names_run_and_stop_separately(cluster: ClusterSettings) -
     try:
         for other in others:
             lifecycle.start(other, lambda _text: None)
-        assert len({each.open_port for each in (cluster, *others)}) == 3
+        assert len({each.api_port for each in (cluster, *others)}) == 3
         assert all(all_ready(each) for each in (cluster, *others))
         assert lifecycle.stop(others[0])
         assert lifecycle.find_leftovers(others[0]) == []

@@ -15,7 +15,7 @@ import pytest
 
 from commands.monitor.cluster import Cluster
 from commands.monitor.job_state import JobState
-from commands.monitor.pod_state import PodState, latest_by_place
+from commands.monitor.pod_state import PodState, latest_pods
 from commands.status import read_notes
 from infra.local import lifecycle
 from infra.local.image_store import program_reference
@@ -94,7 +94,7 @@ class Faults:
 
     def notes(self, job: JobState, pods: list[PodState]) -> dict[str, str]:
         """Return the notes about a job's pods that `make status` reads from events."""
-        return read_notes(self._cluster, job, latest_by_place(pods))
+        return read_notes(self._cluster, job, latest_pods(pods))
 
 
 @contextmanager

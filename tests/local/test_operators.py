@@ -1,4 +1,4 @@
-"""Operators on the local cluster, installed by the real Pulumi: they run jobs of their kinds, and leave nothing."""
+"""Operators that Pulumi installs on the local cluster: webhooks, jobs, queues, permissions and removal."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from settings.types import OPERATORS_NAMESPACE
 from setup import operators as operator_steps
 from setup.progress import run_steps
 from tests.local.conftest import run_kubectl, wait_for
-from tests.local.operator_jobs import END_PROGRAM, PROGRAM, jobs
+from tests.local.operator_jobs import END_PROGRAM, PULUMI_PROGRAM, jobs
 from tests.plugins.stack import ROOT, Stack
 
-# The first run on a machine builds every operator. Jobs with Ray are in tests/end_to_end/test_ray_job.py.
+# The first run on a machine builds every operator. tests/end_to_end/test_ray_job.py has the tests of RayJobs.
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(2400)]
 
 SUCCESS_CONDITIONS = {
@@ -41,7 +41,7 @@ WEBHOOK_ERRORS = {
     "JobSet": "invalid replicatedJob name 'other' does not appear in .spec.ReplicatedJobs",
     "TrainJob": 'admission webhook "validator.trainjob.trainer.kubeflow.org" denied the request',
 }
-"""Error for an invalid job that only the operator's webhook reports."""
+"""Kind -> error of its operator's webhook for `invalid_job`."""
 
 
 @pytest.fixture(scope="module")
@@ -51,8 +51,8 @@ def stack(settings: ClusterSettings, tmp_path_factory: pytest.TempPathFactory) -
     lifecycle.start(settings, print)
     trainer = trainer_image_reference()
     load_images(settings, [PAUSE_IMAGE, trainer, *(program_reference(name) for name in RELEASES)], print)
-    created = Stack(tmp_path_factory.mktemp("operators"), settings.kubeconfig, "kinds")
-    created.write(PROGRAM.format(project=str(ROOT), image=trainer))
+    created = Stack(tmp_path_factory.mktemp("operators"), settings.kubeconfig, namespace="kinds")
+    created.write(PULUMI_PROGRAM.format(project=str(ROOT), image=trainer))
     created.run("stack", "init", "test")
     yield created
     created.run("destroy", "--yes", "--skip-preview")
@@ -71,7 +71,7 @@ def names(stack: Stack, *words: str) -> list[str]:
 
 
 def invalid_job(kind: str) -> dict[str, Any]:
-    """Return a job of a kind that only the operator's own webhook rejects."""
+    """Return a job that the CRD's schema allows and the operator's webhook rejects."""
     (found,) = [copy.deepcopy(each) for each in jobs("kinds", "image") if each["kind"] == kind]
     found["metadata"]["name"] = f"broken-{kind.lower()}"
     spec = found["spec"]
@@ -108,8 +108,8 @@ def test_operator_jobs_complete_in_restricted_namespace(stack: Stack) -> None:
     assert "mpijob-worker-1.mpijob.kinds.svc" in hosts
 
 
-def test_operator_second_preview_and_refresh_show_no_changes(stack: Stack) -> None:
-    assert set(stack.operations().values()) == {"same"}
+def test_preview_and_refresh_after_an_update_show_no_changes(stack: Stack) -> None:
+    assert set(stack.preview_operations().values()) == {"same"}
     stack.run("refresh", "--yes", "--skip-preview", "--expect-no-changes")
 
 
@@ -135,11 +135,12 @@ def test_operator_permissions_on_secrets_are_limited(stack: Stack) -> None:
         for other in RELEASES.values()
         if release.webhooks and other.webhooks and name != "trainer"
     }
-    for name, mine, secret in secrets:
-        assert may(name, "update", f"secrets/{secret}", "-n", OPERATORS_NAMESPACE) == (secret == mine), (name, secret)
+    for name, own_secret, secret in secrets:
+        can_update = may(name, "update", f"secrets/{secret}", "-n", OPERATORS_NAMESPACE)
+        assert can_update == (secret == own_secret), (name, secret)
 
 
-def test_operator_deleted_role_binding_is_recreated(stack: Stack) -> None:
+def test_deleted_role_binding_of_an_operator_is_recreated(stack: Stack) -> None:
     kubectl(stack, "delete", "clusterrolebinding", "trainyard:jobset")
     stack.run("refresh", "--yes", "--skip-preview")
     stack.up()
@@ -147,7 +148,7 @@ def test_operator_deleted_role_binding_is_recreated(stack: Stack) -> None:
 
 
 def changes(stack: Stack, **edits: object) -> dict[str, Any]:
-    """Return the changes of a preview, by the resource's name."""
+    """Return the name of each resource that a preview changes -> its changed fields, or the operation."""
     plan = stack.plan(**edits).items()
     return {name: step.get("detailedDiff") or step["op"] for name, step in plan if step["op"] != "same"}
 
@@ -176,7 +177,7 @@ def test_queue_runs_one_of_two_jobs_at_a_time(stack: Stack) -> None:
     assert state.state == "queued"
     assert state.reason.startswith("waits in queue research: couldn't assign flavors")
     assert "insufficient unused quota for cpu in flavor nodes, 100m more needed" in state.reason
-    done = kubectl(stack, "-n", "kinds", "wait", "job/free", "--for=condition=Complete", "--timeout=120s")
+    done = kubectl(stack, "-n", "kinds", "wait", "job/without-queue", "--for=condition=Complete", "--timeout=120s")
     assert done.returncode == 0, done.stderr
     end(running)
     wait_for("the other job runs", lambda: states()[waiting] == (False, 2))
@@ -188,7 +189,7 @@ def test_queue_runs_one_of_two_jobs_at_a_time(stack: Stack) -> None:
     assert changes(stack, jobs="two") == {}
 
 
-def test_queue_runs_every_queueable_kind(stack: Stack) -> None:
+def test_queue_runs_every_kind_that_supports_queues(stack: Stack) -> None:
     # The jobs together exceed the queue's capacity. Without a queue, all jobs would run at once.
     stack.up(jobs="queued")
     kinds = {kind: condition for kind, condition in SUCCESS_CONDITIONS.items() if kind != "MXJob"} | {"Job": "Complete"}
@@ -202,7 +203,7 @@ def test_queue_runs_every_queueable_kind(stack: Stack) -> None:
 
 
 def test_operator_logs_have_no_forbidden_request(stack: Stack) -> None:
-    # The tests above have run a job of each kind except RayJob: all without a queue, all but MXJob with a queue.
+    # The tests above run all kinds except RayJob without a queue, and all kinds except RayJob and MXJob in a queue.
     for name in RELEASES:
         log = kubectl(stack, "-n", OPERATORS_NAMESPACE, "logs", f"deployment/{name}", "--tail=-1").stdout
         assert log, name
@@ -210,7 +211,7 @@ def test_operator_logs_have_no_forbidden_request(stack: Stack) -> None:
         assert forbidden == [], name
 
 
-def test_operator_destroy_leaves_nothing(stack: Stack) -> None:
+def test_destroy_deletes_all_objects_of_the_operators(stack: Stack) -> None:
     # One job still waits in its queue.
     stack.run("destroy", "--yes", "--skip-preview")
     assert names(stack, "customresourcedefinitions") == []

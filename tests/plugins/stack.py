@@ -26,7 +26,7 @@ cluster = k8s.Provider(
     kubeconfig=os.environ["TEST_KUBECONFIG"],
     opts=pulumi.ResourceOptions(env_var_mappings={PROVIDER_ENVIRONMENT}),
 )
-on = pulumi.ResourceOptions(provider=cluster)
+on_cluster = pulumi.ResourceOptions(provider=cluster)
 
 def edit(name, default):
     return type(default)(os.environ.get(f"EDIT_{{name}}", default))
@@ -34,9 +34,10 @@ def edit(name, default):
 def meta(name=None, **more):
     return {{"namespace": namespace, **({{"name": name}} if name else {{}}), **more}}
 """
-"""Start of each program: the provider `cluster`, resource options `on` with it, and two functions.
+"""Start of each program: the provider `cluster`, resource options `on_cluster` with it, and two functions.
 
-`edit` returns a value of the command's edits, or else the default. `meta` returns metadata in the stack's namespace.
+`edit(name, default)` returns the value of `name` in the command's edits, or else the default. `meta` returns metadata
+in the stack's namespace.
 """
 
 
@@ -101,8 +102,8 @@ class Stack:
         steps = json.loads(output)["steps"]
         return {step["urn"].split("::")[-1]: step for step in steps}
 
-    def operations(self, **edits: object) -> dict[str, str]:
-        """Return the operations of a preview on the Kubernetes objects."""
+    def preview_operations(self, **edits: object) -> dict[str, str]:
+        """Return the name of each Kubernetes object -> its operation in a preview."""
         return {
             name: step["op"] for name, step in self.plan(**edits).items() if "pulumi:" not in step["urn"].split("::")[2]
         }

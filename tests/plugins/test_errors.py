@@ -1,6 +1,6 @@
-"""Failing programs, invalid objects, unreachable clusters, and processes that a killed engine leaves.
+"""Failing programs, invalid objects, unreachable clusters, and the end of Pulumi's plugins.
 
-The programs use `cluster`, `on`, `edit` and `meta` from PREAMBLE in stack.py.
+The programs use `cluster`, `on_cluster`, `edit` and `meta` from PREAMBLE in stack.py.
 """
 
 import json
@@ -15,6 +15,7 @@ from bench.measure import free_port
 from tests.plugins.stack import Stack
 
 NewStack = Callable[[str], Stack]
+"""Fixture `new_stack`: create a stack with this program."""
 
 
 def test_failing_program_shows_its_own_traceback_once(new_stack: NewStack) -> None:
@@ -24,7 +25,7 @@ def test_failing_program_shows_its_own_traceback_once(new_stack: NewStack) -> No
     assert diagnostics.count("LookupError: no such recipe") == 1
     assert "in broken" in diagnostics
     traceback = diagnostics[diagnostics.index("Traceback") :].split("LookupError")[0]
-    assert "stand_ins" not in traceback, "the traceback must not show the language host of set-up"
+    assert "stand_ins" not in traceback, "the traceback must not show the code that runs the program"
 
 
 def test_program_that_raises_run_error_shows_only_its_message(new_stack: NewStack) -> None:
@@ -53,7 +54,7 @@ pulumi.log.warn("a warning")
 
 def test_unknown_field_of_a_built_in_kind_is_dropped(new_stack: NewStack) -> None:
     stack = new_stack("""
-k8s.apiextensions.CustomResource("typo", api_version="networking.k8s.io/v1", kind="NetworkPolicy", opts=on,
+k8s.apiextensions.CustomResource("typo", api_version="networking.k8s.io/v1", kind="NetworkPolicy", opts=on_cluster,
     metadata=meta("typo"), spec={"podSelektor": {}, "podSelector": {}})
 """)
     stack.up()
@@ -67,7 +68,7 @@ def test_unknown_field_of_a_custom_kind_is_rejected(new_stack: NewStack) -> None
     stack = new_stack("""
 schema = {"type": "object", "properties": {"spec": {"type": "object", "properties": {"size": {"type": "integer"}}}}}
 definition = k8s.apiextensions.v1.CustomResourceDefinition(
-    "definition", metadata={"name": "gadgets.test.dev"}, opts=on, spec={
+    "definition", metadata={"name": "gadgets.test.dev"}, opts=on_cluster, spec={
         "group": "test.dev", "scope": "Namespaced", "names": {"plural": "gadgets", "kind": "Gadget"},
         "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"open_apiv3_schema": schema}}]})
 k8s.apiextensions.CustomResource(
@@ -81,7 +82,9 @@ k8s.apiextensions.CustomResource(
 
 
 def test_invalid_value_is_rejected_in_the_preview(new_stack: NewStack) -> None:
-    stack = new_stack('k8s.core.v1.Service("low", metadata=meta("low"), spec={"ports": [{"port": 0}]}, opts=on)')
+    stack = new_stack(
+        'k8s.core.v1.Service("low", metadata=meta("low"), spec={"ports": [{"port": 0}]}, opts=on_cluster)'
+    )
     output = stack.run("preview", fails=True)
     assert "spec.ports[0].port: Invalid value: 0: must be between 1 and 65535" in output
     assert "Traceback" not in output
@@ -89,7 +92,7 @@ def test_invalid_value_is_rejected_in_the_preview(new_stack: NewStack) -> None:
 
 def test_change_of_an_immutable_field_is_rejected_until_the_object_is_deleted(new_stack: NewStack) -> None:
     stack = new_stack("""
-k8s.batch.v1.Job("job", metadata=meta("job", annotations={"pulumi.com/skipAwait": "true"}), opts=on, spec={
+k8s.batch.v1.Job("job", metadata=meta("job", annotations={"pulumi.com/skipAwait": "true"}), opts=on_cluster, spec={
     "completions": 1, "completion_mode": edit("mode", "Indexed"),
     "template": {"spec": {"restart_policy": "Never", "containers": [{"name": "c", "image": "i"}]}}})
 """)
@@ -105,27 +108,28 @@ k8s.batch.v1.Job("job", metadata=meta("job", annotations={"pulumi.com/skipAwait"
 def test_unknown_kind_fails_the_update_with_a_hint_about_crds(new_stack: NewStack) -> None:
     # The provider waits for a minute, because another resource of the program may define the kind.
     stack = new_stack("""
-k8s.apiextensions.CustomResource("job", api_version="kubeflow.org/v1", kind="PyTorchJob", metadata=meta("j"), opts=on)
+k8s.apiextensions.CustomResource(
+    "job", api_version="kubeflow.org/v1", kind="PyTorchJob", metadata=meta("j"), opts=on_cluster)
 """)
-    assert stack.operations() == {"job": "create"}
+    assert stack.preview_operations() == {"job": "create"}
     output = stack.up(fails=True)
     assert "Verify that any required CRDs have been created" in output
     assert 'no matches for kind "PyTorchJob" in version "kubeflow.org/v1"' in output
 
 
 def test_plugin_is_found_without_a_warning(new_stack: NewStack) -> None:
-    output = new_stack('k8s.core.v1.ConfigMap("settings", metadata=meta(), data={"a": "b"}, opts=on)\n').up()
+    output = new_stack('k8s.core.v1.ConfigMap("settings", metadata=meta(), data={"a": "b"}, opts=on_cluster)\n').up()
     assert "warning" not in output
     assert "$PATH" not in output
 
 
 def test_preview_of_an_unreachable_cluster_succeeds_and_up_fails(new_stack: NewStack) -> None:
-    stack = new_stack('k8s.core.v1.ConfigMap("settings", metadata=meta(), data={"a": "b"}, opts=on)\n')
+    stack = new_stack('k8s.core.v1.ConfigMap("settings", metadata=meta(), data={"a": "b"}, opts=on_cluster)\n')
     config = json.loads(stack.kubeconfig.read_text())
     config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{free_port()}"
     stack.kubeconfig = stack.folder / "unreachable.kubeconfig"
     stack.kubeconfig.write_text(json.dumps(config))
-    assert stack.operations() == {"settings": "create"}
+    assert stack.preview_operations() == {"settings": "create"}
     output = stack.up(fails=True)
     assert "configured Kubernetes cluster is unreachable" in output
     assert "connection refused" in output
@@ -144,27 +148,27 @@ def processes_of(stack: Stack) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT])
-def test_plugins_of_a_killed_or_interrupted_engine_end(new_stack: NewStack, sent: signal.Signals) -> None:
+@pytest.mark.parametrize("end_signal", [signal.SIGKILL, signal.SIGINT])
+def test_plugins_end_after_pulumi_is_killed_or_interrupted(new_stack: NewStack, end_signal: signal.Signals) -> None:
     stack = new_stack("""
-k8s.batch.v1.Job("job", metadata=meta("job"), opts=on, spec={
+k8s.batch.v1.Job("job", metadata=meta("job"), opts=on_cluster, spec={
     "template": {"spec": {"restart_policy": "Never", "containers": [{"name": "c", "image": "i"}]}}})
 """)
-    engine = stack.start("up", "--yes", "--skip-preview")
+    command = stack.start("up", "--yes", "--skip-preview")
     deadline = time.monotonic() + 60
     while not stack.batch().list_namespaced_job(stack.namespace).items:
-        assert engine.poll() is None, engine.communicate()[0]
+        assert command.poll() is None, command.communicate()[0]
         assert time.monotonic() < deadline
         time.sleep(0.2)
     running = "\n".join(processes_of(stack))
     assert "pulumi-resource-kubernetes" in running
     assert "execute.py" in running
-    engine.send_signal(sent)
-    output, _ = engine.communicate(timeout=60)
+    command.send_signal(end_signal)
+    output, _ = command.communicate(timeout=60)
     deadline = time.monotonic() + 60
     while (left := processes_of(stack)) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert left == []
-    if sent == signal.SIGINT:
+    if end_signal == signal.SIGINT:
         assert "cancelled" in output
         assert stack.state()["job"]["id"] == f"{stack.namespace}/job"

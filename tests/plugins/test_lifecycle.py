@@ -10,8 +10,9 @@ from infra.local.settings import TAKE_OVER_VARIABLE
 from tests.plugins.stack import Stack
 
 NewStack = Callable[[str], Stack]
+"""Fixture `new_stack`: create a stack with this program."""
 SERVICE = """
-k8s.core.v1.Service("service", opts=on, metadata=meta("digits", labels={"stage": edit("stage", "one")}, **(
+k8s.core.v1.Service("service", opts=on_cluster, metadata=meta("digits", labels={"stage": edit("stage", "one")}, **(
     {"annotations": {"pulumi.com/patchForce": "true"}} if edit("force", "") else {})),
     spec={"cluster_ip": "None", "ports": [{"port": edit("port", 80)}]})
 """
@@ -74,7 +75,7 @@ def test_provider_of_the_local_cluster_takes_fields_over(new_stack: NewStack) ->
     stack = new_stack(
         'taking = k8s.Provider("taking", kubeconfig=os.environ["TEST_KUBECONFIG"], opts=pulumi.ResourceOptions('
         f'env_var_mappings={{"{TAKE_OVER_VARIABLE}": "PULUMI_K8S_ENABLE_PATCH_FORCE"}}))\n'
-        + SERVICE.replace("opts=on", "opts=pulumi.ResourceOptions(provider=taking)")
+        + SERVICE.replace("opts=on_cluster", "opts=pulumi.ResourceOptions(provider=taking)")
     )
     stack.up()
     apply_labels_as_other_manager(stack, stage="theirs")
@@ -110,9 +111,9 @@ k8s.core.v1.ConfigMap("settings", metadata=meta("made-by-hand"), data={"lr": "0.
     stack.core().create_namespaced_config_map(
         stack.namespace, {"metadata": {"name": "made-by-hand"}, "data": {"lr": "0.1"}}
     )
-    assert stack.operations() == {"settings": "import"}
+    assert stack.preview_operations() == {"settings": "import"}
     stack.up()
-    assert stack.operations() == {"settings": "same"}
+    assert stack.preview_operations() == {"settings": "same"}
 
 
 @contextmanager
@@ -137,7 +138,7 @@ def simulated_kubelet(stack: Stack, **status: object) -> Iterator[None]:
 
 
 JOB = """
-k8s.batch.v1.Job("job", metadata=meta("job", annotations={annotations}), opts=on, spec={{"backoff_limit": 0,
+k8s.batch.v1.Job("job", metadata=meta("job", annotations={annotations}), opts=on_cluster, spec={{"backoff_limit": 0,
     "template": {{"spec": {{"restart_policy": "Never", "containers": [
         {{"name": "c", "image": edit("image", "i")}}]}}}}}})
 """
@@ -180,12 +181,12 @@ def test_wait_for_annotation_sets_the_condition(new_stack: NewStack) -> None:
 DEFINITION = """
 schema = {"type": "object", "properties": {"spec": {"type": "object", "properties": {"size": {"type": "integer"}}}}}
 definition = k8s.apiextensions.v1.CustomResourceDefinition(
-    "definition", metadata={"name": "widgets.test.dev"}, opts=on, spec={
+    "definition", metadata={"name": "widgets.test.dev"}, opts=on_cluster, spec={
         "group": "test.dev", "scope": "Namespaced", "names": {"plural": "widgets", "kind": "Widget"},
         "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"open_apiv3_schema": schema}}]})
-space = k8s.core.v1.Namespace("space", metadata={"name": namespace + "-b"}, opts=on)
+space = k8s.core.v1.Namespace("space", metadata={"name": namespace + "-b"}, opts=on_cluster)
 k8s.apiextensions.CustomResource(
-    "custom", api_version="test.dev/v1", kind="Widget", opts=on,
+    "custom", api_version="test.dev/v1", kind="Widget", opts=on_cluster,
     metadata={"name": "one", "namespace": space.metadata.name}, spec={"size": edit("size", 3)})
 """
 
@@ -193,7 +194,7 @@ k8s.apiextensions.CustomResource(
 def test_definition_namespace_and_custom_resource_are_created_and_deleted_together(new_stack: NewStack) -> None:
     stack = new_stack(DEFINITION)
     stack.up()
-    assert set(stack.operations().values()) == {"same"}
+    assert set(stack.preview_operations().values()) == {"same"}
     stack.up(size=4)
     found: Any = stack.custom().get_namespaced_custom_object("test.dev", "v1", f"{stack.namespace}-b", "widgets", "one")
     assert found["spec"] == {"size": 4}
@@ -204,7 +205,7 @@ def test_definition_namespace_and_custom_resource_are_created_and_deleted_togeth
 def test_deletion_waits_for_finalizers_and_names_them_at_its_timeout(new_stack: NewStack) -> None:
     stack = new_stack("""
 k8s.core.v1.ConfigMap("held", metadata=meta("held", finalizers=["test.dev/hold"], annotations={
-    "pulumi.com/timeoutSeconds": "1"}), opts=on)
+    "pulumi.com/timeoutSeconds": "1"}), opts=on_cluster)
 """)
     stack.up()
     output = stack.run("destroy", "--yes", "--skip-preview", fails=True)
@@ -243,18 +244,19 @@ labels = {"app": "web"}
 containers = [{"name": "c", "image": "i"}]
 pods = {"metadata": {"labels": labels}, "spec": {"node_name": "simulated", "containers": containers}}
 spec = {"replicas": 1, "selector": {"match_labels": labels}, "template": pods}
-k8s.apps.v1.Deployment("deployment", metadata=meta("web"), spec=spec, opts=on)
-k8s.apps.v1.StatefulSet("set", metadata=meta("web"), spec={**spec, "service_name": "web"}, opts=on)
+k8s.apps.v1.Deployment("deployment", metadata=meta("web"), spec=spec, opts=on_cluster)
+k8s.apps.v1.StatefulSet("set", metadata=meta("web"), spec={**spec, "service_name": "web"}, opts=on_cluster)
 k8s.apps.v1.DaemonSet(
-    "daemons", metadata=meta("web"), spec={"selector": {"match_labels": labels}, "template": pods}, opts=on)
-k8s.core.v1.Service("service", metadata=meta("web"), spec={"selector": labels, "ports": [{"port": 80}]}, opts=on)
-k8s.core.v1.Pod("pod", metadata=meta("web"), spec=pods["spec"], opts=on)
-k8s.core.v1.ResourceQuota("quota", metadata=meta("quota"), spec={"hard": {"services": "5"}}, opts=on)
+    "daemons", metadata=meta("web"), spec={"selector": {"match_labels": labels}, "template": pods}, opts=on_cluster)
+k8s.core.v1.Service(
+    "service", metadata=meta("web"), spec={"selector": labels, "ports": [{"port": 80}]}, opts=on_cluster)
+k8s.core.v1.Pod("pod", metadata=meta("web"), spec=pods["spec"], opts=on_cluster)
+k8s.core.v1.ResourceQuota("quota", metadata=meta("quota"), spec={"hard": {"services": "5"}}, opts=on_cluster)
 size = {"storage": "1Gi"}
-volume = k8s.core.v1.PersistentVolume("volume", metadata={"name": namespace}, opts=on, spec={
+volume = k8s.core.v1.PersistentVolume("volume", metadata={"name": namespace}, opts=on_cluster, spec={
     "capacity": size, "access_modes": ["ReadWriteOnce"], "storage_class_name": "by-hand",
     "host_path": {"path": "/nowhere"}})
-k8s.core.v1.PersistentVolumeClaim("claim", metadata=meta("claim"), opts=on, spec={
+k8s.core.v1.PersistentVolumeClaim("claim", metadata=meta("claim"), opts=on_cluster, spec={
     "access_modes": ["ReadWriteOnce"], "storage_class_name": "by-hand", "volume_name": volume.metadata.name,
     "resources": {"requests": size}})
 """
@@ -271,7 +273,7 @@ def test_workloads_services_and_volumes_are_awaited(new_stack: NewStack) -> None
     assert outputs["claim"]["status"]["phase"] == "Bound"
     assert outputs["quota"]["status"]["hard"] == {"services": "5"}
     stack.run("refresh", "--yes", "--skip-preview")
-    assert set(stack.operations().values()) == {"same"}
+    assert set(stack.preview_operations().values()) == {"same"}
 
 
 def test_job_that_is_ready_when_created_is_deleted_before_its_replacement_is_created(new_stack: NewStack) -> None:

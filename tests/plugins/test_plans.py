@@ -8,18 +8,19 @@ import pytest
 from tests.plugins.stack import Stack
 
 PROGRAM = """
-settings = k8s.core.v1.ConfigMap("settings", metadata=meta(), data={"lr": edit("lr", "0.1")}, opts=on)
+settings = k8s.core.v1.ConfigMap("settings", metadata=meta(), data={"lr": edit("lr", "0.1")}, opts=on_cluster)
 password = k8s.core.v1.Secret(
-    "password", metadata=meta("password"), string_data={"token": config.require_secret("token")}, opts=on)
+    "password", metadata=meta("password"), string_data={"token": config.require_secret("token")}, opts=on_cluster)
 mixed = k8s.core.v1.ConfigMap(
-    "mixed", metadata=meta("mixed"), data={"token": config.require_secret("token"), "plain": "in clear"}, opts=on)
-service = k8s.core.v1.Service("service", metadata=meta("digits"), opts=on, spec={
+    "mixed", metadata=meta("mixed"), opts=on_cluster,
+    data={"token": config.require_secret("token"), "plain": "in clear"})
+service = k8s.core.v1.Service("service", metadata=meta("digits"), opts=on_cluster, spec={
     "cluster_ip": "None", "selector": {"job": "digits"}, "ports": [{"name": "c10d", "port": edit("port", 29500)}]})
 claim = k8s.core.v1.PersistentVolumeClaim(
-    "claim", metadata=meta("bucket", annotations={"pulumi.com/skipAwait": "true"}), opts=on,
+    "claim", metadata=meta("bucket", annotations={"pulumi.com/skipAwait": "true"}), opts=on_cluster,
     spec={"access_modes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1.5Gi"}}})
 job = k8s.batch.v1.Job(
-    "job", metadata=meta("digits", annotations={"pulumi.com/skipAwait": "true"}), opts=on, spec={
+    "job", metadata=meta("digits", annotations={"pulumi.com/skipAwait": "true"}), opts=on_cluster, spec={
         "completions": edit("hosts", 2), "parallelism": edit("hosts", 2), "completion_mode": "Indexed",
         "template": {"spec": {"restart_policy": "Never", "containers": [{
             "name": "trainer", "image": edit("image", "trainer:1"),
@@ -38,7 +39,7 @@ def deployed(new_stack: Callable[[str], Stack]) -> Stack:
 
 
 def test_second_preview_has_no_changes(deployed: Stack) -> None:
-    assert set(deployed.operations().values()) == {"same"}
+    assert set(deployed.preview_operations().values()) == {"same"}
 
 
 def test_unnamed_object_is_named_after_its_resource(deployed: Stack) -> None:

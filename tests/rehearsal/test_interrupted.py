@@ -34,7 +34,7 @@ stack.program_folder = lambda: stack.PROJECT
 stack_files.STATE = stack.PROJECT / "own"
 
 def main():
-    with stack_files.only_command("test", "`make`"):
+    with stack_files.stack_lock("test", "`make`"):
         stack.recover("test")
         cloud_inventory.adopt_pending("test")
         stack.pulumi(sys.argv[2], "--yes", "--skip-preview", "--stack", "test")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from commands.cloud_inventory import adopt, find_in_cloud, ownership, simulated, verify
+from commands.cloud_inventory import adopt, id_finder, ownership, simulated, verify
 from simulation.cloud.model import edit_state
 from tests.commands.platforms import cloud
 from tests.conftest import SOAK
@@ -69,7 +69,7 @@ KILLS = [
 
 def recover(stack: SimulatedStack, case: Case) -> list[str]:
     """Recover as `make up` and `make down` do at their start. Return the resources that the user must look for."""
-    find = find_in_cloud(cloud(platform_of(case.settings)), simulated(stack.folder / "clouds"))
+    find = id_finder(cloud(platform_of(case.settings)), simulated(stack.folder / "clouds"))
     return adopt(stack.repaired_state(), stack.succeeds, find)
 
 

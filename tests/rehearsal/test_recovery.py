@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from commands import cloud_inventory
-from commands.cloud_inventory import REPEATABLE_TYPES, adopt, find_in_cloud
+from commands.cloud_inventory import REPEATABLE_TYPES, adopt, id_finder
 from infra.aws.config import EksConfig
 from infra.aws.inventory import DEPENDENT_LISTINGS
 from infra.aws.inventory import LISTINGS as AMAZON
@@ -126,13 +126,13 @@ def lister(*found: CloudResource) -> Lister:
     return lambda listing: [each for each in found if each.kind == listing.kind]
 
 
-def test_find_in_cloud_finds_a_resource_by_its_tags() -> None:
+def test_id_finder_finds_a_resource_by_its_tags() -> None:
     tags = {"Name": "dist", "trainyard-cluster": "dist.us-west-2"}
     other_region = CloudResource(
         kind="VPC", name="vpc-1", id="vpc-1", labels={**tags, "trainyard-cluster": "dist.eu-west-1"}
     )
     old, ours = (CloudResource(kind="VPC", name=id_, id=id_, labels=tags) for id_ in ("vpc-2", "vpc-3"))
-    find = find_in_cloud(CLOUD, lister(other_region, old, ours))
+    find = id_finder(CLOUD, lister(other_region, old, ours))
     wanted = {"cidrBlock": "10.0.0.0/16", "tags": {"Name": "dist"}}
     assert find("aws:ec2/vpc:Vpc", wanted, frozenset({"vpc-2"})) == "vpc-3"
     assert find("aws:ec2/vpc:Vpc", wanted, frozenset({"vpc-2", "vpc-3"})) is None
@@ -141,10 +141,10 @@ def test_find_in_cloud_finds_a_resource_by_its_tags() -> None:
         find("aws:ec2/flowLog:FlowLog", wanted, frozenset())
 
 
-def test_find_in_cloud_finds_a_resource_without_tags_by_the_ids_that_it_connects() -> None:
+def test_id_finder_finds_a_resource_without_tags_by_the_ids_that_it_connects() -> None:
     rows = [{"RouteTableAssociationId": f"rtbassoc-{n}", "RouteTableId": f"rtb-{n}", "SubnetId": "s"} for n in (1, 2)]
     (listing, *_) = DEPENDENT_LISTINGS
-    find = find_in_cloud(CLOUD, lister(*resources_in(listing, rows)))
+    find = id_finder(CLOUD, lister(*resources_in(listing, rows)))
     wanted = {"routeTableId": "rtb-2", "subnetId": "s", "region": "us-west-2"}
     assert find("aws:ec2/routeTableAssociation:RouteTableAssociation", wanted, frozenset()) == "rtbassoc-2"
     assert find("aws:ec2/routeTableAssociation:RouteTableAssociation", {"region": "r"}, frozenset()) is None

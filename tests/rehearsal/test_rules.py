@@ -9,7 +9,7 @@ import pytest
 from settings.problem import dotted
 from simulation.cloud import checking
 from simulation.cloud.checking import KINDS
-from simulation.cloud.model import CloudState, Record, Rule
+from simulation.cloud.model import CloudState, Rule, SimulatedResource
 from tests.rehearsal.valid_inputs import GKE_CLUSTER, NODE_GROUP, POLICY, SUBNET, T4_POOL, TPU_POOL, VALID_INPUTS
 
 POOL, NODES = "gcp:container/nodePool:NodePool", "aws:eks/nodeGroup:NodeGroup"
@@ -59,20 +59,20 @@ def test_inputs_outside_the_schema_are_rejected(type_: str, inputs: dict[str, An
     assert any(words in each.message and each.code.endswith(".provider_schema") for each in found), found
 
 
-def record(type_: str, id_: str, **inputs: Any) -> Record:
+def record(type_: str, id_: str, **inputs: Any) -> SimulatedResource:
     """Return an existing resource, whose outputs equal its inputs."""
-    return Record(id=id_, type=type_, urn="", inputs=inputs, outputs=dict(inputs))
+    return SimulatedResource(id=id_, type=type_, urn="", inputs=inputs, outputs=dict(inputs))
 
 
 TEMPLATE = "aws:ec2/launchTemplate:LaunchTemplate"
 
 
-def cluster(version: str) -> Record:
+def cluster(version: str) -> SimulatedResource:
     """Return the cluster `train` with this version."""
     return record(EKS, "train", **{**VALID_INPUTS[EKS], "name": "train", "version": version})
 
 
-def role_of(service: str, name: str) -> Record:
+def role_of(service: str, name: str) -> SimulatedResource:
     """Return a role that only this service of AWS can assume."""
     policy = POLICY.replace("eks.amazonaws.com", service)
     return record("aws:iam/role:Role", name, arn=f"arn:aws:iam::123456789012:role/{name}", assumeRolePolicy=policy)
@@ -81,7 +81,7 @@ def role_of(service: str, name: str) -> Record:
 SUBNETS, GKE = "gcp:compute/subnetwork:Subnetwork", "gcp:container/cluster:Cluster"
 MEMBER, IDENTITY = "gcp:serviceaccount/iAMMember:IAMMember", "aws:eks/podIdentityAssociation:PodIdentityAssociation"
 NODES_SUBNET = record(SUBNETS, "nodes", **SUBNET)
-BROKEN_RULES: list[tuple[str, str, str, dict[str, Any], list[Record]]] = [
+BROKEN_RULES: list[tuple[str, str, str, dict[str, Any], list[SimulatedResource]]] = [
     ("ranges_of_network", "ipCidrRange", SUBNETS, {**SUBNET, "name": "more"}, [NODES_SUBNET]),
     (
         "secondary_ranges_exist",
@@ -166,7 +166,7 @@ BROKEN_RULES: list[tuple[str, str, str, dict[str, Any], list[Record]]] = [
     ("name", "path", "type_", "inputs", "existing"), BROKEN_RULES, ids=[name for name, *_ in BROKEN_RULES]
 )
 def test_rule_rejects_inputs_that_break_it(
-    name: str, path: str, type_: str, inputs: dict[str, Any], existing: list[Record]
+    name: str, path: str, type_: str, inputs: dict[str, Any], existing: list[SimulatedResource]
 ) -> None:
     state = CloudState(resources={each.id: each for each in existing})
     [rule] = [each for each in KINDS[type_].rules if each.code == code_of(name, type_)]

@@ -19,7 +19,7 @@ from infra.local.api import JSON, NotFound, request
 from infra.local.settings import ClusterSettings
 from simulation import placement
 from simulation.cloud.gcp import NODE_POOL
-from simulation.cloud.model import Record, edit_state, new_state
+from simulation.cloud.model import SimulatedResource, edit_state, new_state
 from simulation.cluster import control_plane
 from simulation.cluster.effects import GKE_POOL_LABEL, gke_nodes
 from tests.rehearsal.valid_inputs import T4_POOL
@@ -111,7 +111,7 @@ def test_grow_in_two_zones_stops_at_the_maximum(cluster: ClusterSettings, tmp_pa
     zones = ["us-central1-a", "us-central1-b"]
     inputs = {**T4_POOL, "nodeLocations": zones, "nodeCount": None, "initialNodeCount": 0, "autoscaling": scaling}
     with edit_state(tmp_path) as state:
-        pool = Record(id="pool", type=NODE_POOL, urn="pool", inputs=inputs, outputs={})
+        pool = SimulatedResource(id="pool", type=NODE_POOL, urn="pool", inputs=inputs, outputs={})
         state.resources[pool.key] = pool
     spec = {
         "nodeSelector": {GKE_POOL_LABEL: T4_POOL["name"]},

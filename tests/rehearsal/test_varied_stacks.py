@@ -17,7 +17,7 @@ from simulation.cloud import checking
 from simulation.cloud.aws import NODE_GROUP
 from simulation.cloud.gcp import NODE_POOL
 from simulation.cloud.lifecycle import quota_used
-from simulation.cloud.model import CloudState, Record
+from simulation.cloud.model import CloudState, SimulatedResource
 from simulation.cluster.effects import nodes_of_group, nodes_of_pool
 from simulation.placement import node_fits_pod
 from stack.config import parse
@@ -44,11 +44,11 @@ def as_gke_admits(pod: dict[str, Any]) -> dict[str, Any]:
     return {**pod, "spec": {**pod["spec"], "tolerations": [*(pod["spec"].get("tolerations") or []), *added]}}
 
 
-def existing_resource(registered: Registered) -> Record:
+def existing_resource(registered: Registered) -> SimulatedResource:
     """Return a resource of the program as it exists in the cloud, with the provider's default values."""
     inputs = checking.with_defaults(registered.type, registered.name, b"", {}, plain(registered.inputs), {})
     id_ = str(registered.outputs["id"])
-    return Record(id=id_, type=registered.type, urn=registered.name, inputs=inputs, outputs=inputs)
+    return SimulatedResource(id=id_, type=registered.type, urn=registered.name, inputs=inputs, outputs=inputs)
 
 
 def test_stacks_have_every_machine_family_with_accelerators() -> None:

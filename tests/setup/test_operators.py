@@ -1,4 +1,4 @@
-"""Parts of an operator's release that set-up keeps and omits, and the image of its program."""
+"""Objects that set-up generates from an operator's release, and the image of the operator's program."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def files(*resources: str) -> dict[str, bytes]:
     return {name: f"---\n{yaml.safe_dump(document)}".encode() for name, document in documents.items()}
 
 
-def test_definitions_keep_only_the_stored_version_without_descriptions_and_conversion() -> None:
+def test_crds_keep_only_the_stored_version_without_descriptions_and_conversion() -> None:
     (definition,) = operators.objects_of(RELEASE, files()).definitions
     assert definition["metadata"] == {"name": "jobs.example.com", "annotations": {"made-by": "generator"}}
     assert set(definition) == {"metadata", "spec"}
@@ -104,21 +104,21 @@ def test_rules_omit_resources_that_are_not_installed() -> None:
 
 
 def test_rules_name_the_webhook_configurations_that_are_installed() -> None:
-    # In the manifests, these names lack the prefix that an installer must add.
+    # The role in a release names the configuration without the prefix that installers add.
     rule = {
         "apiGroups": ["admissionregistration.k8s.io"],
         "resources": ["validatingwebhookconfigurations"],
         "resourceNames": ["validating-webhook-configuration"],
         "verbs": ["update"],
     }
-    unnamed = {key: value for key, value in rule.items() if key != "resourceNames"}
+    without_names = {key: value for key, value in rule.items() if key != "resourceNames"}
     jobs = {"apiGroups": ["example.com"], "resources": ["jobs"], "verbs": ["get"]}
-    role = {"kind": "ClusterRole", "rules": [rule, unnamed, jobs]}
+    role = {"kind": "ClusterRole", "rules": [rule, without_names, jobs]}
     objects = operators.objects_of(RELEASE, {**files(), "role.yaml": yaml.safe_dump(role).encode()})
-    assert objects.rules == [{**rule, "resourceNames": ["validator"]}, unnamed, jobs]
+    assert objects.rules == [{**rule, "resourceNames": ["validator"]}, without_names, jobs]
 
 
-def test_rules_are_those_of_the_cluster_role_for_the_definitions() -> None:
+def test_rules_come_from_the_cluster_role_that_covers_the_crds() -> None:
     urls = {"nonResourceURLs": ["/metrics"], "verbs": ["get"]}
     other = {"kind": "ClusterRole", "rules": [urls, {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]}
     both = yaml.safe_dump_all([other, ROLE]).encode()
@@ -128,7 +128,7 @@ def test_rules_are_those_of_the_cluster_role_for_the_definitions() -> None:
         operators.objects_of(RELEASE, {**files(), "role.yaml": yaml.safe_dump(other).encode()})
 
 
-def test_objects_without_webhooks_have_none() -> None:
+def test_release_without_webhooks_has_no_webhook_objects() -> None:
     assert RELEASE.webhooks is not None
     release = replace(RELEASE, webhooks=replace(RELEASE.webhooks, configurations=()))
     assert operators.objects_of(release, {name: files()[name] for name in ("crd.yaml", "role.yaml")}).webhooks == {}
@@ -140,7 +140,7 @@ def test_webhooks_are_limited_to_installed_kinds_and_labelled_pods() -> None:
     assert pods["objectSelector"] == {"matchExpressions": [{"key": "made-up.example.com/job", "operator": "Exists"}]}
 
 
-def test_saved_objects_are_read_by_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_load_objects_returns_the_saved_objects_of_the_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(ValueError, match=r"operator made-up v1.0.0 is not set up; run `make up`, or"):
         load_objects(RELEASE)
@@ -153,21 +153,21 @@ def test_saved_objects_are_read_by_release(tmp_path: Path, monkeypatch: pytest.M
 def test_program_image_has_only_the_program(tmp_path: Path) -> None:
     program = tmp_path / "jobset"
     program.write_bytes(b"program")
-    packed = io.BytesIO()
-    image_store.write_archive("trainyard.local/operator-jobset:1", program, packed)
-    packed.seek(0)
-    with tarfile.open(fileobj=packed) as archive:
-        content = {name: opened.read() for name in archive.getnames() if (opened := archive.extractfile(name))}
+    archive_file = io.BytesIO()
+    image_store.write_archive("trainyard.local/operator-jobset:1", program, archive_file)
+    archive_file.seek(0)
+    with tarfile.open(fileobj=archive_file) as archive:
+        content = {name: file.read() for name in archive.getnames() if (file := archive.extractfile(name))}
 
-    def blob(described: dict[str, Any]) -> bytes:
-        found = content[f"blobs/{described['digest'].replace(':', '/')}"]
-        assert len(found) == described["size"]
-        assert f"sha256:{hashlib.sha256(found).hexdigest()}" == described["digest"]
+    def blob(descriptor: dict[str, Any]) -> bytes:
+        found = content[f"blobs/{descriptor['digest'].replace(':', '/')}"]
+        assert len(found) == descriptor["size"]
+        assert f"sha256:{hashlib.sha256(found).hexdigest()}" == descriptor["digest"]
         return found
 
-    (named,) = json.loads(content["index.json"])["manifests"]
-    assert named["annotations"] == {"io.containerd.image.name": "trainyard.local/operator-jobset:1"}
-    manifest = json.loads(blob(named))
+    (image,) = json.loads(content["index.json"])["manifests"]
+    assert image["annotations"] == {"io.containerd.image.name": "trainyard.local/operator-jobset:1"}
+    manifest = json.loads(blob(image))
     config = json.loads(blob(manifest["config"]))
     (layer,) = manifest["layers"]
     assert config["rootfs"]["diff_ids"] == [layer["digest"]]
@@ -177,7 +177,7 @@ def test_program_image_has_only_the_program(tmp_path: Path) -> None:
         assert (entry.name, entry.mode) == ("jobset", 0o755)
 
 
-def test_program_image_name_depends_on_its_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_program_image_name_depends_on_the_programs_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "jobset").mkdir()
     (tmp_path / "jobset" / "go.mod").write_text("module a\n", encoding="ascii")
     monkeypatch.setattr(image_store, "MODULES", tmp_path)
@@ -187,18 +187,18 @@ def test_program_image_name_depends_on_its_sources(tmp_path: Path, monkeypatch: 
     assert image_store.program_reference("jobset") != first
 
 
-def test_program_image_without_set_up_names_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_program_image_error_names_the_set_up_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(RuntimeError, match="is not set up; run `make up`, or"):
         image_store.stored_writer(image_store.program_reference(JOBSET_RELEASE.name))
 
 
-def test_steps_are_only_those_that_a_stack_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_set_up_has_only_the_steps_that_a_stack_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert operators.steps([], cluster=True) == []
-    (objects,) = operators.steps(["trainer"], cluster=False)
-    assert objects.name == "objects of jobset, trainer"
-    assert not objects.is_done()
-    programs = operators.steps(["mpi-operator"], cluster=True)[1:]
-    assert [step.name for step in programs] == ["programs of mpi-operator from Go modules", "images of mpi-operator"]
-    assert not any(step.is_done() for step in programs)
+    (objects_step,) = operators.steps(["trainer"], cluster=False)
+    assert objects_step.name == "objects of jobset, trainer"
+    assert not objects_step.is_done()
+    _, *other_steps = operators.steps(["mpi-operator"], cluster=True)
+    assert [step.name for step in other_steps] == ["programs of mpi-operator from Go modules", "images of mpi-operator"]
+    assert not any(step.is_done() for step in other_steps)

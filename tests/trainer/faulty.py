@@ -159,7 +159,7 @@ FAULTS: dict[str, Callable[[], object]] = {
     "sleep": wait_for_data,
     "late": delay_first_step,
     "memory": exhaust_memory,
-    "defect": raise_unexpected_error,
+    "unexpected": raise_unexpected_error,
     "slow": slow_down,
     "endless": evaluate_without_end,
     "preempted": preempt_in_first_step,

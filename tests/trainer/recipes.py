@@ -24,10 +24,10 @@ class Recipe:
     """Flags that make a run short. They shard the weights of a language model across all ranks."""
     large_model_flags: tuple[str, ...] = ()
     """Flags of a model whose checkpoint is larger than four MiB."""
-    measure: str = "accuracy"
-    """Name of the main measure of an evaluation."""
+    metric: str = "accuracy"
+    """Name of the main metric of an evaluation."""
     tolerance: float = 3
-    """Largest allowed difference of this measure between runs with different numbers of ranks."""
+    """Largest allowed difference of this metric between runs with different numbers of ranks."""
 
     def started(self, *flags: str, bucket: Path | None = None, **options: Any) -> AbstractContextManager[ActiveRun]:
         """Start a run of this recipe, with the options of `processes.started`."""

@@ -47,11 +47,11 @@ def undisturbed_run(bucket: Path, recipe: Recipe, *flags: str) -> Path:
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 20))])
 def test_randomly_killed_ranks_end_with_the_same_result(seed: int, tmp_path: Path, recipe: Recipe) -> None:
-    whole = undisturbed_run(tmp_path / "undisturbed", recipe, f"--seed={seed}")
+    undisturbed = undisturbed_run(tmp_path / "undisturbed", recipe, f"--seed={seed}")
     rng = random.Random(seed)
     with recipe.started(*TWO_RANK_FLAGS, f"--seed={seed}", bucket=tmp_path, processes=2, restarts=KILLS) as running:
         for _ in range(KILLS):
-            # So few checkpoints that training cannot end before the last kill.
+            # Wait for few checkpoints, so that training does not end before the last kill.
             for _ in range(rng.randint(1, 4)):
                 running.wait_for("checkpoint ")
             time.sleep(rng.uniform(0, 0.05))
@@ -59,11 +59,11 @@ def test_randomly_killed_ranks_end_with_the_same_result(seed: int, tmp_path: Pat
             running.wait_for("resume")
         result = running.end(DONE)
     assert len(result.events("resume")) == 2 * KILLS
-    assert_same(checkpoint_at(tmp_path, LAST_STEP), checkpoint_at(whole, LAST_STEP))
+    assert_same(checkpoint_at(tmp_path, LAST_STEP), checkpoint_at(undisturbed, LAST_STEP))
 
 
 def test_ranks_killed_inside_saves_end_with_the_same_result(tmp_path: Path, recipe: Recipe) -> None:
-    whole = undisturbed_run(tmp_path / "undisturbed", recipe, "--epochs=2")
+    undisturbed = undisturbed_run(tmp_path / "undisturbed", recipe, "--epochs=2")
     program, restarts = "tests.trainer.faulty killed all", len(KILLS_IN_A_SAVE)
     with recipe.started(
         *TWO_RANK_FLAGS, "--epochs=2", bucket=tmp_path, processes=2, restarts=restarts, program=program
@@ -71,24 +71,25 @@ def test_ranks_killed_inside_saves_end_with_the_same_result(tmp_path: Path, reci
         result = running.end(DONE)
     killed = [(event["failed_rank"], event["exit_code"]) for event in result.events("restart")]
     assert killed == [(f"{rank}", f"{-signal.SIGKILL}") for _, rank, _ in KILLS_IN_A_SAVE], result.output
-    # Each start completes one save and dies in the next: the first three before the manifest, the fourth after it.
+    # Each start completes one save. In the next save, a rank dies: before the manifest in the first three starts, after
+    # it in the fourth.
     resumed = [int(event["step"]) for event in result.events("resume") if event["rank"] == "0/2"]
     assert resumed == [10, 20, 25, 40], result.output
     skipped = [(e["path"], e["reason"]) for e in result.events("checkpoint_skipped") if e["rank"] == "0/2"]
     assert skipped == [(f"step-{step:09d}", "it_was_not_finished") for step in (20, 25, 30)], result.output
-    assert_same(checkpoint_at(tmp_path, 50), checkpoint_at(whole, 50))
+    assert_same(checkpoint_at(tmp_path, 50), checkpoint_at(undisturbed, 50))
 
 
 def run_with_fault(recipe: Recipe, fault: str) -> str:
     """Train two ranks, with a fault of tests/trainer/faulty.py in rank 1. Return the output.
 
-    Assert exit code 1, that of errors without a code of their own.
+    Assert exit code 1, which errors without a specific exit code have.
     """
     program = f"tests.trainer.faulty {fault} 1"
     return recipe.run("--epochs=1000", "--batch-size=8", processes=2, program=program, code=1).output
 
 
-def test_memory_that_runs_out_after_the_first_steps_ends_run_without_traceback(recipe: Recipe) -> None:
+def test_out_of_memory_after_the_first_steps_ends_run_without_traceback(recipe: Recipe) -> None:
     output = run_with_fault(recipe, "memory")
     assert "error: flags.batch_size = 8, flags.accumulate = 1: the host ran out of memory (" in output
     assert "(rank 1, exit code 1)" in output
@@ -96,7 +97,7 @@ def test_memory_that_runs_out_after_the_first_steps_ends_run_without_traceback(r
 
 
 def test_unexpected_error_ends_run_with_its_traceback(recipe: Recipe) -> None:
-    output = run_with_fault(recipe, "defect")
+    output = run_with_fault(recipe, "unexpected")
     assert "Traceback" in output
     assert "ZeroDivisionError: division by zero" in output
 
@@ -134,25 +135,26 @@ def test_restarts_with_two_one_two_ranks_take_every_sample_once(tmp_path: Path, 
     trained = Counter(tuple(pair) for file in tmp_path.glob("samples.*") for pair in json_lines(file))
     assert set(trained.values()) == {1}
     assert set(trained) == {(epoch, sample) for epoch in range(EPOCHS) for sample in range(STEPS_PER_EPOCH * 16)}
-    mine, theirs = checkpoint_at(tmp_path, LAST_STEP), checkpoint_at(undisturbed, LAST_STEP)
-    assert (mine["step"], mine["sampler"]) == (theirs["step"], theirs["sampler"])
-    measure = f"test_{recipe.measure}"
-    assert abs(mine["results"][measure] - theirs["results"][measure]) <= recipe.tolerance
+    found, expected = checkpoint_at(tmp_path, LAST_STEP), checkpoint_at(undisturbed, LAST_STEP)
+    assert (found["step"], found["sampler"]) == (expected["step"], expected["sampler"])
+    metric = f"test_{recipe.metric}"
+    assert abs(found["results"][metric] - expected["results"][metric]) <= recipe.tolerance
 
 
-def test_broken_checkpoints_are_skipped_and_the_run_ends_with_the_same_result(tmp_path: Path, recipe: Recipe) -> None:
+def test_run_skips_broken_checkpoints_and_ends_with_the_same_result(tmp_path: Path, recipe: Recipe) -> None:
     undisturbed = undisturbed_run(tmp_path / "undisturbed", recipe)
     shutil.copytree(undisturbed / "checkpoints", tmp_path / "checkpoints")
     newest_first = sorted((tmp_path / "checkpoints" / "training").iterdir(), reverse=True)
     reasons = {}
     for folder, (kind, (damage, reason)) in zip(newest_first, DEFECTS.items(), strict=False):
         damage(folder)
-        # The trainer compares sizes before it reads. A folder's own size is less than that of the replaced file.
+        # The trainer compares sizes before it reads, and a folder is smaller than the file that it replaces.
         reasons[folder.name] = "too short" if kind == "a folder for tensors" else reason
-    # In the next checkpoint, cut the file that is read last: the one of rank 1.
-    (file,) = (last := newest_first[len(DEFECTS)]).glob("rank-1-*.tensors")
+    # In the next checkpoint, truncate the file of rank 1, which the trainer reads last.
+    truncated = newest_first[len(DEFECTS)]
+    (file,) = truncated.glob("rank-1-*.tensors")
     change(file, lambda content: content[:-1])
-    reasons[last.name] = "too short"
+    reasons[truncated.name] = "too short"
     result = recipe.run(*TWO_RANK_FLAGS, bucket=tmp_path, processes=2)
     skipped = {event["path"]: event["reason"].replace("_", " ") for event in result.events("checkpoint_skipped")}
     assert skipped.keys() == reasons.keys()
@@ -178,7 +180,7 @@ def mounted_disk(folder: Path, size: str) -> Iterator[None]:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """Yield a disk of four MiB. A checkpoint of the digits network or of the preset `1m` has over five MiB."""
+    """Yield a disk of 4 MiB. A checkpoint of the digits network or of the preset `1m` has more than 5 MiB."""
     with mounted_disk(tmp_path, "4m"):
         yield tmp_path
 
@@ -212,14 +214,14 @@ def test_read_only_disk_ends_run(name: str, flags: str, small_disk: Path, both_r
 
 
 @pytest.mark.parametrize(("mode", "name"), [("offline", "digits"), ("online", "digits"), ("online", "language")])
-def test_unreachable_wandb_leaves_every_measure_in_the_bucket(
+def test_unreachable_wandb_leaves_every_metric_in_the_bucket(
     mode: str, name: str, tmp_path: Path, both_recipes: dict[str, Recipe], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe = both_recipes[name]
     monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
     monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
     result = recipe.run("--epochs=3", "--log-steps=5", f"--wandb={mode}", bucket=tmp_path)
-    # In mode online, W&B may first have started a run that it could not register.
+    # Ignore online runs: with `--wandb=online`, W&B may start a run before it falls back to an offline run.
     kept = list((tmp_path / "training" / "wandb").rglob("offline-run-*/*.wandb"))
     assert len(kept) == 1, result.output
     rows = [record.history for record in wandb_records(kept[0]) if record.HasField("history")]
@@ -231,8 +233,8 @@ def test_unreachable_wandb_leaves_every_measure_in_the_bucket(
     records = metrics(tmp_path, "train", "test")
     assert len(records) == len(result.events("train")) + len(result.events("test")) > 5
     for record in records:
-        for measure in ("loss", recipe.measure):
-            assert points[record["global_step"], f"{record['event']}/{measure}"] == record[measure]
+        for metric in ("loss", recipe.metric):
+            assert points[record["global_step"], f"{record['event']}/{metric}"] == record[metric]
 
 
 def num_profiled_steps(path: Path) -> int:
@@ -258,7 +260,7 @@ def test_profile_of_short_run_contains_existing_steps(tmp_path: Path, digits: Pa
     assert [event["path"] for event in result.events("profile")] == [f"file://{path}"]
 
 
-def test_profile_outside_of_run_prints_warning(tmp_path: Path, digits: Path) -> None:
+def test_profile_steps_outside_of_the_run_print_a_warning(tmp_path: Path, digits: Path) -> None:
     flags = ("--epochs=1", "--profile-steps=9000-9001", "--batch-size=64", f"--bucket=file://{tmp_path}")
     result = run(*flags, processes=2, data=digits, recipe="digits")
     steps = int(result.events("train")[-1]["step"].partition("/")[0])
@@ -288,11 +290,11 @@ def test_preempted_run_keeps_its_profile(tmp_path: Path, digits: Path) -> None:
     assert [event["path"] for event in result.events("profile")] == [f"file://{path}"]
 
 
-def test_accumulated_batch_gives_nearly_the_same_weights(tmp_path: Path, digits: Path) -> None:
+def test_accumulation_gives_nearly_the_weights_of_whole_batches(tmp_path: Path, digits: Path) -> None:
     flags = (*TWO_RANK_FLAGS, "--epochs=1", "--accumulate=3", f"--bucket=file://{tmp_path}")
     run(*flags, processes=2, data=digits, recipe="digits")
     run(*TWO_RANK_FLAGS, "--epochs=1", f"--bucket=file://{tmp_path}/whole", processes=2, data=digits, recipe="digits")
-    mine, theirs = checkpoint_at(tmp_path, 25), checkpoint_at(tmp_path / "whole", 25)
-    for name, weights in theirs.items():
+    accumulated, whole = checkpoint_at(tmp_path, 25), checkpoint_at(tmp_path / "whole", 25)
+    for name, weights in whole.items():
         if name.startswith("model."):
-            assert (mine[name] - weights).abs().max() < 1e-3, name
+            assert (accumulated[name] - weights).abs().max() < 1e-3, name

@@ -84,7 +84,7 @@ def eks_pool(**keys: Any) -> dict[str, Any]:
     return eks(pools=[{"name": "a", **keys}])
 
 
-A3 = {"machine_type": "a3-highgpu-8g"}
+A3_MACHINE = {"machine_type": "a3-highgpu-8g"}
 P5 = {"machine_type": "p5.48xlarge"}
 RESERVATION = "reservation:cr-0123456789abcdef0"
 CAPACITY_BLOCK = "capacity-block:cr-0123456789abcdef0"

@@ -1,4 +1,4 @@
-"""Rules between the settings of a GKE platform, accepted settings, and defaults."""
+"""Problems, accepted settings and defaults of GKE platforms."""
 
 from __future__ import annotations
 
@@ -8,21 +8,26 @@ import pytest
 
 from stack.config import parse
 from tests.problems import problems_of
-from tests.unit.stack_settings import A3, code_ids, error_lines, gke, gke_pool, tpu_pool
+from tests.unit.stack_settings import A3_MACHINE, code_ids, error_lines, gke, gke_pool, tpu_pool
 
-N2 = {"machine_type": "n2-standard-4"}
+N2_MACHINE = {"machine_type": "n2-standard-4"}
 ZONES = ["us-central1-a", "us-central1-b"]
 OTHER_KEY = "projects/p/locations/us-east1/keyRings/r/cryptoKeys/k"
 PREBUILT = f"a/b@sha256:{'0' * 64}"
-V4 = ("v4-32", "us-central2-b")
+V4_SLICE = ("v4-32", "us-central2-b")
+"""Accelerator and zone of a pool."""
 GKE_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     ({"kind": "gke"}, "settings.missing", "project"),
     (
-        gke_pool(**A3, capacity=["reservation:r", "spot"], min_nodes=1),
-        "gke.pool.min_with_fallback",
+        gke_pool(**A3_MACHINE, capacity=["reservation:r", "spot"], min_nodes=1),
+        "gke.pool.min_nodes_with_fallback",
         "pools.0.min_nodes",
     ),
-    (gke_pool(**N2, accelerators_per_node=1), "gke.pool.count_without_accelerator", "pools.0.accelerators_per_node"),
+    (
+        gke_pool(**N2_MACHINE, accelerators_per_node=1),
+        "gke.pool.count_without_accelerator",
+        "pools.0.accelerators_per_node",
+    ),
     (gke(kubernetes_version="1.34"), "gke.kubernetes_version.standard_support_ended", "kubernetes_version"),
     (gke(authorized_networks=["203.0.113.7/24"]), "settings.address_in_range", "authorized_networks.0"),
     (gke(registry={"host": "mars-docker.pkg.dev"}), "gke.registry.location_unknown", "registry.host"),
@@ -39,31 +44,39 @@ GKE_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
         "system_pool.machine_type",
     ),
     (gke(pools=[{"name": "system"}]), "gke.pool.name_taken", "pools.0.name"),
-    (gke_pool(**N2, gpu_driver="latest"), "gke.pool.driver_without_gpu", "pools.0.gpu_driver"),
+    (gke_pool(**N2_MACHINE, gpu_driver="latest"), "gke.pool.driver_without_gpu", "pools.0.gpu_driver"),
     (gke_pool(zones=["us-central1-a", "us-central1-a"]), "gke.pool.zones_duplicate", "pools.0.zones"),
     (gke_pool(capacity=["spot", "reservation:r"]), "gke.pool.spot_before_reservation", "pools.0.capacity"),
     (gke_pool(capacity=["spot", "spot"]), "gke.pool.capacity_duplicate", "pools.0.capacity"),
     (gke_pool(capacity=[]), "gke.pool.capacity_empty", "pools.0.capacity"),
     (gke(network={"nodes": "172.17.0.0/20"}), "gke.network.docker_bridge", "network.nodes"),
-    (gke_pool(**A3, compact=True, capacity="reservation:r"), "gke.pool.compact_reservation", "pools.0.compact"),
-    (gke_pool(**A3, compact=True, capacity="flex-start"), "gke.pool.compact_flex_start", "pools.0.compact"),
+    (
+        gke_pool(**A3_MACHINE, compact=True, capacity="reservation:r"),
+        "gke.pool.compact_with_reservation",
+        "pools.0.compact",
+    ),
+    (
+        gke_pool(**A3_MACHINE, compact=True, capacity="flex-start"),
+        "gke.pool.compact_with_flex_start",
+        "pools.0.compact",
+    ),
     (
         gke_pool(machine_type="a3-ultragpu-8g", disk_type="pd-ssd", platform_zone="us-central1-b"),
         "gke.pool.disk_hyperdisk_only",
         "pools.0.disk_type",
     ),
-    (gke_pool(disk_type="hyperdisk-balanced"), "gke.pool.disk_no_hyperdisk", "pools.0.disk_type"),
+    (gke_pool(disk_type="hyperdisk-balanced"), "gke.pool.disk_hyperdisk_unsupported", "pools.0.disk_type"),
     (gke_pool(machine_type="g2-standard-8", disk_type="pd-standard"), "gke.pool.disk_ssd_only", "pools.0.disk_type"),
     (gke_pool(topology="2x2"), "gke.pool.topology_without_tpu", "pools.0.topology"),
     (gke_pool(slices=2), "gke.pool.slices_without_tpu", "pools.0.slices"),
-    (gke(image={"prebuilt": PREBUILT, "git_branch": "dev"}), "image.prebuilt.build_key", "image.git_branch"),
-    (gke(registry={"repository": "mine"}), "gke.registry.repository_of_gcr", "registry.repository"),
-    (gke_pool(**A3, capacity=["queued", "spot"]), "gke.pool.queued_with_others", "pools.0.capacity"),
-    (gke_pool(**A3, capacity="spot", zones=ZONES), "gke.pool.fabrics_differ", "pools.0.zones"),
+    (gke(image={"prebuilt": PREBUILT, "git_branch": "dev"}), "image.prebuilt.with_build_key", "image.git_branch"),
+    (gke(registry={"repository": "mine"}), "gke.registry.gcr_repository_fixed", "registry.repository"),
+    (gke_pool(**A3_MACHINE, capacity=["queued", "spot"]), "gke.pool.queued_with_others", "pools.0.capacity"),
+    (gke_pool(**A3_MACHINE, capacity="spot", zones=ZONES), "gke.pool.several_network_sets", "pools.0.zones"),
     (gke(name="goog-dist"), "gke.bucket.name_reserved", "name"),
-    (tpu_pool(*V4, min_nodes=2), "gke.pool.part_of_slice", "pools.0.min_nodes"),
-    (tpu_pool("v6e-16", "us-east5-a", capacity="queued"), "gke.pool.queued_tpu", "pools.0.capacity"),
-    (tpu_pool("v6e-16", "us-east5-a", compact=True), "gke.pool.compact_tpu", "pools.0.compact"),
+    (tpu_pool(*V4_SLICE, min_nodes=2), "gke.pool.min_nodes_splits_slice", "pools.0.min_nodes"),
+    (tpu_pool("v6e-16", "us-east5-a", capacity="queued"), "gke.pool.queued_unsupported_by_tpu", "pools.0.capacity"),
+    (tpu_pool("v6e-16", "us-east5-a", compact=True), "gke.pool.compact_unsupported_by_tpu", "pools.0.compact"),
     (gke(project="My_Project"), "settings.project_id", "project"),
     (gke(zone="us-central1"), "settings.gcp_zone", "zone"),
     (gke(name="a" * 70), "settings.gke_name", "name"),
@@ -76,7 +89,7 @@ GKE_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
         "kubernetes_version",
     ),
     (gke(zone="us-central1-z"), "gke.zone.unknown", "zone"),
-    (gke_pool(**N2, zones="us-central1-q"), "gke.pool.zone_unknown", "pools.0.zones"),
+    (gke_pool(**N2_MACHINE, zones="us-central1-q"), "gke.pool.zone_unknown", "pools.0.zones"),
     (gke(secrets_key=OTHER_KEY), "gke.secrets_key.other_region", "secrets_key"),
     (gke(registry={"host": "docker.io"}), "settings.registry_host", "registry.host"),
     (gke(image={"name": "a:1"}), "settings.image_name", "image.name"),
@@ -91,11 +104,11 @@ GKE_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (gke(regional="yes"), "settings.bool_type", "regional"),
     (gke_pool(disk_size_gb=10), "settings.greater_than_equal", "pools.0.disk_size_gb"),
     (gke_pool(capacity="cheap"), "settings.gke_capacity", "pools.0.capacity.0"),
-    (gke(network={"control_plane": "172.16.0.0/24"}), "gke.network.fixed_size", "network.control_plane"),
+    (gke(network={"control_plane": "172.16.0.0/24"}), "gke.network.prefix_fixed", "network.control_plane"),
     (gke_pool(nodes=20, platform_network={"nodes": "10.0.0.0/28"}), "gke.network.too_few_addresses", "network.nodes"),
     (gke(network={"pods": "10.64.0.0/24"}), "gke.network.too_few_addresses", "network.pods"),
     (gke(namespace="trainyard-operators"), "settings.namespace_not_deletable", "namespace"),
-    (gke_pool(machine_type="ct5p-hightpu-4t"), "gke.pool.machine_of_tpu", "pools.0.machine_type"),
+    (gke_pool(machine_type="ct5p-hightpu-4t"), "gke.pool.tpu_machine_without_accelerator", "pools.0.machine_type"),
     (gke(system_pool={"machine_type": "n1-standard-1"}), "gke.system_pool.too_small", "system_pool.machine_type"),
     (gke(system_pool={"machine_type": "n1-highcpu-4"}), "gke.system_pool.too_small", "system_pool.machine_type"),
     (gke(system_pool={"nodes": 5}), "gke.system_pool.max_below_nodes", "system_pool.max_nodes"),
@@ -106,33 +119,51 @@ GKE_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     ),
     (gke(maintenance={"days": ["SA"], "hours": 4}), "gke.maintenance.too_short", "maintenance.days"),
     (gke(pools=[{"name": "a"}, {"name": "a"}]), "gke.pool.name_taken", "pools.1.name"),
-    (gke_pool(name="a" * 35, **A3, capacity=["reservation:r", "spot"]), "gke.pool.name_too_long", "pools.0.name"),
+    (
+        gke_pool(name="a" * 35, **A3_MACHINE, capacity=["reservation:r", "spot"]),
+        "gke.pool.name_too_long",
+        "pools.0.name",
+    ),
     (gke_pool(machine_type="n1-standard-5"), "gke.pool.machine_unknown", "pools.0.machine_type"),
     (gke_pool(machine_type="g2-standard-8", zones="us-central1-f"), "gke.pool.zones_lack_accelerator", "pools.0.zones"),
     (gke_pool(zones=["us-east1-c"]), "gke.pool.zones_other_region", "pools.0.zones"),
-    (gke_pool(nodes=3, zones=ZONES), "gke.pool.nodes_of_zones", "pools.0.nodes"),
+    (gke_pool(nodes=3, zones=ZONES), "gke.pool.nodes_not_multiple_of_zones", "pools.0.nodes"),
     (gke(secrets_key="mine"), "settings.kms_key", "secrets_key"),
-    (gke_pool(min_nodes=3), "gke.pool.min_above_nodes", "pools.0.min_nodes"),
-    (gke_pool(capacity="flex-start"), "gke.pool.capacity_of_machine", "pools.0.capacity"),
-    (gke(network={"services": "10.32.0.0/30"}), "gke.network.size", "network.services"),
+    (gke_pool(min_nodes=3), "gke.pool.min_nodes_above_nodes", "pools.0.min_nodes"),
+    (gke_pool(capacity="flex-start"), "gke.pool.capacity_unsupported_by_machine", "pools.0.capacity"),
+    (gke(network={"services": "10.32.0.0/30"}), "gke.network.prefix_out_of_range", "network.services"),
     (gke(image={"platforms": []}), "settings.image_platforms", "image.platforms"),
-    (gke_pool(**A3, capacity="flex-start", min_nodes=1), "gke.pool.min_with_flex_start", "pools.0.min_nodes"),
     (
-        gke_pool(**A3, capacity="flex-start", platform_kubernetes_version="1.31", platform_release_channel="EXTENDED"),
-        "gke.pool.capacity_of_version",
+        gke_pool(**A3_MACHINE, capacity="flex-start", min_nodes=1),
+        "gke.pool.min_nodes_with_flex_start",
+        "pools.0.min_nodes",
+    ),
+    (
+        gke_pool(
+            **A3_MACHINE, capacity="flex-start", platform_kubernetes_version="1.31", platform_release_channel="EXTENDED"
+        ),
+        "gke.pool.capacity_unsupported_by_version",
         "pools.0.capacity",
     ),
-    (gke_pool(compact=True), "gke.pool.compact_machine", "pools.0.compact"),
+    (gke_pool(compact=True), "gke.pool.compact_unsupported_by_machine", "pools.0.compact"),
     (gke(image={"platforms": "linux/arm64"}), "image.platforms.no_amd64", "image.platforms"),
     (gke(system_pool={"machine_type": "e2-micro"}), "gke.system_pool.machine_unknown", "system_pool.machine_type"),
     (tpu_pool("v4-32", "us-central1-a"), "gke.pool.zones_lack_accelerator", "pools.0.zones"),
     (tpu_pool("v4", "us-central2-b", topology="4x4"), "gke.pool.topology_impossible", "pools.0.topology"),
-    (tpu_pool(*V4, nodes=2), "gke.pool.nodes_of_slice", "pools.0.nodes"),
-    (tpu_pool(*V4, machine_type="ct5p-hightpu-4t"), "gke.pool.machine_of_slice", "pools.0.machine_type"),
-    (tpu_pool(*V4, capacity="flex-start"), "gke.pool.flex_start_tpu", "pools.0.capacity"),
-    (tpu_pool("v5litepod-16", "us-west1-c", capacity="flex-start"), "gke.pool.flex_start_zone", "pools.0.capacity"),
+    (tpu_pool(*V4_SLICE, nodes=2), "gke.pool.nodes_differ_from_slice", "pools.0.nodes"),
+    (
+        tpu_pool(*V4_SLICE, machine_type="ct5p-hightpu-4t"),
+        "gke.pool.machine_differs_from_slice",
+        "pools.0.machine_type",
+    ),
+    (tpu_pool(*V4_SLICE, capacity="flex-start"), "gke.pool.flex_start_unsupported_by_tpu", "pools.0.capacity"),
+    (
+        tpu_pool("v5litepod-16", "us-west1-c", capacity="flex-start"),
+        "gke.pool.flex_start_unsupported_in_zone",
+        "pools.0.capacity",
+    ),
 ]
-"""Platforms with the code and path, below `platform`, of their problem."""
+"""Platform, and the code and path of its problem. The path starts below `platform`."""
 
 
 @pytest.mark.parametrize(("platform", "code", "path"), GKE_PROBLEMS, ids=code_ids(GKE_PROBLEMS))
@@ -150,16 +181,16 @@ def test_gke_unsupported_capacity_error_lists_supported_families(capacity: str, 
 
 VALID_GKE: list[dict[str, Any]] = [
     gke(),
-    gke_pool(**A3),
+    gke_pool(**A3_MACHINE),
     gke_pool(machine_type="n2-standard-8"),
     gke_pool(machine_type="n1-standard-8"),
     gke_pool(accelerator="nvidia-tesla-v100", machine_type="n1-standard-8"),
-    gke_pool(**A3, capacity=["reservation:projects/p/reservations/r", "flex-start", "spot"]),
+    gke_pool(**A3_MACHINE, capacity=["reservation:projects/p/reservations/r", "flex-start", "spot"]),
     tpu_pool("v6e-16", "us-east5-a", capacity=["flex-start", "spot"], zones=["us-east5-a", "us-east5-b"]),
     gke_pool(machine_type="a3-ultragpu-8g", platform_zone="us-central1-b"),
     tpu_pool("v4-32", "us-central1-a", check_zones=False),
-    tpu_pool(*V4, nodes=4, machine_type="ct4p-hightpu-4t"),
-    tpu_pool(*V4, nodes=8, slices=2),
+    tpu_pool(*V4_SLICE, nodes=4, machine_type="ct4p-hightpu-4t"),
+    tpu_pool(*V4_SLICE, nodes=8, slices=2),
     gke_pool(machine_type="g2-standard-8", platform_zone="europe-west4-c"),
     gke(system_pool={"machine_type": "n1-standard-2"}),
     gke(pools=[]),
@@ -186,13 +217,13 @@ def test_gke_problems_are_reported_together() -> None:
     ]
 
 
-def test_gke_defaults_equal_those_of_tutorial() -> None:
-    # The values are from `--help` of the GKE script in the Weights & Biases distributed-training tutorial.
+def test_gke_defaults_equal_those_of_the_tutorials_script() -> None:
+    # `--help` of the GKE script in the Weights & Biases distributed-training tutorial shows these values.
     config = parse({"platform": {"kind": "gke", "project": "some-project"}, "jobs": []}).platform
     assert config.kind == "gke"
-    (found,) = config.pools
+    (pool,) = config.pools
     assert config.name == "gke-dist"
-    assert (found.nodes, found.machine_type) == (2, "n1-standard-4")
-    assert (found.disk_size_gb, found.disk_type) == (100, "pd-ssd")
-    assert (found.accelerator, found.accelerators_per_node) == ("nvidia-tesla-t4", 2)
+    assert (pool.nodes, pool.machine_type) == (2, "n1-standard-4")
+    assert (pool.disk_size_gb, pool.disk_type) == (100, "pd-ssd")
+    assert (pool.accelerator, pool.accelerators_per_node) == ("nvidia-tesla-t4", 2)
     assert (config.registry.host, config.image.name, config.image.git_branch) == ("gcr.io", "sh22-dist-gpu", "main")

@@ -89,8 +89,12 @@ IMAGE_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (job_on_cluster(flags={"bucket": "file:///home/me"}), "job.bucket.read_only", "flags.bucket"),
     (cached_images("/cache"), "job.cache_dir.read_only", "flags.cache_dir"),
     (cached_images("s3://team/cache"), "job.cache_dir.read_only", "flags.cache_dir"),
-    (bucket("file:///tmp/ck", hosts=2), "job.bucket.of_each_host", "flags.bucket"),
-    (bucket("file:///dev/shm/ck", elastic={"min_hosts": 1, "max_hosts": 2}), "job.bucket.of_each_host", "flags.bucket"),
+    (bucket("file:///tmp/ck", hosts=2), "job.bucket.not_shared_by_hosts", "flags.bucket"),
+    (
+        bucket("file:///dev/shm/ck", elastic={"min_hosts": 1, "max_hosts": 2}),
+        "job.bucket.not_shared_by_hosts",
+        "flags.bucket",
+    ),
 ]
 """Configurations with the code and path, below `jobs.0`, of their problem."""
 VALID_IMAGES: list[dict[str, Any]] = [

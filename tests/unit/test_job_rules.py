@@ -1,4 +1,4 @@
-"""Rules between the settings of a job, and between jobs: names, folders, flags and reserved variables."""
+"""Problems and accepted settings of jobs: names, folders, flags and reserved variables."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from workloads.spec import JobKind, JobSpec
 from workloads.validation.conflicts import conflicts
 
 IMAGENET = {"recipe": "imagenet"}
-IMAGES = {"fake_data": False, "data_dir": "/bucket/data"}
+IMAGE_FILES = {"fake_data": False, "data_dir": "/bucket/data"}
 SCRIPT_JOB: dict[str, Any] = {"recipe": None, "script": "a.py"}
 NETWORK_CHECK: dict[str, Any] = {"recipe": None, "script": "./images/trainer/network_check.py"}
 MX_JOB: dict[str, Any] = {**SCRIPT_JOB, "kind": "mx-job"}
@@ -40,12 +40,12 @@ RAY_JOB: dict[str, Any] = {
 
 
 def two_jobs(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
-    """Return a configuration with two jobs: `a` with the first keys, and `JOB` with the second keys."""
+    """Return a configuration with two copies of JOB and changes to each. The first has the name `a` by default."""
     return {"platform": PLATFORM, "jobs": [{**JOB, "name": "a", **first}, {**JOB, **second}]}
 
 
 JOB_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
-    (job(runtime="xla", rendezvous="c10d"), "job.rendezvous.torchrun_off", "0.rendezvous"),
+    (job(runtime="xla", rendezvous="c10d"), "job.rendezvous.without_torchrun", "0.rendezvous"),
     (job(script="a.py"), "job.script.with_recipe", "0.script"),
     (job(args=["a"]), "job.args.without_script", "0.args"),
     (job(**SCRIPT_JOB, flags={"a": 1}), "job.flags.without_recipe", "0.flags"),
@@ -53,16 +53,16 @@ JOB_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (job(**RAY_JOB | {"script": None, "recipe": "digits"}), "job.recipe.needs_torch", "0.recipe"),
     (job_on_cluster(**RAY_JOB, **V4), "job.kind.not_on_tpus", "0.kind"),
     (job(**RAY_JOB, elastic=ELASTIC_TWO_HOSTS), "job.elastic.kind", "0.elastic"),
-    (job(**RAY_JOB, rendezvous="static"), "job.rendezvous.without_torchrun_kind", "0.rendezvous"),
-    (job(**RAY_JOB | {"shared_memory": "100Mi"}), "job.shared_memory.of_ray_job", "0.shared_memory"),
+    (job(**RAY_JOB, rendezvous="static"), "job.rendezvous.kind_without_torchrun", "0.rendezvous"),
+    (job(**RAY_JOB | {"shared_memory": "100Mi"}), "job.shared_memory.too_small_for_ray_job", "0.shared_memory"),
     (
         job(**RAY_JOB | {"resources": {"cpu": "100m", "memory": "1Gi"}}),
-        "job.resources.cpu_of_ray_job",
+        "job.resources.cpu_too_small_for_ray_job",
         "0.resources.cpu",
     ),
     (
         job(**RAY_JOB | {"resources": {"cpu": 1, "memory": "255Mi"}, "shared_memory": "200Mi"}),
-        "job.resources.memory_of_ray_job",
+        "job.resources.memory_too_small_for_ray_job",
         "0.resources.memory",
     ),
     (job(**RAY_JOB, name="a" * 48), "job.name.too_long", "0.name"),
@@ -70,7 +70,7 @@ JOB_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (job_on_cluster(**V4, kind="mpi-job"), "job.kind.not_on_tpus", "0.kind"),
     (job_on_cluster(**V4, slices=2), "job.slices.kind", "0.slices"),
     (job_on_cluster(accelerator="v5litepod-8", slices=2, kind="jobset"), "job.slices.one_host", "0.slices"),
-    (job(**MX_JOB, processes_per_host=2), "job.processes_per_host.of_mx_job", "0.processes_per_host"),
+    (job(**MX_JOB, processes_per_host=2), "job.processes_per_host.several_in_mx_job", "0.processes_per_host"),
     (
         job_on_cluster(**L4, environment={"CUDA_VISIBLE_DEVICES": "0"}),
         "job.environment.hides_gpus",
@@ -89,7 +89,7 @@ JOB_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (job_on_cluster(**V4, accelerators_per_host=2), "job.accelerators_per_host.without_gpu", "0.accelerators_per_host"),
     (
         job_on_cluster(**V4, processes_per_host=4, slices=2, kind="jobset"),
-        "job.processes_per_host.of_slices",
+        "job.processes_per_host.several_on_slices",
         "0.processes_per_host",
     ),
     (job_on_cluster(**V4, runtime="torch"), "job.runtime.torch_on_tpu", "0.runtime"),
@@ -99,21 +99,21 @@ JOB_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (job(parameter_servers=2), "job.parameter_servers.kind", "0.parameter_servers"),
     (
         job(**SCRIPT_JOB, image="example.com/a:1", min_bandwidth_gbps=1),
-        "job.min_bandwidth_gbps.own_image",
+        "job.min_bandwidth_gbps.with_user_image",
         "0.min_bandwidth_gbps",
     ),
     (job(kind="train-job", rendezvous="c10d"), "job.rendezvous.kind", "0.rendezvous"),
-    (job(kind="pytorch-job", rendezvous="c10d"), "job.rendezvous.operator_static", "0.rendezvous"),
-    (job(**MX_JOB, rendezvous="c10d"), "job.rendezvous.without_torchrun_kind", "0.rendezvous"),
-    (job_on_cluster(**V4, rendezvous="c10d"), "job.rendezvous.of_tpu_hosts", "0.rendezvous"),
+    (job(kind="pytorch-job", rendezvous="c10d"), "job.rendezvous.c10d_without_elastic", "0.rendezvous"),
+    (job(**MX_JOB, rendezvous="c10d"), "job.rendezvous.kind_without_torchrun", "0.rendezvous"),
+    (job_on_cluster(**V4, rendezvous="c10d"), "job.rendezvous.unused_on_tpu_hosts", "0.rendezvous"),
     (job(environment={"WANDB_API_KEY": "abc"}), "job.environment.secret", "0.environment.WANDB_API_KEY"),
     (job(secrets={"WANDB_API_KEY": "wandb"}), "job.secrets.unknown", "0.secrets.WANDB_API_KEY"),
     (job(secrets={"A": "wandb"}, environment={"A": "1"}), "job.environment.also_secret", "0.environment.A"),
     (job(**MX_JOB, queue="research"), "job.queue.kind", "0.queue"),
     (job(**NETWORK_CHECK, args=["--run=$(RUN)"], environment={"RUN": "a"}), "job.text.reference", "0.args.0"),
     (job(environment={"RUN": "a", "FOLDER": "/tmp/$(RUN)"}), "job.text.reference", "0.environment.FOLDER"),
-    (job(torchrun=False), "job.torchrun.of_recipe", "0.torchrun"),
-    (job(kind="mpi-job", **WITHOUT_TORCHRUN), "job.torchrun.starts_nothing", "0.torchrun"),
+    (job(torchrun=False), "job.torchrun.with_recipe", "0.torchrun"),
+    (job(kind="mpi-job", **WITHOUT_TORCHRUN), "job.torchrun.without_effect", "0.torchrun"),
     (job(**WITHOUT_TORCHRUN, elastic=ELASTIC_ONE_HOST), "job.torchrun.needed", "0.torchrun"),
     (job(**WITHOUT_TORCHRUN, min_bandwidth_gbps=1), "job.min_bandwidth_gbps.without_torchrun", "0.min_bandwidth_gbps"),
     (job(queue="a", suspend=True), "job.suspend.in_queue", "0.suspend"),
@@ -130,11 +130,11 @@ JOB_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
         "0.resources.memory",
     ),
     (job(priority_class="High"), "settings.priority_class", "0.priority_class"),
-    (job_on_cluster(**V4, processes_per_host=2), "job.processes_per_host.of_tpu_host", "0.processes_per_host"),
+    (job_on_cluster(**V4, processes_per_host=2), "job.processes_per_host.wrong_for_tpu_host", "0.processes_per_host"),
     (job_on_cluster(**L4, runtime="xla"), "job.runtime.xla_on_gpu", "0.runtime"),
-    (job_on_cluster(**V4, hosts=2), "job.hosts.of_slice", "0.hosts"),
+    (job_on_cluster(**V4, hosts=2), "job.hosts.differ_from_slice", "0.hosts"),
     (job(elastic={"min_hosts": 3, "max_hosts": 1}), "job.elastic.range", "0.elastic.min_hosts"),
-    (job(elastic=ELASTIC_TWO_HOSTS, hosts=1), "job.hosts.of_elastic", "0.hosts"),
+    (job(elastic=ELASTIC_TWO_HOSTS, hosts=1), "job.hosts.differ_from_elastic", "0.hosts"),
     (job(elastic=ELASTIC_ONE_HOST, rendezvous="static"), "job.rendezvous.static_elastic", "0.rendezvous"),
     (job(name="a" * 59, elastic=ELASTIC_ONE_HOST, rendezvous="etcd"), "job.name.too_long", "0.name"),
     (job(**WITHOUT_TORCHRUN, processes_per_host=2), "job.torchrun.several_processes", "0.torchrun"),
@@ -144,13 +144,21 @@ JOB_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
         "settings.secret_name",
         "0.secrets.WANDB_API_KEY",
     ),
-    (job(name="profiles"), "job.folder.of_all_jobs", "0.name"),
-    (job(flags={"job": "checkpoints"}), "job.folder.of_all_jobs", "0.flags.job"),
-    (job(**IMAGENET, flags={"data_dir": "s3://team/imagenet"}), "job.flags.of_image_files", "0.flags.data_dir"),
-    (job(**IMAGENET, image="cuda12", flags={"data_dir": "s3://t/i"}), "job.flags.of_image_files", "0.flags.data_dir"),
-    (job(**IMAGENET, flags={**IMAGES, "test_steps": 4}), "job.flags.of_synthetic_images", "0.flags.test_steps"),
+    (job(name="profiles"), "job.folder.shared_by_all_jobs", "0.name"),
+    (job(flags={"job": "checkpoints"}), "job.folder.shared_by_all_jobs", "0.flags.job"),
+    (job(**IMAGENET, flags={"data_dir": "s3://team/imagenet"}), "job.flags.only_for_image_files", "0.flags.data_dir"),
     (
-        job(**IMAGENET, flags={**IMAGES, "stream": True, "cache_dir": "/tmp/c"}),
+        job(**IMAGENET, image="cuda12", flags={"data_dir": "s3://t/i"}),
+        "job.flags.only_for_image_files",
+        "0.flags.data_dir",
+    ),
+    (
+        job(**IMAGENET, flags={**IMAGE_FILES, "test_steps": 4}),
+        "job.flags.only_for_synthetic_images",
+        "0.flags.test_steps",
+    ),
+    (
+        job(**IMAGENET, flags={**IMAGE_FILES, "stream": True, "cache_dir": "/tmp/c"}),
         "job.cache_dir.with_stream",
         "0.flags.cache_dir",
     ),
@@ -163,8 +171,12 @@ JOB_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (job(flags={"profile_port": 9012}), "job.profile_port.without_xla", "0.flags.profile_port"),
     (job(flags={"profile-steps": "3-5", "bucket": ""}), "job.flags.no_bucket", "0.flags.profile-steps"),
     (job(flags={"wandb": "offline", "bucket": ""}), "job.flags.no_bucket", "0.flags.wandb"),
-    (job(min_bandwidth_gbps=1), "job.min_bandwidth_gbps.no_links", "0.min_bandwidth_gbps"),
-    (job(hosts=2, min_bandwidth_gbps=1, interactive=True), "job.min_bandwidth_gbps.no_links", "0.min_bandwidth_gbps"),
+    (job(min_bandwidth_gbps=1), "job.min_bandwidth_gbps.one_host_or_interactive", "0.min_bandwidth_gbps"),
+    (
+        job(hosts=2, min_bandwidth_gbps=1, interactive=True),
+        "job.min_bandwidth_gbps.one_host_or_interactive",
+        "0.min_bandwidth_gbps",
+    ),
     (two_jobs({"rendezvous": "etcd"}, {"name": "a-etcd"}), "job.name.shared", "1.name"),
     (two_jobs({"kind": "jobset"}, {"name": "a-worker-0"}), "job.name.shared", "1.name"),
     (two_jobs({"kind": "train-job"}, {"name": "a-node-0"}), "job.name.shared", "1.name"),
@@ -172,16 +184,16 @@ JOB_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (two_jobs({}, {"name": "b", "flags": {"job": "a"}}), "job.folder.shared", "1.flags.job"),
     (two_jobs({"flags": {"job": "b"}}, {"name": "b"}), "job.folder.shared", "1.name"),
     (two_jobs({"flags": {"job": "b"}}, {"name": "b", **SCRIPT_JOB, "script": "./a.py"}), "job.folder.shared", "1.name"),
-    (job(flags={"decay": 0.1}), "job.decay.not_stable", "0.flags.decay"),
-    (job(flags={"decay": 0.1, "schedule": "cosine"}), "job.decay.not_stable", "0.flags.decay"),
-    (job(flags={"schedule": "stable", "warmup": 0.5, "decay": 0.6}), "job.decay.above_run", "0.flags.decay"),
-    (job(flags={"schedule": "stable", "warmup": 0.9}), "job.warmup.above_run", "0.flags.warmup"),
-    (job(flags={"schedule": "stable", "decay": 0.9}), "job.decay.above_run", "0.flags.decay"),
-    (job(flags={"accumulate": 65}), "job.accumulate.above_batch", "0.flags.accumulate"),
+    (job(flags={"decay": 0.1}), "job.decay.without_stable_schedule", "0.flags.decay"),
+    (job(flags={"decay": 0.1, "schedule": "cosine"}), "job.decay.without_stable_schedule", "0.flags.decay"),
+    (job(flags={"schedule": "stable", "warmup": 0.5, "decay": 0.6}), "job.decay.longer_than_run", "0.flags.decay"),
+    (job(flags={"schedule": "stable", "warmup": 0.9}), "job.warmup.longer_than_run", "0.flags.warmup"),
+    (job(flags={"schedule": "stable", "decay": 0.9}), "job.decay.longer_than_run", "0.flags.decay"),
+    (job(flags={"accumulate": 65}), "job.accumulate.above_batch_size", "0.flags.accumulate"),
     (job(kind="pytorch-job", elastic=ELASTIC_TWO_HOSTS, rendezvous="etcd"), "job.rendezvous.kind", "0.rendezvous"),
-    (job(elastic=ELASTIC_TWO_HOSTS, restarts=0), "job.restarts.of_elastic", "0.restarts"),
+    (job(elastic=ELASTIC_TWO_HOSTS, restarts=0), "job.restarts.zero_for_elastic", "0.restarts"),
 ]
-"""Configurations with the code and path, below `jobs`, of their problem."""
+"""Configuration, and the code and path of its problem. The path starts below `jobs`."""
 
 
 @pytest.mark.parametrize(
@@ -200,7 +212,7 @@ def test_unknown_accelerator_suggests_intended_name(name: str, intended: str) ->
 
 
 @pytest.mark.parametrize(("values", "code", "path"), JOB_PROBLEMS, ids=code_ids(JOB_PROBLEMS))
-def test_job_conflict_has_code_and_path(values: dict[str, Any], code: str, path: str) -> None:
+def test_invalid_job_setting_has_code_and_path(values: dict[str, Any], code: str, path: str) -> None:
     assert problems_of(values) == [(code, f"jobs.{path}")]
 
 
@@ -220,7 +232,7 @@ def test_job_conflict_has_code_and_path(values: dict[str, Any], code: str, path:
         two_jobs({"kind": "jobset"}, {"name": "a-worker-1"}),
         two_jobs({}, {"name": "b", "flags": {"job": "c"}}),
         two_jobs({"flags": {"bucket": "s3://one"}}, {"name": "b", "flags": {"job": "a", "bucket": "s3://two"}}),
-        job(**IMAGENET, flags={**IMAGES, "stream": True}),
+        job(**IMAGENET, flags={**IMAGE_FILES, "stream": True}),
         job(**IMAGENET, flags={"fake_data": True, "steps_per_epoch": 3, "stream": False, "cache_dir": ""}),
         job(runtime="xla", flags={"sharding": "model", "profile_port": 9012}),
         job(flags={"wandb": "auto", "profile_steps": "", "bucket": ""}),
@@ -234,7 +246,7 @@ def test_job_without_conflict_is_accepted(values: dict[str, Any]) -> None:
     assert parse(values).jobs
 
 
-def test_job_online_wandb_with_secret_is_accepted() -> None:
+def test_job_with_wandb_online_and_its_key_is_accepted() -> None:
     values = job(flags={"wandb": "online"}, secrets={"WANDB_API_KEY": "wandb"})
     assert parse(values, {"wandb": True}).jobs
 
@@ -260,8 +272,8 @@ def test_job_online_wandb_with_secret_is_accepted() -> None:
 def test_reserved_variable_is_rejected(name: str, values: dict[str, Any]) -> None:
     (spec,) = values["jobs"]
     for key in ("environment", "secrets"):
-        wrong = {**values, "jobs": [{**spec, key: {name: "canary"}}]}
-        assert problems_of(wrong) == [("job.environment.taken", f"jobs.0.{key}.{name}")]
+        invalid = {**values, "jobs": [{**spec, key: {name: "canary"}}]}
+        assert problems_of(invalid) == [("job.environment.reserved", f"jobs.0.{key}.{name}")]
 
 
 @pytest.mark.parametrize("name", ["HOME", "OMP_NUM_THREADS"])
@@ -316,7 +328,7 @@ specs = st.fixed_dictionaries(
 
 @pytest.mark.parametrize("kind", JOB_KINDS)
 @given(hosts=st.integers(1, 10_000))
-def test_job_name_longest_is_accepted_and_longer_rejected(kind: JobKind, hosts: int) -> None:
+def test_longest_job_name_is_accepted_and_a_longer_one_rejected(kind: JobKind, hosts: int) -> None:
     spec = JobSpec(name="a", kind=kind, script="a.py", hosts=hosts)
     longest = "a" * (63 - len(KINDS[kind].longest_suffix(spec)))
     assert all(check_label(longest + suffix) for suffix in KINDS[kind].label_suffixes(spec))

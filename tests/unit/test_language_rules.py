@@ -76,7 +76,7 @@ REJECTED_FLAGS: list[tuple[dict[str, Any], str, str]] = [
     ({"tokenizer": "gs://Team/tokenizer.json"}, "job.flags.wrong_value", "tokenizer"),
     ({"activation_checkpointing": "some"}, "job.flags.wrong_value", "activation_checkpointing"),
     ({"rope_factor": 0.5}, "job.flags.wrong_value", "rope_factor"),
-    ({"arch": "resnet50"}, "job.flags.of_other_recipe", "arch"),
+    ({"arch": "resnet50"}, "job.flags.only_for_other_recipe", "arch"),
 ]
 
 

@@ -126,7 +126,7 @@ def test_requirements_may_name_urls_versions_and_markers(project: Path) -> None:
 @pytest.mark.parametrize(
     ("values", "code"),
     [
-        (on({"kind": "local"}, image="example.com/a:1"), "own_image"),
+        (on({"kind": "local"}, image="example.com/a:1"), "with_user_image"),
         (
             on({"kind": "local"}, recipe=None, script="/opt/trainyard/serve.py", torchrun=False, image="stores"),
             "no_installer",
@@ -325,10 +325,10 @@ def test_data_folder_on_a_cloud_has_message_with_remedy() -> None:
     [
         ({"data": "gs://flowers"}, "job.data.digits_in_bucket", "jobs.0.data"),
         ({**IMAGENET, "data": "a", "flags": {"data-dir": "gs://b"}}, "job.data_dir.also_data", "jobs.0.flags.data-dir"),
-        ({**IMAGENET, "data": "a", "flags": {"fake_data": True}}, "job.data.synthetic_images", "jobs.0.data"),
+        ({**IMAGENET, "data": "a", "flags": {"fake_data": True}}, "job.data.with_synthetic_images", "jobs.0.data"),
         (
             {**IMAGENET, "data": "a", "flags": {"test_steps": 3}},
-            "job.flags.of_synthetic_images",
+            "job.flags.only_for_synthetic_images",
             "jobs.0.flags.test_steps",
         ),
     ],

@@ -53,7 +53,7 @@ SETTING_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (job_without("recipe"), "job.recipe.missing", "jobs.0.recipe"),
     ({"platform": PLATFORM, "jobs": ["digit"]}, "stack.jobs.unknown_example", "jobs.0"),
     (job(flags={"epoch": 3}), "job.flags.unknown", "jobs.0.flags.epoch"),
-    (job(flags={"arch": "resnet18"}), "job.flags.of_other_recipe", "jobs.0.flags.arch"),
+    (job(flags={"arch": "resnet18"}), "job.flags.only_for_other_recipe", "jobs.0.flags.arch"),
     (job(flags={"device": "cuda"}), "job.device.no_gpu", "jobs.0.flags.device"),
     (job(flags={"device": "xla"}), "job.device.no_xla", "jobs.0.flags.device"),
     (job_on_cluster(accelerator="v4-32", flags={"device": "cpu"}), "job.device.not_cpu", "jobs.0.flags.device"),

@@ -69,8 +69,8 @@ def test_flag_alias_is_accepted_by_trainer(alias: str) -> None:
     ("recipe", "flags", "code", "flag"),
     [
         ("digits", {"epoch": 3}, "unknown", "epoch"),
-        ("digits", {"arch": "resnet18"}, "of_other_recipe", "arch"),
-        ("digits", {"image-size": 64}, "of_other_recipe", "image-size"),
+        ("digits", {"arch": "resnet18"}, "only_for_other_recipe", "arch"),
+        ("digits", {"image-size": 64}, "only_for_other_recipe", "image-size"),
         ("imagenet", {"fake": True}, "unknown", "fake"),
         ("digits", {"no-augment": True}, "negated", "no-augment"),
         ("digits", {"batch-size": 2.5}, "wrong_value", "batch-size"),

@@ -205,13 +205,15 @@ class RayJob(Kind):
     def problems(self, spec: JobSpec) -> Iterator[Problem]:
         if parse_memory(spec.shared_memory) < MIN_SHARED_MEMORY_BYTES:
             message = "is too small for the object store of a ray-job; write 160Mi or more"
-            yield Problem("job.shared_memory.of_ray_job", ("shared_memory",), message, spec.shared_memory)
+            yield Problem("job.shared_memory.too_small_for_ray_job", ("shared_memory",), message, spec.shared_memory)
         if spec.resources.capacity.millicores < INIT_REQUEST.millicores:
             message = "a host of a ray-job starts with a container that needs 200m; write 200m or more"
-            yield Problem("job.resources.cpu_of_ray_job", ("resources", "cpu"), message, spec.resources.cpu)
+            yield Problem("job.resources.cpu_too_small_for_ray_job", ("resources", "cpu"), message, spec.resources.cpu)
         if spec.resources.capacity.memory < INIT_REQUEST.memory:
             message = "a host of a ray-job starts with a container that needs 256Mi; write 256Mi or more"
-            yield Problem("job.resources.memory_of_ray_job", ("resources", "memory"), message, spec.resources.memory)
+            yield Problem(
+                "job.resources.memory_too_small_for_ray_job", ("resources", "memory"), message, spec.resources.memory
+            )
 
     def render(self, name: str, spec: JobSpec, placement: Placement, opts: ResourceOptions) -> Output[str]:
         """Create the RayJob."""

@@ -153,7 +153,7 @@ class PyTorchJob(Kind):
 
         if spec.rendezvous == "c10d" and spec.elastic is None and uses_torchrun(spec):
             message = "the operator sets a static rendezvous unless the job is elastic; add `elastic`, or remove this"
-            yield Problem("job.rendezvous.operator_static", ("rendezvous",), message, spec.rendezvous)
+            yield Problem("job.rendezvous.c10d_without_elastic", ("rendezvous",), message, spec.rendezvous)
 
     def render(self, name: str, spec: JobSpec, placement: Placement, opts: ResourceOptions) -> Output[str]:
         """Create the PyTorchJob."""
@@ -264,7 +264,9 @@ class MXJob(Kind):
     def problems(self, spec: JobSpec) -> Iterator[Problem]:
         if spec.processes_per_host > 1 and not spec.tpu:
             message = "a worker of an mx-job is one process; remove this, and raise `hosts` for more workers"
-            yield Problem("job.processes_per_host.of_mx_job", ("processes_per_host",), message, spec.processes_per_host)
+            yield Problem(
+                "job.processes_per_host.several_in_mx_job", ("processes_per_host",), message, spec.processes_per_host
+            )
 
     def render(self, name: str, spec: JobSpec, placement: Placement, opts: ResourceOptions) -> Output[str]:
         """Create the MXJob."""

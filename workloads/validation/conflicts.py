@@ -79,10 +79,10 @@ def _torchrun(spec: JobSpec) -> Iterator[Problem]:
         return
     if spec.script is None:
         message = "is allowed only with `script`, because torchrun starts the processes of a recipe; remove it"
-        yield _problem("job.torchrun.of_recipe", spec, "torchrun", message)
+        yield _problem("job.torchrun.with_recipe", spec, "torchrun", message)
     elif not uses_torchrun(spec.model_validate(spec.model_dump(exclude_unset=True, exclude={"torchrun"}))):
         message = "has no effect, because this job does not use torchrun; remove it"
-        yield _problem("job.torchrun.starts_nothing", spec, "torchrun", message)
+        yield _problem("job.torchrun.without_effect", spec, "torchrun", message)
     elif key := next((key for key in ("elastic", "rendezvous") if getattr(spec, key)), None):
         yield _problem("job.torchrun.needed", spec, "torchrun", f"`{key}` requires torchrun; remove one of the two")
     elif spec.processes_per_host > 1:
@@ -115,10 +115,10 @@ def _hardware(spec: JobSpec) -> Iterator[Problem]:
         yield _problem("job.accelerators_per_host.without_gpu", spec, "accelerators_per_host", message)
     if spec.tpu and spec.processes_per_host not in (1, chips := spec.tpu.chips_per_host):
         message = f"must be 1 (one process for all chips of a TPU host) or {chips} (one for each); write one of them"
-        yield _problem("job.processes_per_host.of_tpu_host", spec, "processes_per_host", message)
+        yield _problem("job.processes_per_host.wrong_for_tpu_host", spec, "processes_per_host", message)
     elif spec.tpu and spec.slices > 1 and spec.processes_per_host > 1:
         message = "must be 1 on several slices; remove it"
-        yield _problem("job.processes_per_host.of_slices", spec, "processes_per_host", message)
+        yield _problem("job.processes_per_host.several_on_slices", spec, "processes_per_host", message)
 
 
 def _runtime(spec: JobSpec) -> Iterator[Problem]:
@@ -149,7 +149,7 @@ def _elastic(spec: JobSpec) -> Iterator[Problem]:
         )
     elif spec.restarts == 0:
         message = "an elastic job needs a restart when a host leaves; write `restarts: 1` or more"
-        yield _problem("job.restarts.of_elastic", spec, "restarts", message)
+        yield _problem("job.restarts.zero_for_elastic", spec, "restarts", message)
     if spec.tpu:
         yield Problem("job.elastic.tpu", ("elastic",), "a TPU slice trains only with all its hosts; remove it", value)
 
@@ -159,10 +159,10 @@ def _hosts(spec: JobSpec) -> Iterator[Problem]:
     if spec.tpu and spec.hosts != expected:
         slices = f"{spec.slices} x {spec.tpu.topology_label} of {spec.tpu.generation}"
         message = f"{slices} has {expected} hosts of {spec.tpu.chips_per_host} chips; write {expected}, or remove it"
-        yield _problem("job.hosts.of_slice", spec, "hosts", message)
+        yield _problem("job.hosts.differ_from_slice", spec, "hosts", message)
     elif spec.elastic and spec.hosts != expected:
         message = f"must be elastic.max_hosts, {expected}, for an elastic job; remove it"
-        yield _problem("job.hosts.of_elastic", spec, "hosts", message)
+        yield _problem("job.hosts.differ_from_elastic", spec, "hosts", message)
 
 
 def _rendezvous(spec: JobSpec) -> Iterator[Problem]:
@@ -171,14 +171,14 @@ def _rendezvous(spec: JobSpec) -> Iterator[Problem]:
     allowed = KINDS[spec.kind].rendezvous
     if not allowed:
         message = f"a job of kind {spec.kind} does not run torchrun; remove it"
-        yield _problem("job.rendezvous.without_torchrun_kind", spec, "rendezvous", message)
+        yield _problem("job.rendezvous.kind_without_torchrun", spec, "rendezvous", message)
     elif spec.tpu and spec.processes_per_host == 1:
         yield _problem(
-            "job.rendezvous.of_tpu_hosts", spec, "rendezvous", "TPU hosts do not use a rendezvous; remove it"
+            "job.rendezvous.unused_on_tpu_hosts", spec, "rendezvous", "TPU hosts do not use a rendezvous; remove it"
         )
     elif spec.torchrun and not uses_torchrun(spec):
         message = "requires torchrun, which this job does not use; remove it"
-        yield _problem("job.rendezvous.torchrun_off", spec, "rendezvous", message)
+        yield _problem("job.rendezvous.without_torchrun", spec, "rendezvous", message)
     elif spec.rendezvous not in allowed:
         backends = [backend for backend in allowed if not (spec.elastic and backend == "static")] or allowed
         names = " or ".join(backends)
@@ -206,10 +206,10 @@ def _network_check(spec: JobSpec) -> Iterator[Problem]:
         yield _problem("job.min_bandwidth_gbps.without_torchrun", spec, "min_bandwidth_gbps", message)
     elif spec.script and spec.image:
         message = "requires the trainer's image, which measures the bandwidth; remove it, or remove `image`"
-        yield _problem("job.min_bandwidth_gbps.own_image", spec, "min_bandwidth_gbps", message)
+        yield _problem("job.min_bandwidth_gbps.with_user_image", spec, "min_bandwidth_gbps", message)
     elif spec.hosts == 1 or spec.interactive:
         message = "requires at least two hosts, and a job that is not interactive; remove it"
-        yield _problem("job.min_bandwidth_gbps.no_links", spec, "min_bandwidth_gbps", message)
+        yield _problem("job.min_bandwidth_gbps.one_host_or_interactive", spec, "min_bandwidth_gbps", message)
 
 
 def _memory(spec: JobSpec) -> Iterator[Problem]:
@@ -265,7 +265,7 @@ def _environment(spec: JobSpec) -> Iterator[Problem]:
             value = spec.environment[name] if key == "environment" else UNDEFINED
             if name in owners:
                 message = f"is set by {owners[name]}; remove it"
-                yield Problem("job.environment.taken", (key, name), message, value)
+                yield Problem("job.environment.reserved", (key, name), message, value)
             elif name == "PJRT_DEVICE" and spec.image is None:
                 message = "requires PyTorch/XLA, which is in another image; write `runtime: xla` instead"
                 yield Problem("job.environment.pjrt_device", (key, name), message, value)

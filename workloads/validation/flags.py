@@ -42,7 +42,7 @@ def folder_conflicts(spec: JobSpec) -> Iterator[Problem]:
         if is_below(folder, *POD_FOLDERS):
             if spec.hosts > 1:
                 message = f"the {spec.hosts} hosts do not share this folder, but they write one checkpoint"
-                yield Problem("job.bucket.of_each_host", ("flags", "bucket"), f"{message}; {remedy}", bucket)
+                yield Problem("job.bucket.not_shared_by_hosts", ("flags", "bucket"), f"{message}; {remedy}", bucket)
         elif not is_below(folder, BUCKET_PATH):
             yield Problem("job.bucket.read_only", ("flags", "bucket"), f"is read-only in pods; {remedy}", bucket)
     has_image_files = not generates_images(spec)
@@ -161,7 +161,7 @@ def unused_flags(spec: JobSpec) -> Iterator[Problem]:
     is_above = _number(_value(spec, "accumulate")) > _number(batch_size)
     if is_above and _are_valid(spec, "accumulate", "batch_size"):
         message = f"must be at most the batch size, {batch_size}; lower it"
-        yield _problem("job.accumulate.above_batch", spec, "accumulate", message)
+        yield _problem("job.accumulate.above_batch_size", spec, "accumulate", message)
     yield from _schedule(spec)
     if _value(spec, "sharding") == "model":
         if not spec.on_xla:
@@ -183,7 +183,7 @@ def _schedule(spec: JobSpec) -> Iterator[Problem]:
     if _value(spec, "schedule") != "stable":
         if decay is not None:
             message = "applies only to the schedule stable; add `schedule: stable`, or remove it"
-            yield _problem("job.decay.not_stable", spec, "decay", message)
+            yield _problem("job.decay.without_stable_schedule", spec, "decay", message)
         return
     flags = FLAGS[str(spec.recipe)]
     shares = {
@@ -194,7 +194,7 @@ def _schedule(spec: JobSpec) -> Iterator[Problem]:
         name, other = ("decay", "warmup") if warmup is None or decay is not None else ("warmup", "decay")
         most = f"{1 - shares[other]:g}"
         message = f"must be at most {most}, because {other} takes {shares[other]:g} of the run; lower one of the two"
-        yield _problem(f"job.{name}.above_run", spec, name, message)
+        yield _problem(f"job.{name}.longer_than_run", spec, name, message)
 
 
 def _unused_bucket_flags(spec: JobSpec) -> Iterator[Problem]:
@@ -237,10 +237,10 @@ def _unused_image_flags(spec: JobSpec) -> Iterator[Problem]:
             continue
         if is_synthetic:
             message = "has no effect on synthetic images, which are the default; write `fake_data: false`, or remove it"
-            yield _problem("job.flags.of_image_files", spec, name, message)
+            yield _problem("job.flags.only_for_image_files", spec, name, message)
         else:
             message = "applies only to synthetic images; an epoch reads each image file once; remove it"
-            yield _problem("job.flags.of_synthetic_images", spec, name, message)
+            yield _problem("job.flags.only_for_synthetic_images", spec, name, message)
     if not is_synthetic and _value(spec, "stream") is True and _value(spec, "cache_dir"):
         message = "is the folder of decoded images, which `stream` does not store; remove one of the two"
         yield _problem("job.cache_dir.with_stream", spec, "cache_dir", message)

@@ -125,7 +125,7 @@ def package_conflicts(spec: JobSpec, sources: ImageSources) -> Iterator[Problem]
     name = spec.image_ref.builtin
     if name is None:
         message = f"adds packages only to Trainyard's images; install them in {spec.image} and remove this key"
-        yield Problem("job.requirements.own_image", ("requirements",), message, spec.requirements)
+        yield Problem("job.requirements.with_user_image", ("requirements",), message, spec.requirements)
     elif not builtin_image(name).installs_packages:
         names = [each for each in (TRAINER, *BUILTIN_IMAGES) if builtin_image(each).installs_packages]
         message = f"{_description(name)} cannot install packages; images that can are {', '.join(names)}; remove it"
