@@ -109,7 +109,7 @@ class Checkout:
         )
 
     def up_with_fault(self, *words: str, at: str, fault: Callable[[], object]) -> tuple[str, str]:
-        """Run `make up`, and call `fault` at the first line with the text `at`. Return the output before and after that.
+        """Run `make up`, and call `fault` at the first line with the text `at`. Return the output before and after it.
 
         The command must succeed.
         """
