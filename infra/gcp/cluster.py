@@ -127,12 +127,15 @@ def _cluster_args(args: GkeClusterArgs) -> container.ClusterArgs:
 def _ignored_changes(args: GkeClusterArgs) -> list[str]:
     """Return the inputs whose changes Pulumi ignores after creation.
 
-    `nodeConfig` belongs to the default pool, which the provider removes immediately.
+    `nodeConfig` belongs to the default pool, which the provider removes immediately. So does `nodeLocations`, because
+    every other pool sets its own zones. An update would move all pools to the cluster's new zones:
+    https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/ClusterUpdate
 
     Trainyard can enable multi-networking later but never disables it. Pulumi updates the cluster before it deletes
     pools with additional networks, so Google may reject the update.
     """
-    return ["nodeConfig", *([] if args.multi_networking else ["enableMultiNetworking"])]
+    locations = ["nodeLocations"] if args.config.regional else []
+    return ["nodeConfig", *locations, *([] if args.multi_networking else ["enableMultiNetworking"])]
 
 
 def _dns_endpoint(config: GkeConfig) -> container.ClusterControlPlaneEndpointsConfigArgs:

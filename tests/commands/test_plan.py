@@ -81,6 +81,7 @@ def test_forbidden_finds_the_jobs_of_a_node_pool_by_the_label_of_its_nodes(opera
         (GROUP, {"launchTemplate": {"id": "lt-1", "version": "1"}}, {"launchTemplate": {"id": "lt-1", "version": "2"}}),
         (GROUP, {"version": "1.35"}, {"version": "1.36"}),
         (POOL, {"nodeConfig": {"machineType": "n1-standard-4"}}, {"nodeConfig": {"machineType": "n1-standard-8"}}),
+        (POOL, {"nodeLocations": ["us-central1-a"]}, {"nodeLocations": ["us-central1-b"]}),
     ],
 )
 def test_forbidden_reports_recycled_nodes_with_a_running_job_unless_allowed(
