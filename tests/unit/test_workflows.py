@@ -54,3 +54,10 @@ def test_destroy_workflow_runs_every_hour() -> None:
     assert any("commands.workflows expired" in text for text in steps)
     (job,) = [job for name, job in found["jobs"].items() if name != "stacks"]
     assert [step["run"] for step in job["steps"] if "run" in step][-2:] == ["make down", "make verify-empty"]
+
+
+def test_destroy_workflow_destroys_expired_stacks_although_another_cannot_be_checked() -> None:
+    jobs = workflow("destroy")["jobs"]
+    assert jobs["destroy"]["if"] == """${{ !cancelled() && startsWith(needs.stacks.outputs.stacks, '["') }}"""
+    (script,) = [step["run"] for step in jobs["stacks"]["steps"] if step.get("id") == "expired"]
+    assert script.index("expired) || status=$?") < script.index("GITHUB_OUTPUT") < script.index("exit")
