@@ -171,8 +171,9 @@ def test_check_account_without_the_clouds_command_says_that_the_quota_is_unknown
         ("this machine has no credentials", {}, "this machine has no credentials; nothing was created"),
         (
             "",
-            subprocess.CalledProcessError(1, ["gcloud"], stderr="ERROR:\nproject some-project was not found\n"),
-            r"project some-project was not found; check `platform` in Pulumi\.dev\.yaml, "
+            subprocess.CalledProcessError(1, ["gcloud"], stderr="ERROR: no account\n\nto select one\n"),
+            "the account cannot be queried: ERROR: no account to select one; if you are not logged in, "
+            r"run `gcloud auth login` and .*; otherwise check `platform` in Pulumi\.dev\.yaml, "
             "and your permissions; nothing was created",
         ),
     ],
