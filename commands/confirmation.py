@@ -62,6 +62,12 @@ LOGINS: Mapping[str, str] = {
 `gcloud` and other programs have separate credentials of Google Cloud:
 https://cloud.google.com/docs/authentication/gcloud
 """
+API_DISABLED = ("SERVICE_DISABLED", "has not been used in project")
+"""Words in the error of Google Cloud for an API that the project has not enabled.
+
+https://github.com/googleapis/googleapis/blob/master/google/api/error_reason.proto and, for the message,
+https://github.com/hashicorp/terraform/issues/29006
+"""
 AWS_VARIABLES = (
     "AWS_ACCESS_KEY_ID",
     "AWS_PROFILE",
@@ -171,11 +177,18 @@ def check_account(stack: str, config: StackConfig) -> QuotaLeft:
 
 
 def remaining_quota(cloud: Cloud) -> QuotaLeft:
-    """Return the account's remaining quota.
+    """Return the account's remaining quota; empty if the project has not enabled the API that lists it.
 
     Raises FileNotFoundError if the cloud's command is missing, and CalledProcessError if the account cannot be queried.
     """
-    return dict(cloud.quota_left(run_json))
+    try:
+        return dict(cloud.quota_left(run_json))
+    except subprocess.CalledProcessError as error:
+        if not any(words in (error.stderr or "") for words in API_DISABLED):
+            raise
+        reason = "because the project has not enabled the Compute Engine API; the stack enables it"
+        print(f"the remaining quota is unknown, {reason}", file=sys.stderr)
+        return {}
 
 
 def query_error(error: subprocess.CalledProcessError) -> str:
