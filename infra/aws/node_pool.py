@@ -10,7 +10,7 @@ import pulumi
 from pulumi_aws import ec2, eks
 
 from infra.aws.config import EksConfig
-from infra.aws.pools import SYSTEM_DISK_GB, NodeGroupPlan
+from infra.aws.pools import DISK_IOPS, SYSTEM_DISK_GB, NodeGroupPlan
 from infra.hardware import gpus
 from infra.hardware.ec2 import EC2_FAMILIES, Ec2Machine
 from infra.hardware.machines import ProvisioningModel
@@ -144,7 +144,7 @@ def _template(args: NodeGroupArgs, placement_group: pulumi.Output[str] | None) -
                 ebs=ec2.LaunchTemplateBlockDeviceMappingEbsArgs(
                     volume_size=plan.pool.disk_size_gb if plan else SYSTEM_DISK_GB,
                     volume_type=plan.pool.disk_type if plan else "gp3",
-                    iops=3000,
+                    iops=DISK_IOPS,
                     encrypted="true",
                     delete_on_termination="true",
                 ),

@@ -26,6 +26,10 @@ USAGE_WINDOW = timedelta(minutes=15)
 """Age of the oldest usage that the quota check reads. Without newer usage, it assumes that the account uses nothing."""
 SYSTEM_DISK_GB = 100
 """Boot disk size of system nodes."""
+DISK_IOPS = 3000
+"""Operations a second of each boot disk."""
+INTERFACE_ENDPOINTS = ("ecr.api", "ecr.dkr")
+"""Services with an interface endpoint in each zone."""
 DAEMON_REQUESTS = Capacity(millicores=300, memory=512 * 2**20)
 """Estimated requests of the agents (network, logs, metrics, devices) on an EKS node. Not measured."""
 
@@ -170,6 +174,9 @@ def price_lines(platform: EksConfig) -> Iterator[Line]:
     gateways = len(platform.all_zones) if platform.network.nat_per_zone else 1
     yield price_line("cluster", CLOUD, region, "EKS control plane", 1)
     yield price_line("cluster", CLOUD, region, "NAT gateway", gateways)
+    yield price_line("cluster", CLOUD, region, "public IPv4 address", gateways)
+    endpoints = len(INTERFACE_ENDPOINTS) * len(platform.all_zones)
+    yield price_line("cluster", CLOUD, region, "interface endpoint in a zone", endpoints)
     yield price_line("system", CLOUD, region, system.machine_type, system.nodes)
     yield price_line("system", CLOUD, region, "disk gp3 GB", SYSTEM_DISK_GB * system.nodes)
     for plan in node_groups(platform):
@@ -178,3 +185,5 @@ def price_lines(platform: EksConfig) -> Iterator[Line]:
         yield price_line(plan.name, CLOUD, region, machine, plan.nodes, spot=spot)
         disk = f"disk {plan.pool.disk_type} GB"
         yield price_line(plan.name, CLOUD, region, disk, plan.pool.disk_size_gb * plan.nodes, spot=spot)
+        if plan.pool.disk_type == "io2":
+            yield price_line(plan.name, CLOUD, region, "disk io2 IOPS", DISK_IOPS * plan.nodes, spot=spot)
