@@ -131,7 +131,7 @@ EKS: list[Case] = [
     (
         {},
         {"system_pool": {"machine_type": "m7i.xlarge"}},
-        {"system-template": "update", "system-nodes": "replace", "gpus-nodes": "replace"},
+        {"system-template": "update", "system-nodes": "replace"},
     ),
     (pools(POOL), pools({**POOL, "nodes": 3}), {"gpus-nodes": "update"}),
     (pools(POOL), pools({**POOL, "capacity": "spot"}), {"gpus-nodes": "replace"}),
