@@ -143,10 +143,10 @@ def verify(stack: str, cloud: ProvisionedCloud, source: str, lister: Lister, own
 def receipt_of(stack: str, folder: Path | None) -> Receipt:
     """Return a stack's receipt. Query simulated clouds with their state in `folder`, or the real cloud if it is None.
 
-    Raises ValueError for invalid settings, FileNotFoundError if the cloud's command is missing, and CalledProcessError
-    if the command fails.
+    The settings may need what the cloud no longer offers, because the stack is already destroyed. Raises ValueError for
+    other invalid settings, FileNotFoundError if the cloud's command is missing, and CalledProcessError if it fails.
     """
-    if cloud := load_file(PROJECT / f"Pulumi.{stack}.yaml").cloud.provisioned:
+    if cloud := load_file(PROJECT / f"Pulumi.{stack}.yaml", checks_availability=False).cloud.provisioned:
         owner = ownership(cloud)
         if folder is not None:
             return verify(stack, cloud, "simulated", simulated(folder), owner)

@@ -77,9 +77,16 @@ EBS = Source(
     "ebs-optimization.md",
     READING_DATE,
 )
-"""Storage only. Provisioned operations above the included ones cost extra."""
+"""A gp3 volume includes 3,000 operations a second. An io2 volume includes none."""
 NAT_GATEWAY = Source("https://cloudburn.io/blog/aws-nat-gateway-pricing", date(2026, 2, 24))
 """Hourly price of the gateway only. Traffic has a price for each GB."""
+VPC = Source(
+    "https://www.factualminds.com/blog/amazon-vpc-pricing-endpoints-peering-transit-gateway/", date(2026, 6, 13)
+)
+"""Price of an address for a month of 720 hours, and hourly price of an interface endpoint in each zone.
+
+Traffic through an endpoint has a price for each GB.
+"""
 HYPERDISK = Source(
     "https://pub.dev/documentation/terradart_google/0.28.0/terradart_google/GoogleComputeStoragePool-class.html",
     READING_DATE,
@@ -223,8 +230,11 @@ _EC2_GPUS: Mapping[str, float] = {
 AWS_ROWS: tuple[Row, ...] = (
     ("EKS control plane", "global", 0.10, None, EKS),
     ("NAT gateway", "us-east-1", 0.045, None, NAT_GATEWAY),
+    ("public IPv4 address", "us-east-1", 3.60 / 720, None, VPC),
+    ("interface endpoint in a zone", "us-east-1", 0.01, None, VPC),
     ("disk gp3 GB", "us-east-1", 0.08 / _HOURS_PER_MONTH, None, EBS),
     ("disk io2 GB", "us-east-1", 0.125 / _HOURS_PER_MONTH, None, EBS),
+    ("disk io2 IOPS", "us-east-1", 0.065 / _HOURS_PER_MONTH, None, EBS),
     ("g6.2xlarge", "us-west-2", 0.9776, None, AWS_CATALOG),
     ("g6.2xlarge", "us-east-1", 0.9776, 0.4416, AWS_CATALOG),
     ("g6.24xlarge", "us-west-2", 6.6752, 2.1984, AWS_CATALOG),

@@ -62,6 +62,9 @@ WAIT_FOR_CREATION = {"pulumi.com/waitFor": "jsonpath={.metadata.uid}"}
 """Annotation that makes Pulumi wait for a job's creation, not its end. With `skipAwait`, Pulumi would not wait for the
 deletion of a replaced job either, and the new job with the same name would collide with it:
 https://github.com/pulumi/pulumi-kubernetes/issues/3154."""
+KEEP_ON_NODE = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
+"""Annotation of pods that the cluster autoscaler may not evict to remove a node that is less than half in use:
+https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/FAQ.md#what-types-of-pods-can-prevent-ca-from-removing-a-node"""
 QUEUE_PATH = f'metadata.labels["{QUEUE_LABEL}"]'
 """Path of the queue label in a resource. A change of the label replaces the job, because Kueue rejects such a change in
 a running job."""
@@ -230,7 +233,11 @@ def pod_template(spec: JobSpec, placement: Placement, pod: Pod) -> PodTemplateSp
     return PodTemplateSpecArgs(
         metadata=ObjectMetaArgs(
             labels={**job_labels(spec.name, spec.recipe), COMPONENT_LABEL: pod.role},
-            annotations={"kubectl.kubernetes.io/default-container": pod.container, **scheduling.annotations},
+            annotations={
+                "kubectl.kubernetes.io/default-container": pod.container,
+                **KEEP_ON_NODE,
+                **scheduling.annotations,
+            },
         ),
         spec=PodSpecArgs(
             subdomain=pod.subdomain,

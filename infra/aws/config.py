@@ -114,7 +114,7 @@ class EksPoolConfig(Section):
     disk_size_gb: Annotated[int, Field(ge=20, le=16_384)] = 100
     """Size of each node's boot disk in GB."""
     disk_type: Literal["gp3", "io2"] = "gp3"
-    """Type of each node's boot disk."""
+    """Type of each node's boot disk. A disk of type `io2` also costs money for its 3,000 operations a second."""
 
     @cached_property
     def model(self) -> ProvisioningModel:

@@ -9,6 +9,7 @@ import pulumi
 from pulumi_aws import ec2
 
 from infra.aws.config import EksConfig
+from infra.aws.pools import INTERFACE_ENDPOINTS
 
 SUBNET_TIMEOUTS = pulumi.CustomTimeouts(delete="40m")
 """Timeouts of subnets. AWS deletes the nodes' network interfaces minutes after the nodes:
@@ -123,7 +124,7 @@ class Network(pulumi.ComponentResource):
             ],
             opts=child,
         )
-        for service in ("ecr.api", "ecr.dkr"):
+        for service in INTERFACE_ENDPOINTS:
             ec2.VpcEndpoint(
                 f"{self._name}-{service}",
                 vpc_id=vpc,

@@ -10,7 +10,7 @@ import pulumi
 from pulumi_aws import ec2, eks
 
 from infra.aws.config import EksConfig
-from infra.aws.pools import SYSTEM_DISK_GB, NodeGroupPlan
+from infra.aws.pools import DISK_IOPS, SYSTEM_DISK_GB, NodeGroupPlan
 from infra.hardware import gpus
 from infra.hardware.ec2 import EC2_FAMILIES, Ec2Machine
 from infra.hardware.machines import ProvisioningModel
@@ -40,13 +40,17 @@ class NodeGroupArgs:
     """Name of the pool."""
     plan: NodeGroupPlan | None = None
     """Plan of a pool for jobs, or None for the system pool."""
+    after: pulumi.Resource | None = None
+    """Resource that exists before the nodes.
+
+    No input of the nodes depends on it. If an input that cannot change depends on a replaced resource, Pulumi also
+    replaces the dependent resource:
+    https://github.com/pulumi/pulumi/blob/v3.272.0/pkg/resource/deploy/step_generator.go, calculateDependentReplacements
+    """
 
 
 class NodeGroup(pulumi.ComponentResource):
     """Managed nodes on Amazon Linux 2023, with private addresses, encrypted disks and IMDSv2."""
-
-    ready: pulumi.Output[str]
-    """Id of the node group. Pulumi knows it once the nodes exist."""
 
     def __init__(self, name: str, args: NodeGroupArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:aws:NodeGroup", name, None, opts)
@@ -59,7 +63,7 @@ class NodeGroup(pulumi.ComponentResource):
         model = plan.model if plan else ProvisioningModel(kind="on-demand")
         gpu = args.machine.gpu
         labels = {POOL_LABEL: args.pool} | ({ACCELERATOR_LABEL: gpu} if gpu else {})
-        group = eks.NodeGroup(
+        eks.NodeGroup(
             f"{name}-nodes",
             cluster_name=args.cluster,
             # A change of `version` updates the nodes. Without it they keep their version, and EKS rejects the next
@@ -83,13 +87,13 @@ class NodeGroup(pulumi.ComponentResource):
             tags=cloud_labels(args.config.cluster_label),
             opts=pulumi.ResourceOptions(
                 parent=self,
+                depends_on=[args.after] if args.after else None,
                 custom_timeouts=GPU_TIMEOUTS if gpu else SYSTEM_TIMEOUTS,
                 delete_before_replace=True,
                 replace_on_changes=_replace_on_changes(plan),
             ),
         )
-        self.ready = group.id
-        self.register_outputs({"ready": self.ready})
+        self.register_outputs({})
 
     def _placement_group(self, name: str, plan: NodeGroupPlan | None) -> pulumi.Output[str] | None:
         """Create the placement group of the plan, if it has one. Return its name."""
@@ -141,7 +145,7 @@ def _template(args: NodeGroupArgs, placement_group: pulumi.Output[str] | None) -
                 ebs=ec2.LaunchTemplateBlockDeviceMappingEbsArgs(
                     volume_size=plan.pool.disk_size_gb if plan else SYSTEM_DISK_GB,
                     volume_type=plan.pool.disk_type if plan else "gp3",
-                    iops=3000,
+                    iops=DISK_IOPS,
                     encrypted="true",
                     delete_on_termination="true",
                 ),

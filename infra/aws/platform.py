@@ -131,8 +131,7 @@ def _job_nodes(
     return NodeGroup(
         plan.name,
         NodeGroupArgs(
-            # Create the system nodes first: if they get no capacity, the update fails before expensive nodes start.
-            cluster=pulumi.Output.all(cluster.name, system.ready).apply(lambda values: str(values[0])),
+            cluster=cluster.name,
             version=cluster.version,
             config=config,
             machine=plan.machine,
@@ -142,6 +141,8 @@ def _job_nodes(
             role=role.arn,
             pool=plan.name,
             plan=plan,
+            # If the system nodes get no capacity, the update fails before expensive nodes start.
+            after=system,
         ),
         options,
     )

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from operator import itemgetter
 from typing import Any
 
 from infra.aws.config import EksConfig, EksPoolConfig
@@ -21,8 +22,14 @@ from infra.inventory import RunCommand
 CLOUD = "aws"
 """Name of the cloud in the price table."""
 QUOTA_SOURCE = "https://docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quotas.html"
+USAGE_WINDOW = timedelta(minutes=15)
+"""Age of the oldest usage that the quota check reads. Without newer usage, it assumes that the account uses nothing."""
 SYSTEM_DISK_GB = 100
 """Boot disk size of system nodes."""
+DISK_IOPS = 3000
+"""Operations a second of each boot disk."""
+INTERFACE_ENDPOINTS = ("ecr.api", "ecr.dkr")
+"""Services with an interface endpoint in each zone."""
 DAEMON_REQUESTS = Capacity(millicores=300, memory=512 * 2**20)
 """Estimated requests of the agents (network, logs, metrics, devices) on an EKS node. Not measured."""
 
@@ -135,9 +142,13 @@ def remaining_quota(platform: EksConfig, run_json: RunCommand) -> Mapping[tuple[
 
 
 def _usage(metric: Mapping[str, Any], options: tuple[str, ...], run_json: RunCommand) -> int:
-    """Return the largest number of vCPUs in use in the last hour, from CloudWatch.
+    """Return the newest number of vCPUs in use, from CloudWatch, which collects usage every minute.
 
-    https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch-Quotas-Visualize-Alarms.html
+    An older number would count nodes that `make down` has deleted.
+    https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch-Usage-Metrics.html
+
+    CloudWatch returns the numbers in no order:
+    https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/API_GetMetricStatistics.html
     """
     dimensions = [f"Name={name},Value={value}" for name, value in metric["MetricDimensions"].items()]
     now = datetime.now(tz=UTC)
@@ -145,15 +156,16 @@ def _usage(metric: Mapping[str, Any], options: tuple[str, ...], run_json: RunCom
         *("aws", "cloudwatch", "get-metric-statistics"),
         f"--namespace={metric['MetricNamespace']}",
         f"--metric-name={metric['MetricName']}",
-        "--period=300",
+        "--period=60",
         "--statistics=Maximum",
-        f"--start-time={(now - timedelta(hours=1)).isoformat()}",
+        f"--start-time={(now - USAGE_WINDOW).isoformat()}",
         f"--end-time={now.isoformat()}",
         "--dimensions",
         *dimensions,
         *options,
     )
-    return int(max((point["Maximum"] for point in statistics["Datapoints"]), default=0))
+    newest = max(statistics["Datapoints"], key=itemgetter("Timestamp"), default={"Maximum": 0})
+    return int(newest["Maximum"])
 
 
 def price_lines(platform: EksConfig) -> Iterator[Line]:
@@ -162,6 +174,9 @@ def price_lines(platform: EksConfig) -> Iterator[Line]:
     gateways = len(platform.all_zones) if platform.network.nat_per_zone else 1
     yield price_line("cluster", CLOUD, region, "EKS control plane", 1)
     yield price_line("cluster", CLOUD, region, "NAT gateway", gateways)
+    yield price_line("cluster", CLOUD, region, "public IPv4 address", gateways)
+    endpoints = len(INTERFACE_ENDPOINTS) * len(platform.all_zones)
+    yield price_line("cluster", CLOUD, region, "interface endpoint in a zone", endpoints)
     yield price_line("system", CLOUD, region, system.machine_type, system.nodes)
     yield price_line("system", CLOUD, region, "disk gp3 GB", SYSTEM_DISK_GB * system.nodes)
     for plan in node_groups(platform):
@@ -170,3 +185,5 @@ def price_lines(platform: EksConfig) -> Iterator[Line]:
         yield price_line(plan.name, CLOUD, region, machine, plan.nodes, spot=spot)
         disk = f"disk {plan.pool.disk_type} GB"
         yield price_line(plan.name, CLOUD, region, disk, plan.pool.disk_size_gb * plan.nodes, spot=spot)
+        if plan.pool.disk_type == "io2":
+            yield price_line(plan.name, CLOUD, region, "disk io2 IOPS", DISK_IOPS * plan.nodes, spot=spot)

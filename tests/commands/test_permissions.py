@@ -74,6 +74,18 @@ def test_eks_permissions_have_no_wildcard_action_and_only_stack_roles() -> None:
     assert passed == ["ec2.amazonaws.com", "eks.amazonaws.com", "pods.eks.amazonaws.com"]
 
 
+def test_eks_permissions_fit_an_inline_policy_of_a_role() -> None:
+    admins = ["arn:aws:iam::123456789012:role/admin"]
+    policy = permissions_of(eks("train", admins=admins, network={"nat_per_zone": True}, region="ap-southeast-1"))
+    num_characters = len("".join(json.dumps(policy).split()))
+    assert num_characters > 6_144, "the policy fits a managed policy; change docs/workflows.md"
+    # IAM does not count white space. Leave some of the 10,240 characters for access to the state's bucket:
+    # https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html
+    assert num_characters < 9_000
+    page = (PROJECT / "docs" / "workflows.md").read_text(encoding="utf-8")
+    assert "aws iam put-role-policy" in page
+
+
 AWS_CALLS_AFTER_CREATION: dict[str, set[str]] = {
     # Actions of the provider's calls after a creation. The comments name their source in internal/service.
     "aws:kms/key:Key": {"kms:UpdateKeyDescription", "kms:DisableKeyRotation"},  # kms/key.go, update

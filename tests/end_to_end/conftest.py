@@ -108,8 +108,8 @@ class Checkout:
             start_new_session=own_group,
         )
 
-    def up_with_fault(self, *words: str, epoch: int, fault: Callable[[], object]) -> tuple[str, str]:
-        """Run `make up`, and call `fault` when a rank trains in this epoch. Return the output before and after that.
+    def up_with_fault(self, *words: str, at: str, fault: Callable[[], object]) -> tuple[str, str]:
+        """Run `make up`, and call `fault` at the first line with the text `at`. Return the output before and after it.
 
         The command must succeed.
         """
@@ -119,7 +119,7 @@ class Checkout:
             assert process.stdout is not None
             for line in process.stdout:
                 lines.append(line)
-                if not num_before and f" train epoch={epoch} " in line:
+                if not num_before and at in line:
                     num_before = len(lines)
                     fault()
         after = "".join(lines[num_before:])

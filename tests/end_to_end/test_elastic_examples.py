@@ -46,7 +46,7 @@ def up_with_a_killed_host(
             checkout.kubectl("exec", pod["metadata"]["name"], "--", *python)
         checkout.kubectl("delete", "pod", "--selector", selector, "--force", "--grace-period=0")
 
-    before, after = checkout.up_with_fault(*words, epoch=epoch, fault=kill_host)
+    before, after = checkout.up_with_fault(*words, at=f" train epoch={epoch} ", fault=kill_host)
     assert f"{job}: complete after" in after
     return before, after
 

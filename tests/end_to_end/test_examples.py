@@ -141,6 +141,21 @@ def test_resumed_tf_horovod_starts_mpirun_once(checkout: Checkout) -> None:
 
 
 @pytest.mark.long
+def test_tf_horovod_runs_again_after_its_worker_is_killed(checkout: Checkout) -> None:
+    (job,) = example_jobs("tf-horovod")
+    restarted = {**job, "name": "restarted", "args": [*job["args"], "--iterations=12"]}
+
+    def kill_worker() -> None:
+        checkout.kubectl("exec", "restarted-worker-1", "--", "sh", "-c", "kill 1")
+
+    with checkout.changed_jobs(restarted):
+        _, after = checkout.up_with_fault(at=" train step=4 ", fault=kill_worker)
+        pods = checkout.objects("pods", f"--selector={JOB_LABEL}=restarted,{COMPONENT_LABEL}=launcher")
+    assert re.search(r"^restarted/1 \| train step=24 ", after, re.M), after[-3000:]
+    assert sorted(pod["status"]["phase"] for pod in pods) == ["Failed", "Succeeded"]
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["mxnet-horovod", "mxnet-ps"])
 def test_example_mxnet_learns_on_both_workers(checkout: Checkout, name: str) -> None:
     text = checkout.run("make", "up", f"JOB={name}", seconds=1800)

@@ -25,7 +25,7 @@ def test_digits_ray_with_a_lost_pod_trains_to_the_end(checkout: Checkout, lost: 
         # After SIGTERM, Ray runs for up to 25 seconds. All epochs may be over by then, so kill it after one second.
         checkout.kubectl("delete", "pod", pod["metadata"]["name"], "--wait=false", "--grace-period=1")
 
-    before, after = checkout.up_with_fault(f"JOB={NAME}", epoch=3, fault=delete_pod)
+    before, after = checkout.up_with_fault(f"JOB={NAME}", at=" train epoch=3 ", fault=delete_pod)
     try:
         for rank in range(2):
             assert re.search(rf"^{NAME}/{rank} \| .*train epoch=1 .* rank={rank}/2$", before, re.M), before[-3000:]

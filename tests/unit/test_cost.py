@@ -111,6 +111,29 @@ def test_cost_estimate_prices_every_disk(kind: str, disk: str, machine: str) -> 
     assert cost_estimate(platform(kind, pool)).unpriced == ()
 
 
+def test_cost_estimate_of_io2_disk_includes_its_operations() -> None:
+    pool = {"machine_type": "g5.xlarge", "nodes": 2, "disk_type": "io2"}
+    disks = {
+        line.item.name: line.cost(spot=False)
+        for line in cost_estimate(platform("eks", pool)).lines
+        if line.part == "pool-0" and line.item.name.startswith("disk")
+    }
+    monthly = {name: cost.amount * 730 for name, cost in disks.items() if cost}
+    assert monthly == pytest.approx({"disk io2 GB": 2 * 100 * 0.125, "disk io2 IOPS": 2 * 3000 * 0.065})
+
+
+@pytest.mark.parametrize(("nat_per_zone", "gateways"), [(False, 1), (True, 3)])
+def test_cost_estimate_of_eks_network_counts_gateways_and_endpoints(nat_per_zone: bool, gateways: int) -> None:
+    found = cost_estimate(platform("eks", network={"nat_per_zone": nat_per_zone}))
+    assert {line.item.name: line.quantity for line in found.lines if line.part == "cluster"} == {
+        "EKS control plane": 1,
+        "NAT gateway": gateways,
+        "public IPv4 address": gateways,
+        "interface endpoint in a zone": 2 * 3,
+    }
+    assert found.by_part()["cluster"].amount == pytest.approx(0.10 + gateways * (0.045 + 0.005) + 6 * 0.01)
+
+
 def test_cost_estimate_equals_published_prices_of_machines() -> None:
     # Google publishes the total price of these machines, which must equal the sum of their parts.
     listed = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -66,6 +67,31 @@ def test_quota_of_eks_stack_counts_vcpus_except_in_capacity_blocks() -> None:
     block = {**pool, "capacity": "capacity-block:cr-0123456789abcdef0", "zones": "us-west-2a"}
     # A capacity block needs no quota, so the only quota is that of the system pool.
     assert len(needed_quota({"kind": "eks", "pools": [block]})) == 1
+
+
+def quota_left_of_eks(*usage: tuple[str, float]) -> set[int]:
+    """Return the remaining vCPUs of each quota of 192, if CloudWatch has this usage by time."""
+
+    def run_json(_aws: str, service: str, *words: str) -> Any:
+        if service == "service-quotas":
+            dimensions = {"Service": "EC2", "Type": "Resource", "Resource": "vCPU", "Class": "G/OnDemand"}
+            metric = {"MetricNamespace": "AWS/Usage", "MetricName": "ResourceCount", "MetricDimensions": dimensions}
+            return {"Quota": {"Value": 192.0, "UsageMetric": metric}}
+        start, end = (
+            datetime.fromisoformat(word.partition("=")[2]) for word in words if word.startswith(("--start", "--end"))
+        )
+        assert end - start == timedelta(minutes=15)
+        return {"Datapoints": [{"Timestamp": f"2026-11-21T{time}:00+00:00", "Maximum": used} for time, used in usage]}
+
+    cloud = parse({"platform": {"kind": "eks"}, "jobs": []}).cloud.provisioned
+    assert cloud is not None
+    return set(cloud.remaining_quota(run_json).values())
+
+
+def test_quota_left_subtracts_only_the_newest_usage() -> None:
+    assert quota_left_of_eks(("10:00", 192.0), ("10:50", 0.0)) == {192}
+    assert quota_left_of_eks(("10:50", 96.0), ("10:00", 0.0)) == {96}
+    assert quota_left_of_eks() == {192}
 
 
 @pytest.mark.parametrize("name", [name for name, machine in GCE_MACHINES.items() if not machine.tpu_chips])
