@@ -151,7 +151,8 @@ def pool_plans(config: GkeConfig, pool: GkePoolConfig) -> list[NodePoolPlan]:
         for position, model in enumerate(pool.models):
             for zone_group in zone_groups:
                 parts = [pool.name]
-                if multi_host and pool.slices > 1:
+                # The first slice's name does not depend on the number of slices, so that a new number keeps its nodes.
+                if index > 0:
                     parts.append(str(index))
                 if len(pool.models) > 1:
                     parts.append(f"{position}-{model.kind}")

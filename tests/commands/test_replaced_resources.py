@@ -81,6 +81,7 @@ GKE: list[Case] = [
     (pools(A3), pools({**A3, "compact": False}), {"gpus-nodes": "replace"}),
     (pools(V4), pools({**V4, "topology": "2x4x4"}), {"gpus-nodes": "replace"}),
     (pools(V4), pools({**V4, "disk_size_gb": 200}), {"gpus-nodes": "recycle"}),
+    (pools(V4), pools({**V4, "slices": 2}), {"gpus-1-nodes": "create"}),
     (pools(V6E), pools({**V6E, "topology": "2x4"}), {"gpus-nodes": "replace"}),
     ({}, {"network": {"nodes": "10.1.0.0/20"}}, {"network-subnet": "replace", **ALL_IN_CLUSTER}),
     ({"network": {"nodes": "10.8.0.0/20"}}, {"network": {"nodes": "10.8.0.0/19"}}, {"network-subnet": "update"}),
