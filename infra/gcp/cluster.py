@@ -154,9 +154,14 @@ def _authorized_networks(config: GkeConfig) -> container.ClusterMasterAuthorized
     )
 
 
-def _encryption(config: GkeConfig) -> container.ClusterDatabaseEncryptionArgs | None:
+def _encryption(config: GkeConfig) -> container.ClusterDatabaseEncryptionArgs:
+    """Return the encryption of Secrets.
+
+    Without a key, the state is explicit: the provider ignores the removal of the block, which is Optional and Computed
+    (google-beta/services/container/resource_container_cluster.go:2520 of terraform-provider-google-beta).
+    """
     if config.secrets_key is None:
-        return None
+        return container.ClusterDatabaseEncryptionArgs(state="DECRYPTED")
     return container.ClusterDatabaseEncryptionArgs(state="ENCRYPTED", key_name=config.secrets_key)
 
 

@@ -257,7 +257,7 @@ class GkeConfig(Section):
     """Address ranges."""
     secrets_key: KmsKey | None = None
     """Cloud KMS key that additionally encrypts Kubernetes Secrets; by default only Google's encryption at rest
-    applies."""
+    applies. GKE's service agent must have `roles/cloudkms.cryptoKeyEncrypterDecrypter` on the key (docs/gke.md)."""
     authorized_networks: tuple[ClientCidr, ...] = ()
     """Address ranges with access to the API server's public address; by default the API server has no public
     address, and clients use its DNS name with IAM."""

@@ -20,6 +20,7 @@ A3 = {"name": "gpus", "machine_type": "a3-highgpu-8g"}
 V4 = {"name": "gpus", "accelerator": "v4", "topology": "2x2x4", "check_zones": False}
 V6E = {"name": "gpus", "accelerator": "v6e", "topology": "2x2", "check_zones": False}
 N1 = {"name": "gpus", "machine_type": "n1-standard-8", "accelerator": "nvidia-tesla-t4", "accelerators_per_node": 1}
+KEY = "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"
 CLUSTER = "cluster-control-plane"
 ALL_IN_CLUSTER = {CLUSTER: "replace", "system-nodes": "replace", "gpus-nodes": "replace", "jobs-user": "replace"}
 """Actions if the cluster and all that is in it are replaced."""
@@ -90,6 +91,8 @@ GKE: list[Case] = [
     ({}, {"zone": "us-central1-b"}, ALL_IN_CLUSTER),
     ({}, {"release_channel": "RAPID"}, {CLUSTER: "update"}),
     ({}, {"authorized_networks": ["198.51.100.0/24"]}, {CLUSTER: "update"}),
+    ({}, {"secrets_key": KEY}, {CLUSTER: "update"}),
+    ({"secrets_key": KEY}, {}, {CLUSTER: "update"}),
     ({}, {"image_streaming": False}, {"system-nodes": "recycle", "gpus-nodes": "recycle"}),
     ({}, {"bucket": {"location": "us"}}, {"gke-dist-bucket": "replace", "bucket-jobs": "replace"}),
     ({}, {"registry": {"keep_images": 5}}, {"registry-repository": "update"}),

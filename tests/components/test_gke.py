@@ -159,7 +159,7 @@ def test_gke_nodes_are_shielded(engine: RecordingEngine) -> None:
 def test_gke_secrets_are_encrypted_with_given_key() -> None:
     key = "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"
     assert cluster(secrets_key=key)["databaseEncryption"] == {"state": "ENCRYPTED", "keyName": key}
-    assert "databaseEncryption" not in cluster()
+    assert cluster()["databaseEncryption"] == {"state": "DECRYPTED"}
 
 
 def test_gke_resources_are_created_in_order(engine: RecordingEngine) -> None:
