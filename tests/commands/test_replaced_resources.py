@@ -22,6 +22,8 @@ V6E = {"name": "gpus", "accelerator": "v6e", "topology": "2x2", "check_zones": F
 N1 = {"name": "gpus", "machine_type": "n1-standard-8", "accelerator": "nvidia-tesla-t4", "accelerators_per_node": 1}
 KEY = "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"
 CLUSTER = "cluster-control-plane"
+STREAMING = {"services-containerfilesystem": "delete", "nodes-image-streaming": "delete"}
+"""Actions if image streaming is turned off. The API stays enabled."""
 ALL_IN_CLUSTER = {CLUSTER: "replace", "system-nodes": "replace", "gpus-nodes": "replace", "jobs-user": "replace"}
 """Actions if the cluster and all that is in it are replaced."""
 
@@ -93,7 +95,7 @@ GKE: list[Case] = [
     ({}, {"authorized_networks": ["198.51.100.0/24"]}, {CLUSTER: "update"}),
     ({}, {"secrets_key": KEY}, {CLUSTER: "update"}),
     ({"secrets_key": KEY}, {}, {CLUSTER: "update"}),
-    ({}, {"image_streaming": False}, {"system-nodes": "recycle", "gpus-nodes": "recycle"}),
+    ({}, {"image_streaming": False}, {**STREAMING, "system-nodes": "recycle", "gpus-nodes": "recycle"}),
     ({}, {"bucket": {"location": "us"}}, {"gke-dist-bucket": "replace", "bucket-jobs": "replace"}),
     ({}, {"registry": {"keep_images": 5}}, {"registry-repository": "update"}),
 ]

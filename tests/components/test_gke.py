@@ -106,11 +106,22 @@ def test_gke_roles_are_minimal(engine: RecordingEngine) -> None:
     granted = {(record.inputs["role"], record.type.split("/")[0]) for record in bindings(engine)}
     assert granted == {
         ("roles/container.defaultNodeServiceAccount", "gcp:projects"),
+        ("roles/serviceusage.serviceUsageConsumer", "gcp:projects"),
         ("roles/iam.workloadIdentityUser", "gcp:serviceaccount"),
         ("roles/storage.objectUser", "gcp:storage"),
         ("roles/artifactregistry.reader", "gcp:artifactregistry"),
     }
     assert all("allUsers" not in record.inputs["member"] for record in bindings(engine))
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_gke_image_streaming_has_its_api_and_its_role(is_on: bool) -> None:
+    engine, _ = graph(gke(image_streaming=is_on))
+    apis = {record.inputs["service"] for record in engine.of_type("projects/service:Service")}
+    roles = {record.inputs["role"] for record in bindings(engine)}
+    assert ("containerfilesystem.googleapis.com" in apis) == is_on
+    assert ("roles/serviceusage.serviceUsageConsumer" in roles) == is_on
+    assert ("nodes-image-streaming" in engine.dependencies("cluster-control-plane")) == is_on
 
 
 def test_gke_job_account_is_limited_to_bucket(engine: RecordingEngine) -> None:
