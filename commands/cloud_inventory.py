@@ -77,7 +77,7 @@ def ownership(cloud: ProvisionedCloud) -> Ownership:
     records = run(cloud.declare).records
     for record in (each for each in records if each.type in kinds):
         known = _known_name(record)
-        # If a resource has labels, only they identify its stack: another stack may also have a repository `gcr.io`.
+        # If a resource has labels, only they identify its stack: another owner may have a repository of the same name.
         is_proof = "labels" not in record.inputs if known else record.name.startswith(f"{cloud.cluster_name}-")
         patterns = names if is_proof else shared
         patterns[kinds[record.type]].append(re.compile(known or re.escape(record.name) + RANDOM_SUFFIX))

@@ -112,9 +112,7 @@ def build_components(config: GkeConfig) -> GkeComponents:
     )
     repository = None
     if config.image.prebuilt is None:
-        repository = ImageRepository(
-            "registry", project=project, cluster=config.name, config=config.registry, reader=account
-        )
+        repository = ImageRepository("registry", project=project, config=config, reader=account)
     return GkeComponents(
         cluster=cluster,
         system=system,

@@ -57,7 +57,16 @@ GKE_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (gke_pool(topology="2x2"), "gke.pool.topology_without_tpu", "pools.0.topology"),
     (gke_pool(slices=2), "gke.pool.slices_without_tpu", "pools.0.slices"),
     (gke(image={"prebuilt": PREBUILT, "git_branch": "dev"}), "image.prebuilt.build_key", "image.git_branch"),
-    (gke(registry={"repository": "mine"}), "gke.registry.repository_of_gcr", "registry.repository"),
+    (
+        gke(registry={"host": "gcr.io", "repository": "mine"}),
+        "gke.registry.repository_of_gcr",
+        "registry.repository",
+    ),
+    (
+        gke(registry={"host": "gcr.io", "keep_images": 5}),
+        "gke.registry.keep_images_of_others",
+        "registry.keep_images",
+    ),
     (gke_pool(**A3, capacity=["queued", "spot"]), "gke.pool.queued_with_others", "pools.0.capacity"),
     (gke_pool(**A3, capacity="spot", zones=ZONES), "gke.pool.fabrics_differ", "pools.0.zones"),
     (gke(name="goog-dist"), "gke.bucket.name_reserved", "name"),
@@ -163,6 +172,8 @@ VALID_GKE: list[dict[str, Any]] = [
     gke_pool(machine_type="g2-standard-8", platform_zone="europe-west4-c"),
     gke(system_pool={"machine_type": "n1-standard-2"}),
     gke(pools=[]),
+    gke(registry={"host": "us-docker.pkg.dev", "keep_images": 5}),
+    gke(registry={"repository": "mine"}),
     gke(kubernetes_version="1.40", check_availability=False),
     gke(zone="us-north1-a", pools=[], check_availability=False),
     gke(kubernetes_version="1.37", release_channel="RAPID"),
@@ -195,4 +206,6 @@ def test_gke_defaults_equal_those_of_tutorial() -> None:
     assert (found.nodes, found.machine_type) == (2, "n1-standard-4")
     assert (found.disk_size_gb, found.disk_type) == (100, "pd-ssd")
     assert (found.accelerator, found.accelerators_per_node) == ("nvidia-tesla-t4", 2)
-    assert (config.registry.host, config.image.name, config.image.git_branch) == ("gcr.io", "sh22-dist-gpu", "main")
+    # The tutorial's registry, gcr.io, has one repository for all stacks of a project.
+    assert (config.registry_host, config.repository) == ("us-central1-docker.pkg.dev", "gke-dist")
+    assert (config.image.name, config.image.git_branch) == ("sh22-dist-gpu", "main")
