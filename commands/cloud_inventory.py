@@ -76,7 +76,7 @@ def ownership(cloud: ProvisionedCloud) -> Ownership:
     records = run(cloud.declare).records
     for record in (each for each in records if each.type in kinds):
         known = _name_pattern(record)
-        # A resource with labels may share its name with another stack's: both may have a repository `gcr.io`.
+        # A resource with labels may share its name with another owner's repository.
         is_unique = "labels" not in record.inputs if known else record.name.startswith(f"{cloud.cluster_name}-")
         patterns = names if is_unique else shared
         patterns[kinds[record.type]].append(re.compile(known or re.escape(record.name) + RANDOM_SUFFIX))

@@ -93,6 +93,8 @@ HYPERDISK = Source(
 )
 """SKU 5BC4-9775-DEC9, capacity only. Provisioned operations above the included ones cost extra."""
 GKE = Source("https://cloud.google.com/kubernetes-engine/pricing", READING_DATE)
+GKE_EXTENDED = Source(f"{_GITHUB}mattrobinsonsre/terrapod/issues/1001", date(2026, 7, 22))
+"""Amount of the additional fee. Google's page says when it applies: https://cloud.google.com/kubernetes-engine/pricing"""
 CLOUD_NAT = Source("https://cloud.google.com/nat/pricing", READING_DATE)
 EKS = Source("https://aws.amazon.com/eks/pricing/", READING_DATE)
 
@@ -108,6 +110,7 @@ _A2_ULTRA_GPU = 5.0688 - 12 * 0.031611 - 170 * 0.004237 - 375 * 0.08 / _HOURS_PE
 
 GCP_ROWS: tuple[Row, ...] = (
     ("GKE control plane", "global", 0.10, None, GKE),
+    ("GKE extended support", "global", 0.50, None, GKE_EXTENDED),
     ("Cloud NAT per VM", "global", 0.0014, None, CLOUD_NAT),
     ("external address", "global", 0.005, None, CLOUD_NAT),
     ("disk pd-standard GB", "us-central1", 0.04 / _HOURS_PER_MONTH, None, AUTOSCALER),

@@ -98,7 +98,7 @@ class Gke(ProvisionedCloud):
         return inventory.generated_names(self.config.name, planned)
 
     def permissions(self, planned: Iterable[PlannedResource]) -> dict[str, Any]:
-        return inventory.permissions(self.config.project, planned)
+        return inventory.permissions(self.config, planned)
 
     def declare(self) -> None:
         from infra.gcp.platform import build_components

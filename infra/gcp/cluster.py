@@ -25,6 +25,10 @@ ACCOUNT_LIMIT = 30
 NODE_ROLE = "roles/container.defaultNodeServiceAccount"
 """Minimum role of nodes, to write logs and metrics:
 https://cloud.google.com/kubernetes-engine/docs/how-to/hardening-your-cluster"""
+STREAMING_ROLE = "roles/serviceusage.serviceUsageConsumer"
+"""Role that nodes need for image streaming. NODE_ROLE lacks its permission, and pods then fail to start:
+https://cloud.google.com/kubernetes-engine/docs/how-to/image-streaming#requirements,
+https://github.com/terraform-google-modules/terraform-google-kubernetes-engine/issues/2251"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,9 +161,14 @@ def _authorized_networks(config: GkeConfig) -> container.ClusterMasterAuthorized
     )
 
 
-def _encryption(config: GkeConfig) -> container.ClusterDatabaseEncryptionArgs | None:
+def _encryption(config: GkeConfig) -> container.ClusterDatabaseEncryptionArgs:
+    """Return the encryption of Secrets.
+
+    Without a key, the state is explicit: the provider ignores the removal of the block, which is Optional and Computed
+    (google-beta/services/container/resource_container_cluster.go:2520 of terraform-provider-google-beta).
+    """
     if config.secrets_key is None:
-        return None
+        return container.ClusterDatabaseEncryptionArgs(state="DECRYPTED")
     return container.ClusterDatabaseEncryptionArgs(state="ENCRYPTED", key_name=config.secrets_key)
 
 
@@ -254,24 +263,26 @@ class NodeIdentity(pulumi.ComponentResource):
     """Service account of the nodes, instead of the project's default account."""
 
     email: pulumi.Output[str]
-    """E-mail address of the account, known after its role is granted."""
+    """E-mail address of the account, known after its roles are granted."""
 
     def __init__(
-        self, name: str, *, project: pulumi.Input[str], cluster: str, opts: pulumi.ResourceOptions | None = None
+        self, name: str, *, project: pulumi.Input[str], config: GkeConfig, opts: pulumi.ResourceOptions | None = None
     ) -> None:
         super().__init__("trainyard:gcp:NodeIdentity", name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
         account = gcp.serviceaccount.Account(
             f"{name}-account",
             project=project,
-            account_id=fit_name(cluster, "nodes", ACCOUNT_LIMIT),
-            display_name=f"Nodes of the GKE cluster {cluster}",
+            account_id=fit_name(config.name, "nodes", ACCOUNT_LIMIT),
+            display_name=f"Nodes of the GKE cluster {config.name}",
             opts=child,
         )
-        grant = gcp.projects.IAMMember(
-            f"{name}-role", project=project, role=NODE_ROLE, member=account.member, opts=child
-        )
-        self.email = pulumi.Output.all(account.email, grant.id).apply(lambda values: values[0])
+        roles = {"role": NODE_ROLE, **({"image-streaming": STREAMING_ROLE} if config.image_streaming else {})}
+        grants = [
+            gcp.projects.IAMMember(f"{name}-{suffix}", project=project, role=role, member=account.member, opts=child)
+            for suffix, role in roles.items()
+        ]
+        self.email = pulumi.Output.all(account.email, *(grant.id for grant in grants)).apply(lambda values: values[0])
         self.register_outputs({"email": self.email})
 
 

@@ -97,6 +97,13 @@ BucketName = Annotated[
     ),
 ]
 """Name of a Cloud Storage bucket."""
+RegistryHost = Annotated[
+    str,
+    match_pattern(
+        "registry_host", _REGISTRY, "must be gcr.io, us.gcr.io, eu.gcr.io, asia.gcr.io or LOCATION-docker.pkg.dev"
+    ),
+]
+"""Host of Artifact Registry."""
 GkeCapacity = Annotated[str, AfterValidator(_capacity)]
 """Provisioning model of nodes."""
 
@@ -204,19 +211,17 @@ class GkeBucketConfig(Section):
 
 
 class RegistryConfig(Section):
-    """Artifact Registry repository of the trainer image."""
+    """Artifact Registry repository of the trainer image. The stack creates and deletes it only if it has the cluster's
+    name. Any other repository belongs to the project and must exist; Google can create `gcr.io` (docs/gke.md)."""
 
-    host: Annotated[
-        str,
-        match_pattern(
-            "registry_host", _REGISTRY, "must be gcr.io, us.gcr.io, eu.gcr.io, asia.gcr.io or LOCATION-docker.pkg.dev"
-        ),
-    ] = "gcr.io"
-    """Registry: `gcr.io`, its regional names, or `LOCATION-docker.pkg.dev`."""
-    repository: Annotated[str, name_pattern("gke_name", 63, "trainyard")] = "trainyard"
-    """Repository on `LOCATION-docker.pkg.dev`; `gcr.io` has a fixed one."""
+    host: RegistryHost | None = None
+    """Registry: `LOCATION-docker.pkg.dev`, `gcr.io` or its regional names; by default `REGION-docker.pkg.dev` with the
+    cluster's region."""
+    repository: Annotated[str, name_pattern("gke_name", 63, "trainyard")] | None = None
+    """Repository on `LOCATION-docker.pkg.dev`, by default the cluster's name; `gcr.io` has a fixed one."""
     keep_images: Annotated[int, Field(ge=1, le=1000)] = 10
-    """Number of newest images to keep; Artifact Registry deletes others 30 days after their upload."""
+    """Number of newest images to keep in the stack's own repository; Artifact Registry deletes others 30 days after
+    their upload."""
 
 
 Day = Literal["MO", "TU", "WE", "TH", "FR", "SA", "SU"]
@@ -263,7 +268,7 @@ class GkeConfig(Section):
     """Address ranges."""
     secrets_key: KmsKey | None = None
     """Cloud KMS key that additionally encrypts Kubernetes Secrets; by default only Google's encryption at rest
-    applies."""
+    applies. GKE's service agent must have `roles/cloudkms.cryptoKeyEncrypterDecrypter` on the key (docs/gke.md)."""
     authorized_networks: tuple[ClientCidr, ...] = ()
     """Address ranges with access to the API server's public address; by default the API server has no public
     address, and clients use its DNS name with IAM."""
@@ -303,3 +308,23 @@ class GkeConfig(Section):
     def location(self) -> str:
         """Region or zone of the control plane."""
         return self.region if self.regional else self.zone
+
+    @property
+    def registry_host(self) -> str:
+        """Registry of the trainer image."""
+        return self.registry.host or f"{self.region}-docker.pkg.dev"
+
+    @property
+    def uses_gcr(self) -> bool:
+        """True if the registry has one fixed repository for the whole project."""
+        return self.registry_host.endswith("gcr.io")
+
+    @property
+    def repository(self) -> str:
+        """Repository of the trainer image, except on gcr.io."""
+        return self.registry.repository or self.name
+
+    @property
+    def owns_repository(self) -> bool:
+        """True if the stack creates and deletes the repository of the trainer image."""
+        return not self.uses_gcr and self.repository == self.name

@@ -121,11 +121,18 @@ ROLES: Mapping[str, Sequence[str]] = {
 VIEWER_ROLES: Mapping[str, str] = {"instance": "roles/compute.viewer", "secret": "roles/secretmanager.viewer"}
 """Viewer roles for resource kinds that `make verify-empty` lists but the stack does not create."""
 
+PUSH_ROLE, FIRST_PUSH_ROLE = "roles/artifactregistry.writer", "roles/artifactregistry.createOnPushWriter"
+"""Roles to push images. The second one can create a repository on gcr.io:
+https://cloud.google.com/artifact-registry/docs/transition/setup-gcr-repo"""
 
-def permissions(project: str, planned: Iterable[PlannedResource]) -> dict[str, Any]:
+
+def permissions(config: GkeConfig, planned: Iterable[PlannedResource]) -> dict[str, Any]:
     """Return bindings of the project roles that are needed to preview, create, destroy and list resources."""
     planned = list(planned)
     roles = {role for record in planned for role in ROLES.get(record.type, ())}
+    # The role for the stack's own repository includes the permission to push.
+    if config.image.prebuilt is None and not config.owns_repository:
+        roles.add(FIRST_PUSH_ROLE if config.uses_gcr else PUSH_ROLE)
     roles |= {VIEWER_ROLES[listing.kind] for listing in LISTINGS if listing.kind in VIEWER_ROLES}
     grants = [record for record in planned if record.type == "gcp:projects/iAMMember:IAMMember"]
     granted_roles = json.dumps(sorted({record.inputs["role"] for record in grants}))
@@ -133,4 +140,4 @@ def permissions(project: str, planned: Iterable[PlannedResource]) -> dict[str, A
     condition = {"title": "grants only these roles", "expression": expression}
     conditions = {"roles/resourcemanager.projectIamAdmin": condition}
     bindings = [{"role": role, **({"condition": conditions[role]} if role in conditions else {})} for role in roles]
-    return {"project": project, "bindings": sorted(bindings, key=lambda binding: str(binding["role"]))}
+    return {"project": config.project, "bindings": sorted(bindings, key=lambda binding: str(binding["role"]))}

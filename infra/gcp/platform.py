@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pulumi
@@ -33,7 +33,9 @@ from infra.platform import (
 )
 
 API_NAMES = ("artifactregistry", "compute", "container", "iam", "logging", "monitoring", "storage")
-"""APIs that the stack enables, without their suffix `.googleapis.com`."""
+"""APIs that every stack enables, without their suffix `.googleapis.com`."""
+STREAMING_API = "containerfilesystem"
+"""API of image streaming: https://cloud.google.com/kubernetes-engine/docs/how-to/image-streaming#requirements"""
 IDENTITY_ANNOTATION = "iam.gke.io/gcp-service-account"
 
 ClusterAndNodes = tuple[GkeCluster, SystemNodePool, Mapping[str, AcceleratorNodePool]]
@@ -47,7 +49,9 @@ class ProjectServices(pulumi.ComponentResource):
     project: pulumi.Output[str]
     """Project id, known once all APIs are enabled. Resources that need the APIs use this output."""
 
-    def __init__(self, name: str, *, project: str, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self, name: str, *, project: str, apis: Sequence[str], opts: pulumi.ResourceOptions | None = None
+    ) -> None:
         super().__init__("trainyard:gcp:ProjectServices", name, None, opts)
         services = [
             gcp.projects.Service(
@@ -57,7 +61,7 @@ class ProjectServices(pulumi.ComponentResource):
                 disable_on_destroy=False,
                 opts=pulumi.ResourceOptions(parent=self),
             )
-            for service in API_NAMES
+            for service in apis
         ]
         enabled = pulumi.Output.all(*(service.service for service in services))
         self.project = enabled.apply(lambda _names: project)
@@ -84,9 +88,10 @@ class GkeComponents:
 
 def build_components(config: GkeConfig) -> GkeComponents:
     """Provision all cloud components. Return the components that the rest of the platform uses."""
-    project = ProjectServices("services", project=config.project).project
+    apis = (*API_NAMES, STREAMING_API) if config.image_streaming else API_NAMES
+    project = ProjectServices("services", project=config.project, apis=apis).project
     plans = node_pools(config)
-    account = NodeIdentity("nodes", project=project, cluster=config.name).email
+    account = NodeIdentity("nodes", project=project, config=config).email
     fabrics = _fabrics(config, project, plans)
     cluster, system, pools = _cluster(config, project, account, plans, fabrics)
     identity = WorkloadIdentity(
@@ -107,9 +112,7 @@ def build_components(config: GkeConfig) -> GkeComponents:
     )
     repository = None
     if config.image.prebuilt is None:
-        repository = ImageRepository(
-            "registry", project=project, cluster=config.name, config=config.registry, reader=account
-        )
+        repository = ImageRepository("registry", project=project, config=config, reader=account)
     return GkeComponents(
         cluster=cluster,
         system=system,

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from ipaddress import IPv4Network
 
 from infra.capacity import SYSTEM, PoolNodes
@@ -18,6 +19,7 @@ from infra.hardware.gpus import GPUS, MISSING_MACHINE_FAMILIES
 from infra.hardware.machines import MachineType, NcclEnvironmentScript, ProvisioningModel
 from infra.hardware.node_capacity import gke_allocatable
 from infra.hardware.tpus import GENERATIONS, TpuSlice
+from infra.hardware.versions import is_in_extended_support
 from infra.inventory import RunCommand
 
 CLOUD = "gcp"
@@ -151,7 +153,8 @@ def pool_plans(config: GkeConfig, pool: GkePoolConfig) -> list[NodePoolPlan]:
         for position, model in enumerate(pool.models):
             for zone_group in zone_groups:
                 parts = [pool.name]
-                if multi_host and pool.slices > 1:
+                # The first slice's name does not depend on the number of slices, so that a new number keeps its nodes.
+                if index > 0:
                     parts.append(str(index))
                 if len(pool.models) > 1:
                     parts.append(f"{position}-{model.kind}")
@@ -389,11 +392,13 @@ def price_lines(platform: GkeConfig) -> Iterator[Line]:
     """Yield the price lines of the platform at its maximum number of nodes."""
     region, nodes = platform.region, platform.system_pool.max_nodes
     yield price_line("cluster", CLOUD, region, "GKE control plane", 1)
+    if is_in_extended_support(platform.kubernetes_version, platform.release_channel, datetime.now(tz=UTC).date()):
+        yield price_line("cluster", CLOUD, region, "GKE extended support", 1)
     yield from machine_lines("system", region, gce_machine(system_machine(platform)), nodes)
     yield price_line("system", CLOUD, region, f"disk {system_disk_type(platform)} GB", SYSTEM_DISK_GB * nodes)
     for pool in platform.pools:
-        # Provisioning models are alternatives. The estimate uses the first.
-        plan, count = pool_plans(platform, pool)[0], num_nodes(pool)
+        # Provisioning models are alternatives. The estimate uses the most expensive one: any except spot.
+        plan, count = min(pool_plans(platform, pool), key=lambda plan: plan.model.is_spot), num_nodes(pool)
         nodes += count
         yield from _pool_lines(plan, region, count)
     yield price_line("cluster", CLOUD, region, "Cloud NAT per VM", min(nodes, NAT_VMS))

@@ -93,9 +93,12 @@ def _storage(config: GkeConfig) -> Iterator[Problem]:
     https://cloud.google.com/kubernetes-engine/docs/how-to/encrypting-secrets
     """
     name, key = config.bucket.name, config.secrets_key
-    if "repository" in config.registry.model_fields_set and config.registry.host.endswith("gcr.io"):
+    if "repository" in config.registry.model_fields_set and config.uses_gcr:
         message = f"{config.registry.host} has a fixed repository; remove `repository`, or write a host on pkg.dev"
         yield platform_problem("gke.registry.gcr_repository_fixed", config, "registry.repository", message)
+    if "keep_images" in config.registry.model_fields_set and not config.owns_repository:
+        message = "has no effect, because the stack did not create this repository; remove `keep_images`"
+        yield platform_problem("gke.registry.keep_images_of_others", config, "registry.keep_images", message)
     prefix = name or config.name
     if prefix.startswith("goog") or "google" in prefix or "g00gle" in prefix:
         keys = ("bucket", "name") if name else ("name",)
@@ -360,7 +363,7 @@ def _availability_problems(config: GkeConfig) -> Iterator[Problem]:
         code, message = error
         key = "kubernetes_version"
         yield platform_problem(f"gke.kubernetes_version.{code}", config, key, message + SKIP_CHECK_HINT)
-    host = config.registry.host
+    host = config.registry_host
     registry_location = host.removesuffix("-docker.pkg.dev")
     if registry_location != host and registry_location not in GCP_REGIONS | _REGISTRY_MULTI_REGIONS:
         allowed = f"a region such as {config.region}, or us, europe, asia"

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pulumi
 import pulumi_gcp as gcp
 
-from infra.gcp.config import GkeBucketConfig, RegistryConfig
+from infra.gcp.config import GkeBucketConfig, GkeConfig
 from infra.naming import cloud_labels
 
 DAY_SECONDS = 24 * 60 * 60
 MAX_IMAGE_AGE = "2592000s"
 """Age after which the registry deletes images, except the newest: 30 days."""
-_GCR_LOCATIONS = {"gcr.io": "us", "us.gcr.io": "us", "eu.gcr.io": "europe", "asia.gcr.io": "asia"}
-"""Locations of the gcr.io hosts: https://cloud.google.com/artifact-registry/docs/transition/gcr-repositories"""
+READER_ROLE = "roles/artifactregistry.reader"
+"""Role to pull images: https://cloud.google.com/artifact-registry/docs/access-control#roles"""
 
 
 class CheckpointBucket(pulumi.ComponentResource):
@@ -83,7 +83,11 @@ def _lifecycle_rules(config: GkeBucketConfig) -> list[gcp.storage.BucketLifecycl
 
 
 class ImageRepository(pulumi.ComponentResource):
-    """Docker repository that nodes can pull from."""
+    """Docker repository that nodes can pull from.
+
+    The stack creates and deletes only a repository with the cluster's name. Any other repository belongs to the
+    project: it can exist already, and other stacks can use it.
+    """
 
     url: pulumi.Output[str]
     """Prefix of image names without the last slash, known once nodes can pull."""
@@ -93,45 +97,51 @@ class ImageRepository(pulumi.ComponentResource):
         name: str,
         *,
         project: pulumi.Input[str],
-        cluster: str,
-        config: RegistryConfig,
+        config: GkeConfig,
         reader: pulumi.Input[str],
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         super().__init__("trainyard:gcp:ImageRepository", name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
-        location, repository_id, prefix = repository_address(config)
-        repository = gcp.artifactregistry.Repository(
-            f"{name}-repository",
-            project=project,
-            location=location,
-            repository_id=repository_id,
-            format="DOCKER",
-            description="Trainer images",
-            cleanup_policies=_cleanup_policies(config.keep_images),
-            cleanup_policy_dry_run=False,
-            labels=cloud_labels(cluster),
-            opts=child,
-        )
-        grant = gcp.artifactregistry.RepositoryIamMember(
-            f"{name}-nodes",
-            project=project,
-            location=location,
-            repository=repository.name,
-            role="roles/artifactregistry.reader",
-            member=pulumi.Output.concat("serviceAccount:", reader),
-            opts=child,
-        )
+        member = pulumi.Output.concat("serviceAccount:", reader)
+        grant: gcp.artifactregistry.RepositoryIamMember | gcp.projects.IAMMember
+        if config.owns_repository:
+            repository = _own_repository(f"{name}-repository", project, config, child)
+            grant = gcp.artifactregistry.RepositoryIamMember(
+                f"{name}-nodes",
+                project=project,
+                location=repository.location,
+                repository=repository.name,
+                role=READER_ROLE,
+                member=member,
+                opts=child,
+            )
+        else:
+            # The repository may not exist before the first push, so the role is granted in the whole project.
+            grant = gcp.projects.IAMMember(
+                f"{name}-nodes", project=project, role=READER_ROLE, member=member, opts=child
+            )
+        prefix = f"{config.registry_host}/{{project}}{'' if config.uses_gcr else f'/{config.repository}'}"
         self.url = pulumi.Output.all(project, grant.id).apply(lambda values: prefix.format(project=values[0]))
         self.register_outputs({"url": self.url})
 
 
-def repository_address(config: RegistryConfig) -> tuple[str, str, str]:
-    """Return the repository's location, its id, and the prefix of image names with a `{project}` placeholder."""
-    if config.host in _GCR_LOCATIONS:
-        return _GCR_LOCATIONS[config.host], config.host, f"{config.host}/{{project}}"
-    location = config.host.removesuffix("-docker.pkg.dev")
-    return location, config.repository, f"{config.host}/{{project}}/{config.repository}"
+def _own_repository(
+    name: str, project: pulumi.Input[str], config: GkeConfig, opts: pulumi.ResourceOptions
+) -> gcp.artifactregistry.Repository:
+    """Create the repository with the cluster's name."""
+    return gcp.artifactregistry.Repository(
+        name,
+        project=project,
+        location=config.registry_host.removesuffix("-docker.pkg.dev"),
+        repository_id=config.repository,
+        format="DOCKER",
+        description="Trainer images",
+        cleanup_policies=_cleanup_policies(config.registry.keep_images),
+        cleanup_policy_dry_run=False,
+        labels=cloud_labels(config.name),
+        opts=opts,
+    )
 
 
 def _cleanup_policies(keep_count: int) -> list[gcp.artifactregistry.RepositoryCleanupPolicyArgs]:

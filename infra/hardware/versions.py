@@ -79,6 +79,15 @@ def is_in_standard_support(minor: int, today: date) -> bool:
     return ends is None or today <= ends
 
 
+def is_in_extended_support(version: str | None, channel: str, today: date) -> bool:
+    """Return True if GKE charges the fee for extended support.
+
+    The fee starts when standard support ends (https://cloud.google.com/kubernetes-engine/pricing). A channel's default
+    version is in standard support.
+    """
+    return channel == EXTENDED_CHANNEL and version is not None and not is_in_standard_support(minor_of(version), today)
+
+
 @dataclass(frozen=True, kw_only=True)
 class EksSupport:
     """EKS's support of one minor version."""

@@ -291,8 +291,13 @@ ROLES: Mapping[str, Sequence[str]] = {
     ),
     "roles/artifactregistry.admin": (
         *permissions("artifactregistry", repositories="create delete get getIamPolicy setIamPolicy update"),
+        *permissions("artifactregistry", repositories="uploadArtifacts"),
         *GET_PROJECT,
     ),
+    "roles/artifactregistry.createOnPushWriter": permissions(
+        "artifactregistry", repositories="createOnPush get uploadArtifacts"
+    ),
+    "roles/artifactregistry.writer": permissions("artifactregistry", repositories="get uploadArtifacts"),
     "roles/iam.serviceAccountAdmin": (
         *permissions("iam", serviceAccounts="create delete get getIamPolicy setIamPolicy update"),
         *GET_PROJECT,

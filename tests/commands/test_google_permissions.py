@@ -19,6 +19,8 @@ STACKS = {
     "tutorial": gke("train"),
     "fabric": gke("train", pools=[{"name": "a3", "nodes": 2, "machine_type": "a3-highgpu-8g"}]),
     "ironwood": gke("train", zone="us-central1-c", pools=[{"name": "tpus", "accelerator": "v7x", "topology": "2x4x4"}]),
+    "gcr.io": gke("train", registry={"host": "gcr.io"}),
+    "shared repository": gke("train", registry={"repository": "shared"}),
     "image elsewhere": gke("train", image={"prebuilt": f"example.com/trainer@sha256:{'1' * 64}"}),
 }
 
@@ -57,10 +59,29 @@ def test_printed_roles_of_a_stack_permit_every_call(name: str) -> None:
     } == {}
 
 
+def push_permissions(name: str) -> set[str]:
+    """Return the permissions to push images of one of STACKS.
+
+    https://cloud.google.com/artifact-registry/docs/transition/setup-gcr-repo
+    """
+    config = STACKS[name]
+    if config.image.prebuilt:
+        return set()
+    verbs = ["uploadArtifacts", *(["createOnPush"] if config.registry_host == "gcr.io" else [])]
+    return {f"artifactregistry.repositories.{verb}" for verb in verbs}
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_printed_roles_of_a_stack_permit_to_push_its_images(name: str) -> None:
+    granted = {each["role"] for each in permissions_of(STACKS[name])["bindings"]}
+    assert push_permissions(name) - {permission for role in granted for permission in ROLES.get(role, ())} == set()
+
+
 @pytest.mark.parametrize("name", STACKS)
 def test_printed_roles_of_a_stack_are_all_needed(name: str) -> None:
     granted = {each["role"] for each in permissions_of(STACKS[name])["bindings"]} - set(VIEWER_ROLES.values())
     wanted = {each for required in required_permissions(types_of(name)).values() for each in required}
+    wanted |= push_permissions(name)
     for role in granted:
         others = {permission for other in granted - {role} for permission in ROLES[other]}
         assert wanted & set(ROLES[role]) - others, f"{role} adds nothing"

@@ -122,7 +122,8 @@ def test_gke_permissions_have_no_basic_role_and_limit_grantable_roles() -> None:
     assert not {"roles/owner", "roles/editor", "roles/viewer"} & set(found)
     condition = found["roles/resourcemanager.projectIamAdmin"]
     assert condition
-    assert 'hasOnly(["roles/container.defaultNodeServiceAccount"])' in condition["expression"]
+    roles = ["roles/container.defaultNodeServiceAccount", "roles/serviceusage.serviceUsageConsumer"]
+    assert f"hasOnly({json.dumps(roles)})" in condition["expression"]
     assert "roles/compute.networkAdmin" in found
 
 

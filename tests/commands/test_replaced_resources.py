@@ -21,7 +21,10 @@ V4 = {"name": "gpus", "accelerator": "v4", "topology": "2x2x4", "check_zones": F
 V6E = {"name": "gpus", "accelerator": "v6e", "topology": "2x2", "check_zones": False}
 N1 = {"name": "gpus", "machine_type": "n1-standard-8", "accelerator": "nvidia-tesla-t4", "accelerators_per_node": 1}
 A, AB = ["us-central1-a"], ["us-central1-a", "us-central1-b"]
+KEY = "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"
 CLUSTER = "cluster-control-plane"
+STREAMING = {"services-containerfilesystem": "delete", "nodes-image-streaming": "delete"}
+"""Actions if image streaming is turned off. The API stays enabled."""
 ALL_IN_CLUSTER = {CLUSTER: "replace", "system-nodes": "replace", "gpus-nodes": "replace", "jobs-user": "replace"}
 """Actions if the cluster and all that is in it are replaced."""
 
@@ -90,6 +93,7 @@ GKE: list[Case] = [
     (pools(A3), pools({**A3, "compact": False}), {"gpus-nodes": "replace"}),
     (pools(V4), pools({**V4, "topology": "2x4x4"}), {"gpus-nodes": "replace"}),
     (pools(V4), pools({**V4, "disk_size_gb": 200}), {"gpus-nodes": "recycle"}),
+    (pools(V4), pools({**V4, "slices": 2}), {"gpus-1-nodes": "create"}),
     (pools(V6E), pools({**V6E, "topology": "2x4"}), {"gpus-nodes": "replace"}),
     ({}, {"network": {"nodes": "10.1.0.0/20"}}, {"network-subnet": "replace", **ALL_IN_CLUSTER}),
     ({"network": {"nodes": "10.8.0.0/20"}}, {"network": {"nodes": "10.8.0.0/19"}}, {"network-subnet": "update"}),
@@ -98,7 +102,9 @@ GKE: list[Case] = [
     ({}, {"zone": "us-central1-b"}, ALL_IN_CLUSTER),
     ({}, {"release_channel": "RAPID"}, {CLUSTER: "update"}),
     ({}, {"authorized_networks": ["198.51.100.0/24"]}, {CLUSTER: "update"}),
-    ({}, {"image_streaming": False}, {"system-nodes": "recycle", "gpus-nodes": "recycle"}),
+    ({}, {"secrets_key": KEY}, {CLUSTER: "update"}),
+    ({"secrets_key": KEY}, {}, {CLUSTER: "update"}),
+    ({}, {"image_streaming": False}, {**STREAMING, "system-nodes": "recycle", "gpus-nodes": "recycle"}),
     ({}, {"bucket": {"location": "us"}}, {"gke-dist-bucket": "replace", "bucket-jobs": "replace"}),
     ({}, {"registry": {"keep_images": 5}}, {"registry-repository": "update"}),
 ]

@@ -144,9 +144,15 @@ def document(name: str) -> dict[str, Any]:
     return found
 
 
+SERVICES_WITHOUT_DOCUMENT = frozenset({"containerfilesystem.googleapis.com"})
+"""Services without a discovery document, such as the Container File System API:
+https://docs.cloud.google.com/kubernetes-engine/docs/how-to/image-streaming#requirements"""
+
+
 def services() -> frozenset[str]:
-    """Return the names of the services that have a document, such as `compute.googleapis.com`."""
-    return frozenset(f"{file.name.partition('.')[0]}.googleapis.com" for file in _folder().glob("*.json"))
+    """Return the names of known services, such as `compute.googleapis.com`."""
+    documents = (file.name.partition(".")[0] for file in _folder().glob("*.json"))
+    return SERVICES_WITHOUT_DOCUMENT.union(f"{name}.googleapis.com" for name in documents)
 
 
 @functools.cache

@@ -15,6 +15,9 @@ from infra.project import PROJECT_VARIABLE
 from tests.components.cloud_program import A3, cluster, gke, graph, pool
 from tests.recording import Record, RecordingEngine
 
+IMAGE = "us-central1-docker.pkg.dev/some-project/gke-dist/sh22-dist-gpu"
+"""Name of the trainer image with the default settings."""
+
 
 @pytest.fixture(scope="module")
 def engine() -> RecordingEngine:
@@ -108,11 +111,22 @@ def test_gke_roles_are_minimal(engine: RecordingEngine) -> None:
     granted = {(record.inputs["role"], record.type.split("/")[0]) for record in bindings(engine)}
     assert granted == {
         ("roles/container.defaultNodeServiceAccount", "gcp:projects"),
+        ("roles/serviceusage.serviceUsageConsumer", "gcp:projects"),
         ("roles/iam.workloadIdentityUser", "gcp:serviceaccount"),
         ("roles/storage.objectUser", "gcp:storage"),
         ("roles/artifactregistry.reader", "gcp:artifactregistry"),
     }
     assert all("allUsers" not in record.inputs["member"] for record in bindings(engine))
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_gke_image_streaming_has_its_api_and_its_role(is_on: bool) -> None:
+    engine, _ = graph(gke(image_streaming=is_on))
+    apis = {record.inputs["service"] for record in engine.of_type("projects/service:Service")}
+    roles = {record.inputs["role"] for record in bindings(engine)}
+    assert ("containerfilesystem.googleapis.com" in apis) == is_on
+    assert ("roles/serviceusage.serviceUsageConsumer" in roles) == is_on
+    assert ("nodes-image-streaming" in engine.dependencies("cluster-control-plane")) == is_on
 
 
 def test_gke_job_account_is_limited_to_bucket(engine: RecordingEngine) -> None:
@@ -161,7 +175,7 @@ def test_gke_nodes_are_shielded(engine: RecordingEngine) -> None:
 def test_gke_secrets_are_encrypted_with_given_key() -> None:
     key = "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"
     assert cluster(secrets_key=key)["databaseEncryption"] == {"state": "ENCRYPTED", "keyName": key}
-    assert "databaseEncryption" not in cluster()
+    assert cluster()["databaseEncryption"] == {"state": "DECRYPTED"}
 
 
 def test_gke_resources_are_created_in_order(engine: RecordingEngine) -> None:
@@ -196,17 +210,36 @@ def test_gke_image_is_built_for_both_architectures() -> None:
     engine, _ = graph(gke({"name": "gpus"}), [{"name": "a", "recipe": "digits"}])
     (image,) = engine.of_type("index:Image")
     assert image.inputs["platforms"] == ["linux/amd64", "linux/arm64"]
-    assert image.inputs["tags"] == ["gcr.io/some-project/sh22-dist-gpu:main"]
+    assert image.inputs["tags"] == [f"{IMAGE}:main"]
     assert image.inputs["buildOnPreview"] is False
 
 
-def test_gke_registry_location_follows_host() -> None:
-    def place(**registry: Any) -> tuple[str, str]:
-        (record,) = graph(gke(registry=registry))[0].of_type("repository:Repository")
+def test_gke_repository_with_clusters_name_belongs_to_the_stack() -> None:
+    def place(**changes: Any) -> tuple[str, str]:
+        (record,) = graph(gke(**changes))[0].of_type("repository:Repository")
         return record.inputs["location"], record.inputs["repositoryId"]
 
-    assert place() == ("us", "gcr.io")
-    assert place(host="europe-west4-docker.pkg.dev") == ("europe-west4", "trainyard")
+    assert place() == ("us-central1", "gke-dist")
+    assert place(name="other", zone="europe-west4-b") == ("europe-west4", "other")
+    assert place(registry={"host": "us-docker.pkg.dev"}) == ("us", "gke-dist")
+
+
+@pytest.mark.parametrize(
+    ("registry", "prefix"),
+    [
+        ({"host": "gcr.io"}, "gcr.io/some-project"),
+        ({"repository": "shared"}, "us-central1-docker.pkg.dev/some-project/shared"),
+    ],
+)
+def test_gke_other_repository_does_not_belong_to_the_stack(registry: dict[str, Any], prefix: str) -> None:
+    engine, _ = graph(gke(registry=registry), [{"name": "a", "recipe": "digits"}])
+    assert engine.of_type("repository:Repository") == []
+    (reader,) = [each for each in bindings(engine) if each.inputs["role"] == "roles/artifactregistry.reader"]
+    assert reader.type == "gcp:projects/iAMMember:IAMMember"
+    assert reader.inputs["member"] == "serviceAccount:gke-dist-nodes@some-project.iam.gserviceaccount.com"
+    (image,) = engine.of_type("index:Image")
+    assert image.inputs["tags"] == [f"{prefix}/sh22-dist-gpu:main"]
+    assert "registry-nodes" in engine.dependencies("image-build")
 
 
 def test_gke_maintenance_window_spans_midnight() -> None:
@@ -234,7 +267,7 @@ def test_gke_job_requests_gpus_of_its_nodes() -> None:
     assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in pod["tolerations"]
     (container,) = pod["containers"]
     assert container["resources"]["limits"]["nvidia.com/gpu"] == "2"
-    assert container["image"] == f"gcr.io/some-project/sh22-dist-gpu:main@sha256:{'0' * 64}"
+    assert container["image"] == f"{IMAGE}:main@sha256:{'0' * 64}"
     assert {"name": "TRAINYARD_BUCKET", "value": "gs://gke-dist-bucket-0123456"} in container["env"]
     assert exported["bucket_url"] == "gs://gke-dist-bucket-0123456"
     assert exported["get_kubeconfig"].startswith("gcloud container clusters get-credentials gke-dist")
@@ -319,7 +352,7 @@ def test_gke_tpu_job_runs_xla_image() -> None:
     assert images["image-xla-build"]["dockerfile"]["location"].endswith("trainer/Dockerfile.xla")
     assert images["image-xla-build"]["platforms"] == ["linux/amd64"]
     (container,) = engine.job_pod()["containers"]
-    assert container["image"] == f"gcr.io/some-project/sh22-dist-gpu:main-xla@sha256:{'0' * 64}"
+    assert container["image"] == f"{IMAGE.replace('central1', 'central2')}:main-xla@sha256:{'0' * 64}"
     assert container["image"] == exported["run_records"]["a"]["image"]
     assert exported["image"] == ""
 
@@ -336,8 +369,8 @@ def test_gke_job_on_v100_runs_cuda12_image() -> None:
     assert torch == {"image-build": None, "image-cuda12-build": "-cuda12"}
     assert images["image-cuda12-build"]["dockerfile"] == images["image-build"]["dockerfile"]
     records = {name: record["image"] for name, record in exported["run_records"].items()}
-    assert records["old"].startswith("gcr.io/some-project/sh22-dist-gpu:main-cuda12@")
-    assert records["new"].startswith("gcr.io/some-project/sh22-dist-gpu:main@")
+    assert records["old"].startswith(f"{IMAGE}:main-cuda12@")
+    assert records["new"].startswith(f"{IMAGE}:main@")
 
 
 def test_gke_job_with_requirements_runs_image_over_trainer_image(
@@ -351,7 +384,7 @@ def test_gke_job_with_requirements_runs_image_over_trainer_image(
     images = {record.name: record.inputs for record in engine.of_type("index:Image")}
     (name,) = images.keys() - {"image-build"}
     digest = hashlib.sha256(b"cowsay==6.1\n").hexdigest()[:12]
-    reference = "gcr.io/some-project/sh22-dist-gpu:main"
+    reference = f"{IMAGE}:main"
     assert images[name]["tags"] == [f"{reference}-trainer-with-{digest}"]
     assert images[name]["buildArgs"] == {"BASE_IMAGE": f"{reference}@sha256:{'0' * 64}"}
     assert images[name]["platforms"] == images["image-build"]["platforms"]

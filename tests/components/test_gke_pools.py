@@ -54,7 +54,7 @@ def test_gke_pool_single_host_slice_has_no_topology() -> None:
 
 def test_gke_multi_host_slices_have_one_pool_each() -> None:
     found = pools(gke({"accelerator": "v6e-16", "slices": 2}, zone="us-east5-a"))
-    assert {name: inputs["nodeCount"] for name, inputs in found.items()} == {"pool-0-0": 4, "pool-0-1": 4}
+    assert {name: inputs["nodeCount"] for name, inputs in found.items()} == {"pool-0": 4, "pool-0-1": 4}
 
 
 def test_gke_pool_ironwood_has_workload_policy() -> None:

@@ -70,11 +70,8 @@ GKE_KEYS: dict[str, list[dict[str, Any]]] = {
     "pools.preloaded_image_disk": [{}, {"pools": [{**GPUS, "preloaded_image_disk": DISK}]}],
     "bucket.location": [{}, {"bucket": {"location": "us"}}],
     "bucket.soft_delete_days": [{}, {"bucket": {"soft_delete_days": 8}}],
-    "registry.host": [{}, {"registry": {"host": "eu.gcr.io"}}],
-    "registry.repository": [
-        {"registry": {"host": "us-docker.pkg.dev"}},
-        {"registry": {"host": "us-docker.pkg.dev", "repository": "other"}},
-    ],
+    "registry.host": [{}, {"registry": {"host": "us-docker.pkg.dev"}}],
+    "registry.repository": [{}, {"registry": {"repository": "other"}}],
     "image.platforms": [{}, {"image": {"platforms": "linux/amd64"}}],
     "image_streaming": [{}, {"image_streaming": False}],
     "gcs_fuse": [{}, {"gcs_fuse": False}],

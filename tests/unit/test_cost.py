@@ -170,6 +170,23 @@ def test_cost_estimate_of_spot_pool_uses_spot_price() -> None:
     assert found.by_part(spot=True)["cluster"] == found.by_part(spot=False)["cluster"]
 
 
+@pytest.mark.parametrize("capacity", [["spot", "on-demand"], ["spot", "flex-start"], ["reservation:r", "spot"]])
+def test_cost_estimate_of_fallback_order_uses_price_of_most_expensive_model(capacity: list[str]) -> None:
+    pool = {"machine_type": "a3-highgpu-8g", "check_zones": False}
+    found = cost_estimate(platform("gke", {**pool, "capacity": capacity}))
+    assert found.total == cost_estimate(platform("gke", pool)).total
+
+
+@pytest.mark.parametrize(
+    ("version", "channel", "usd"), [("1.32", "EXTENDED", 0.6), (None, "EXTENDED", 0.1), ("1.36", "REGULAR", 0.1)]
+)
+def test_cost_estimate_includes_fee_of_extended_support(version: str | None, channel: str, usd: float) -> None:
+    changes = {"kubernetes_version": version} if version else {}
+    found = cost_estimate(platform("gke", {"machine_type": "e2-standard-4"}, release_channel=channel, **changes))
+    fees = [line.cost(spot=False) for line in found.lines if line.item.name.startswith("GKE")]
+    assert sum(each.amount for each in fees if each) == pytest.approx(usd)
+
+
 def test_cost_estimate_of_another_region_uses_its_prices() -> None:
     def rate(**changes: Any) -> float:
         return cost_estimate(tpu("v6e-16", **changes)).by_part()["tpu"].amount

@@ -71,7 +71,16 @@ GKE_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (gke_pool(topology="2x2"), "gke.pool.topology_without_tpu", "pools.0.topology"),
     (gke_pool(slices=2), "gke.pool.slices_without_tpu", "pools.0.slices"),
     (gke(image={"prebuilt": PREBUILT, "git_branch": "dev"}), "image.prebuilt.with_build_key", "image.git_branch"),
-    (gke(registry={"repository": "mine"}), "gke.registry.gcr_repository_fixed", "registry.repository"),
+    (
+        gke(registry={"host": "gcr.io", "repository": "mine"}),
+        "gke.registry.gcr_repository_fixed",
+        "registry.repository",
+    ),
+    (
+        gke(registry={"host": "gcr.io", "keep_images": 5}),
+        "gke.registry.keep_images_of_others",
+        "registry.keep_images",
+    ),
     (gke_pool(**A3_MACHINE, capacity=["queued", "spot"]), "gke.pool.queued_with_others", "pools.0.capacity"),
     (gke_pool(**A3_MACHINE, capacity="spot", zones=ZONES), "gke.pool.several_network_sets", "pools.0.zones"),
     (gke(name="goog-dist"), "gke.bucket.name_reserved", "name"),
@@ -195,6 +204,8 @@ VALID_GKE: list[dict[str, Any]] = [
     gke_pool(machine_type="g2-standard-8", platform_zone="europe-west4-c"),
     gke(system_pool={"machine_type": "n1-standard-2"}),
     gke(pools=[]),
+    gke(registry={"host": "us-docker.pkg.dev", "keep_images": 5}),
+    gke(registry={"repository": "mine"}),
     gke(kubernetes_version="1.40", check_availability=False),
     gke(zone="us-north1-a", pools=[], check_availability=False),
     gke(kubernetes_version="1.37", release_channel="RAPID"),
@@ -227,7 +238,9 @@ def test_gke_defaults_equal_those_of_the_tutorials_script() -> None:
     assert (pool.nodes, pool.machine_type) == (2, "n1-standard-4")
     assert (pool.disk_size_gb, pool.disk_type) == (100, "pd-ssd")
     assert (pool.accelerator, pool.accelerators_per_node) == ("nvidia-tesla-t4", 2)
-    assert (config.registry.host, config.image.name, config.image.git_branch) == ("gcr.io", "sh22-dist-gpu", "main")
+    # The tutorial's registry, gcr.io, has one repository for all stacks of a project.
+    assert (config.registry_host, config.repository) == ("us-central1-docker.pkg.dev", "gke-dist")
+    assert (config.image.name, config.image.git_branch) == ("sh22-dist-gpu", "main")
 
 
 def test_gke_up_problems_name_the_missing_plugin_of_the_kubeconfig(
