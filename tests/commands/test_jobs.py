@@ -14,14 +14,14 @@ from typing import Any, cast
 
 import pytest
 
-from commands import jobs
+from commands import job_results, jobs
 from commands.bucket import BucketError
 from commands.confirmation import NotConfirmed, confirm
 from commands.follow import Follower
 from commands.interrupts import CommandError, ExitStatus
 from commands.job_results import finished_lines, report_finished, report_stopped
 from commands.jobs import JobError, Stack, _show_end, rerun_question, stopped_lines
-from commands.monitor.cluster import Cluster, NotFound
+from commands.monitor.cluster import Cluster, NotFound, StackOutputs
 from commands.monitor.job_state import JobState
 from commands.monitor.logs import parse_event
 from commands.monitor.pod_state import PodState
@@ -491,6 +491,26 @@ def test_report_finished_shows_the_result_in_lines_of_the_terminals_width(monkey
     assert report_finished(cluster, config_of({}), outputs, ["digits"], "9999") == {"digits": "complete"}
     assert "test accuracy 98.10 % (best 98.30 %)" in " ".join(out.lines)
     assert max(map(len, out.lines)) <= 80
+
+
+def test_follow_jobs_writes_the_record_of_a_job_before_it_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = SimpleNamespace(jobs=lambda names: {name: JOB for name in names})
+    record = {**RECORD, "commit": "A", "chips": 0, "usd_per_hour": None}
+    outputs = {
+        "kubeconfig_path": str(tmp_path),
+        "namespace": "training",
+        "jobs": ["digits"],
+        "bucket_url": f"file://{tmp_path}",
+        "run_records": {"digits": record},
+    }
+    monkeypatch.setattr(StackOutputs, "cluster", lambda _self: cluster)
+    monkeypatch.setattr(job_results, "follow", lambda *_words, **_options: ExitStatus.INTERRUPTED)
+    followed = job_results.follow_jobs("local", config_of({}), outputs, "2026-11-27T10:00:00Z")
+    assert followed == (ExitStatus.INTERRUPTED, False)
+    found = json.loads((tmp_path / "digits" / "run-record.json").read_text(encoding="utf-8"))
+    assert (found["commit"], found["uid"], found["state"]) == ("A", JOB.uid, JOB.state)
 
 
 @pytest.mark.parametrize(
