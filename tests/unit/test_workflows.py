@@ -47,6 +47,16 @@ def test_jobs_with_credentials_need_approval_of_their_stack(name: str, command: 
     assert changing["permissions"] == {"contents": "read", "id-token": "write"}
 
 
+@pytest.mark.parametrize("name", ["ci", "destroy", "preview", "up"])
+def test_step_that_keeps_the_environment_as_root_gives_its_files_back_to_later_steps(name: str) -> None:
+    for job in workflow(name)["jobs"].values():
+        texts = [step.get("run", "") for step in job["steps"]]
+        for place, text in enumerate(texts):
+            _, as_root, rest = text.partition("sudo --preserve-env")
+            if as_root and any("sudo" not in later for later in texts[place + 1 :]):
+                assert 'sudo chown --recursive "$(id -u):$(id -g)" "$HOME"' in rest
+
+
 def test_destroy_workflow_runs_every_hour() -> None:
     found = workflow("destroy")
     assert all(re.fullmatch(r"\d+ \* \* \* \*", each["cron"]) for each in found[True]["schedule"])
