@@ -82,10 +82,7 @@ def follow_jobs(
         stopped = report_stopped(found.cluster(), names) if only is None else []
     status, results = int("failed" in finished.values()), dict[str, str]()
     followed = [name for name in names if name not in finished and name not in stopped]
-    is_cluster_local = config.cloud.nodes_here > 0
-    with suppress(Unreachable):
-        begun = {name: job for name, job in found.cluster().jobs(followed).items() if job.state != "absent"}
-        write_records(begun, outputs, is_cluster_local=is_cluster_local, is_quiet=True)
+    start_records(found, config, outputs, followed)
     if followed or not found.jobs:
         detail = Detail.ALL if is_verbose() else Detail.READABLE
         screen = Screen(sys.stdout, detail=detail)
@@ -99,7 +96,7 @@ def follow_jobs(
             print(f"{name}: {result}")
         return status or 1, False
     over = {name: job for name, job in jobs.items() if job.is_over}
-    records = write_records(over, outputs, is_cluster_local=is_cluster_local, is_quiet=not is_verbose())
+    records = write_records(over, outputs, is_cluster_local=config.cloud.nodes_here > 0, is_quiet=not is_verbose())
     ended = [
         job_result(job, results.get(name, ""), config, outputs, records[name])
         for name, job in over.items()
@@ -109,6 +106,21 @@ def follow_jobs(
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         show_box(ended, seconds_between(before, now), sys.stdout)
     return status, all(job.state != "absent" for job in jobs.values())
+
+
+def leave_jobs(stack: str, config: StackConfig, outputs: Mapping[str, Any]) -> None:
+    """Write the first run records of the jobs, and print how to follow them."""
+    found = StackOutputs.of(stack, outputs)
+    start_records(found, config, outputs, [name for name in found.jobs if name not in unfollowed(config)])
+    follows = f"; {make_command('logs', STACK=stack)} follows its jobs" if found.jobs else ""
+    print(f"stack {stack} is up{follows}")
+
+
+def start_records(found: StackOutputs, config: StackConfig, outputs: Mapping[str, Any], names: Sequence[str]) -> None:
+    """Write the run records of jobs that have just started, so that later updates keep their commit and settings."""
+    with suppress(Unreachable):  # The records are then written when the jobs are over.
+        begun = {name: job for name, job in found.cluster().jobs(names).items() if job.state != "absent"}
+        write_records(begun, outputs, is_cluster_local=config.cloud.nodes_here > 0, is_quiet=True)
 
 
 def epochs_of(config: StackConfig) -> dict[str, int]:

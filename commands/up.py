@@ -39,8 +39,11 @@ _REQUIREMENTS_ERROR = re.compile(r"(^|\s)requirements: ")
 """Beginning of an error of images/layer/install.py, which installs a job's packages."""
 
 
-def main(*, is_confirmed: bool = False) -> int:
-    """Bring the stack up and follow its jobs. Return the exit status. `is_confirmed` answers questions with yes."""
+def main(*, is_confirmed: bool = False, no_follow: bool = False) -> int:
+    """Bring the stack up and follow its jobs. Return the exit status.
+
+    `is_confirmed` answers questions with yes. With `no_follow`, return 0 while the jobs run.
+    """
     stack = os.environ.get("STACK", "local")
     begun, before = time.monotonic(), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     file = PROJECT / f"Pulumi.{stack}.yaml"
@@ -63,7 +66,11 @@ def main(*, is_confirmed: bool = False) -> int:
     # Import late: importing the Kubernetes client takes a while, and the job runs meanwhile.
     from commands import job_results
 
-    status, has_all_jobs = job_results.follow_jobs(stack, config, found, before)
+    if no_follow:
+        job_results.leave_jobs(stack, config, found)
+        status, has_all_jobs = 0, True
+    else:
+        status, has_all_jobs = job_results.follow_jobs(stack, config, found, before)
     if has_all_jobs:
         for name, why in sorted(job_results.unfollowed(config).items()):
             print(f"{name}: {why}")
