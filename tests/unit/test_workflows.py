@@ -57,6 +57,14 @@ def test_step_that_keeps_the_environment_as_root_gives_its_files_back_to_later_s
                 assert 'sudo chown --recursive "$(id -u):$(id -g)" "$HOME"' in rest
 
 
+def test_workflows_update_and_rehearse_no_local_stack() -> None:
+    (find,) = [step["run"] for step in workflow("up")["jobs"]["stacks"]["steps"] if "run" in step]
+    assert "affected --no-local" in find
+    report = workflow("preview")["jobs"]["report"]["steps"]
+    (rehearsal,) = [step for step in report if "commands.rehearse" in step.get("run", "")]
+    assert rehearsal["if"] == "contains(fromJSON(needs.stacks.outputs.rehearsed), matrix.stack)"
+
+
 def test_up_workflow_does_not_wait_for_the_end_of_the_jobs() -> None:
     steps = workflow("up")["jobs"]["up"]["steps"]
     assert steps[-1]["run"] == ".venv/bin/python -m commands.cli up --yes --no-follow"
