@@ -144,9 +144,10 @@ def verify(stack: str, cloud: ProvisionedCloud, source: str, lister: Lister, min
 def receipt_of(stack: str, folder: Path | None) -> Receipt:
     """Return a stack's receipt. `folder` has the state of simulated clouds; None queries the real cloud.
 
-    Raises ValueError for invalid settings, CalledProcessError, and FileNotFoundError if the cloud's command is missing.
+    The settings may need what the cloud no longer offers, because the stack is already destroyed. Raises ValueError for
+    other invalid settings, CalledProcessError, and FileNotFoundError if the cloud's command is missing.
     """
-    if cloud := load_file(PROJECT / f"Pulumi.{stack}.yaml").cloud.provisioned:
+    if cloud := load_file(PROJECT / f"Pulumi.{stack}.yaml", checks_availability=False).cloud.provisioned:
         mine = ownership(cloud)
         if folder is not None:
             return verify(stack, cloud, "simulated", simulated(folder), mine)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from commands.interrupts import CommandError, ExitStatus
 from commands.stack import pulumi
+from infra.cloud import Cloud
 from infra.cost import over_budget
 from infra.inventory import run_json
 from infra.make_command import COMMAND_VARIABLE, make_command
@@ -51,14 +52,22 @@ def confirm(question: str, *, is_confirmed: bool = False) -> None:
 
 TIMEOUT_SECONDS = 30
 """Seconds that a command that checks a login may take."""
-GOOGLE_VARIABLES = (
-    "GOOGLE_APPLICATION_CREDENTIALS",
-    "GOOGLE_CREDENTIALS",
-    "GOOGLE_CLOUD_KEYFILE_JSON",
-    "GCLOUD_KEYFILE_JSON",
-    "GOOGLE_OAUTH_ACCESS_TOKEN",
-)
-"""Variables with credentials: https://www.pulumi.com/registry/packages/gcp/installation-configuration/"""
+LOGINS: Mapping[str, str] = {
+    "gs": "run `gcloud auth login` and `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS "
+    "to a key file and run `gcloud auth login --cred-file=FILE`",
+    "s3": "run `aws sso login` or `aws configure`, or set AWS_PROFILE",
+}
+"""Scheme of a bucket's URL -> commands that log in to that cloud.
+
+`gcloud` and other programs have separate credentials of Google Cloud:
+https://cloud.google.com/docs/authentication/gcloud
+"""
+API_DISABLED = ("SERVICE_DISABLED", "has not been used in project")
+"""Words in the error of Google Cloud for an API that the project has not enabled.
+
+https://github.com/googleapis/googleapis/blob/master/google/api/error_reason.proto and, for the message,
+https://github.com/hashicorp/terraform/issues/29006
+"""
 AWS_VARIABLES = (
     "AWS_ACCESS_KEY_ID",
     "AWS_PROFILE",
@@ -81,14 +90,15 @@ def missing_credentials(scheme: str, environment: Mapping[str, str] = os.environ
 
 
 def _google(environment: Mapping[str, str]) -> str:
-    """Check Google's application default credentials:
-    https://cloud.google.com/docs/authentication/application-default-credentials"""
-    login = "run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS to a key file"
+    """Check Google's application default credentials.
+
+    https://cloud.google.com/docs/authentication/application-default-credentials. Pulumi's provider also reads other
+    variables, but the kubeconfig's plugin does not.
+    """
+    login = LOGINS["gs"]
     if file := environment.get("GOOGLE_APPLICATION_CREDENTIALS"):
         if not Path(file).is_file():
             return f"GOOGLE_APPLICATION_CREDENTIALS = {file}: no such file; {login}"
-        return ""
-    if any(environment.get(name) for name in GOOGLE_VARIABLES):
         return ""
     folder = environment.get("CLOUDSDK_CONFIG") or f"{environment.get('HOME', '')}/.config/gcloud"
     if not (Path(folder) / "application_default_credentials.json").is_file():
@@ -99,7 +109,7 @@ def _google(environment: Mapping[str, str]) -> str:
 
 
 def _aws(environment: Mapping[str, str]) -> str:
-    login = "run `aws sso login` or `aws configure`, or set AWS_PROFILE"
+    login = LOGINS["s3"]
     files = [
         environment.get("AWS_SHARED_CREDENTIALS_FILE") or f"{environment.get('HOME', '')}/.aws/credentials",
         environment.get("AWS_CONFIG_FILE") or f"{environment.get('HOME', '')}/.aws/config",
@@ -117,7 +127,7 @@ CREDENTIAL_CHECKS: Mapping[str, Callable[[Mapping[str, str]], str]] = {"gs": _go
 
 
 def _failure(*words: str) -> str:
-    """Return the last line of a command's error; empty if it succeeds or is not installed."""
+    """Return a command's error in one line; empty if it succeeds or is not installed."""
     if shutil.which(words[0]) is None:
         return ""
     try:
@@ -126,8 +136,7 @@ def _failure(*words: str) -> str:
         return f"`{words[0]}` did not answer within {TIMEOUT_SECONDS} s"
     if done.returncode == 0:
         return ""
-    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-    return lines[-1] if lines else f"`{' '.join(words)}` failed with {done.returncode}"
+    return " ".join(done.stderr.split()) or f"`{' '.join(words)}` failed with {done.returncode}"
 
 
 def _read(path: Path) -> str:
@@ -148,28 +157,43 @@ class NotAllowed(CommandError):
 
 
 def check_account(stack: str, config: StackConfig) -> QuotaLeft:
-    """Check the credentials and the budget. Return the remaining quota; empty if the cloud's command is missing.
-
-    Raises NotAllowed.
-    """
+    """Check the credentials and the budget. Return the remaining quota; empty if it is unknown. Raises NotAllowed."""
     cloud = config.cloud
     if problem := missing_credentials(cloud.scheme):
         raise NotAllowed(f"{problem}; nothing was created")
     if excess := over_budget(cloud.cost_estimate(), config.budget):
         raise NotAllowed(f"stack {stack} {excess}; nothing was created")
     try:
-        return dict(cloud.quota_left(run_json))
+        return remaining_quota(cloud)
     except FileNotFoundError:
         command = cloud.provisioned and cloud.provisioned.command
         print(f"the remaining quota is unknown, because `{command}` is missing; install it to check the quota")
         return {}
     except subprocess.CalledProcessError as error:
-        detail = (error.stderr or "").strip().splitlines()
-        reason = detail[-1] if detail else f"exit status {error.returncode}"
         raise NotAllowed(
-            f"the account cannot be queried: {reason}; check `platform` in "
-            f"Pulumi.{stack}.yaml, and your permissions; nothing was created"
+            f"the account cannot be queried: {query_error(error)}; if you are not logged in, {LOGINS[cloud.scheme]}; "
+            f"otherwise check `platform` in Pulumi.{stack}.yaml, and your permissions; nothing was created"
         ) from error
+
+
+def remaining_quota(cloud: Cloud) -> QuotaLeft:
+    """Return the account's remaining quota; empty if the project has not enabled the API that lists it.
+
+    Raises FileNotFoundError if the cloud's command is missing, and CalledProcessError if the account cannot be queried.
+    """
+    try:
+        return dict(cloud.quota_left(run_json))
+    except subprocess.CalledProcessError as error:
+        if not any(words in (error.stderr or "") for words in API_DISABLED):
+            raise
+        reason = "because the project has not enabled the Compute Engine API; the stack enables it"
+        print(f"the remaining quota is unknown, {reason}", file=sys.stderr)
+        return {}
+
+
+def query_error(error: subprocess.CalledProcessError) -> str:
+    """Return the error of a command that queries an account, in one line."""
+    return " ".join((error.stderr or "").split()) or f"exit status {error.returncode}"
 
 
 def confirm_update(stack: str, config: StackConfig, left: QuotaLeft, *, is_confirmed: bool) -> None:

@@ -23,7 +23,7 @@ from typing import Any
 from rich.console import Console
 from rich.markdown import Markdown
 
-from commands.confirmation import QuotaLeft, missing_credentials
+from commands.confirmation import LOGINS, QuotaLeft, missing_credentials, query_error, remaining_quota
 from commands.environment import PROJECT
 from commands.interrupts import CommandError
 from commands.monitor.cluster import StackOutputs, Unreachable
@@ -35,7 +35,6 @@ from commands.review.recorded import Record, ensure_operator_objects, record_fil
 from commands.review.report import NO_REHEARSAL, Report, comment, invalid_settings, markdown, removal, verdict
 from commands.review.report import as_json as report_json
 from commands.stack import ensure_stack, outputs, pulumi, stack_exists
-from infra.inventory import run_json
 from infra.make_command import make_command
 from infra.naming import POOL_LABEL
 from policy.catalogue import RULES
@@ -134,14 +133,13 @@ def _quota_left(config: StackConfig) -> QuotaLeft:
     if problem := missing_credentials(config.cloud.scheme):
         raise CommandError(f"--credentials: {problem}")
     try:
-        return config.cloud.quota_left(run_json)
+        return remaining_quota(config.cloud)
     except FileNotFoundError as error:
         raise CommandError(f"--credentials: the quota cannot be read; install `{error.filename}`") from error
     except subprocess.CalledProcessError as error:
-        reason = (error.stderr or "").strip().splitlines()[-1:] or [f"exit status {error.returncode}"]
         raise CommandError(
-            f"--credentials: the quota cannot be read: `{error.cmd[0]}`: {reason[0]}; "
-            "check your login and your permissions"
+            f"--credentials: the quota cannot be read: `{error.cmd[0]}`: {query_error(error)}; "
+            f"if you are not logged in, {LOGINS[config.cloud.scheme]}; otherwise check your permissions"
         ) from error
 
 

@@ -13,7 +13,8 @@ import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from pathlib import PurePosixPath
+from math import nan
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from infra.project import project_folder
@@ -101,30 +102,56 @@ def affected_stacks(base: str, *, with_removed: bool, no_local: bool) -> list[st
     return [*affected(changed, kept), *(removed(changed, stacks) if with_removed else [])]
 
 
-def expired_stacks() -> list[str]:
-    """Return the stacks past their `ttl_hours`. Print an error for each stack that cannot be checked."""
-    from commands.stack import PulumiFailed, pulumi
-    from stack.config import load_file
+def ttl_of(file: Path) -> float | None:
+    """Return the `ttl_hours` of a stack's file, even if its other settings are invalid.
 
-    expired, now = [], datetime.now(tz=UTC)
+    Settings that were valid for `up` can become invalid later, for example when support of a Kubernetes version ends.
+    Raises OSError or ValueError if `ttl_hours` cannot be read.
+    """
+    from settings import yaml_loader
+    from stack.config import MAX_TTL_HOURS, load_file
+
+    try:
+        return load_file(file).ttl_hours
+    except ValueError:
+        content = yaml_loader.values(yaml_loader.document(file.read_text(encoding="utf-8"))) or {}
+    settings = (content.get("config") or {}) if isinstance(content, dict) else None
+    if not isinstance(settings, dict):
+        raise ValueError(f"{file.name}: has no mapping `config:`; write `config:` and below it the settings")
+    # A key at the left margin is invalid, but it shows that the stack should end.
+    found = {**content, **settings}
+    value = found.get("trainyard:ttl_hours", found.get("ttl_hours"))
+    if value is None:
+        return None
+    try:
+        hours = float(value)
+    except (TypeError, ValueError):
+        hours = nan
+    if not 0 < hours <= MAX_TTL_HOURS:
+        raise ValueError(f"trainyard:ttl_hours = {value}: must be a number above 0, at most {MAX_TTL_HOURS}; write one")
+    return hours
+
+
+def expired_stacks() -> tuple[list[str], list[str]]:
+    """Return the stacks past their `ttl_hours`, and those that cannot be checked. Print an error for each of these."""
+    from commands.stack import UNKNOWN_STACK, PulumiFailed, pulumi
+
+    expired, unchecked, now = list[str](), list[str](), datetime.now(tz=UTC)
     for file in sorted(PROJECT.glob("Pulumi.*.yaml")):
         stack = file.name.split(".")[1]
         try:
-            ttl = load_file(file).ttl_hours
-        except ValueError as error:
-            print(f"{stack}: its ttl_hours is unknown, because its settings are invalid: {error}", file=sys.stderr)
-            continue
-        if ttl is None:
-            continue
-        try:
+            if (ttl := ttl_of(file)) is None:
+                continue
             history = json.loads(pulumi("stack", "history", "--json", "--stack", stack, quiet=True))
-        except PulumiFailed as error:
+        except (OSError, ValueError, PulumiFailed) as error:
             # A stack that the backend does not have was never up.
-            print(f"{stack}: {error}", file=sys.stderr)
+            if UNKNOWN_STACK not in str(error):
+                print(f"{stack}: its ttl_hours cannot be checked: {error}", file=sys.stderr)
+                unchecked.append(stack)
             continue
         if is_expired(first_up(history), ttl, now):
             expired.append(stack)
-    return expired
+    return expired, unchecked
 
 
 def permissions(stack: str) -> Any:
@@ -145,7 +172,10 @@ def permissions(stack: str) -> Any:
 
 
 def main(arguments: list[str]) -> int:
-    """Print JSON. Return 2 if `permissions` fails, else 0. Raises CalledProcessError for an unknown commit."""
+    """Print JSON. Return 1 if `expired` cannot check a stack, 2 if `permissions` fails, else 0.
+
+    Raises CalledProcessError for an unknown commit.
+    """
     parser = argparse.ArgumentParser(prog="python -m commands.workflows", description=__doc__)
     actions = parser.add_subparsers(dest="action", required=True)
     affecting = actions.add_parser("affected", help="the stacks that the changes since a commit affect")
@@ -159,7 +189,9 @@ def main(arguments: list[str]) -> int:
     if options.action == "affected":
         print(json.dumps(affected_stacks(options.base, with_removed=options.removed, no_local=options.no_local)))
     elif options.action == "expired":
-        print(json.dumps(expired_stacks()))
+        expired, unchecked = expired_stacks()
+        print(json.dumps(expired))
+        return 1 if unchecked else 0
     else:
         try:
             print(json.dumps(permissions(options.stack), indent=2))

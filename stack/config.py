@@ -130,8 +130,11 @@ def secret(name: str) -> pulumi.Output[str]:
     return pulumi.Config(SECRETS).require_secret(name)
 
 
-def load_file(path: Path) -> StackConfig:
-    """Return the configuration in a stack's file. Raises ConfigError for invalid settings, ValueError for the file."""
+def load_file(path: Path, *, checks_availability: bool = True) -> StackConfig:
+    """Return the configuration in a stack's file. Raises ConfigError for invalid settings, ValueError for the file.
+
+    Without `checks_availability`, the settings may need what the cloud no longer offers.
+    """
     # Import here: the Pulumi program gets the configuration from the engine and reads no file.
     from settings import yaml_loader
 
@@ -178,7 +181,7 @@ def load_file(path: Path) -> StackConfig:
     settings = {key.partition(":")[2]: value for key, value in qualified.items() if _is_setting(key)}
     # Pulumi writes single values as text: `pulumi config set trainyard:budget 30` gives "30".
     decoded = {key: _decode(value) if isinstance(value, str) else value for key, value in settings.items()}
-    return parse(decoded, secrets, number_texts)
+    return parse(decoded, secrets, number_texts, checks_availability=checks_availability)
 
 
 def missing_file(path: Path) -> str:
@@ -227,6 +230,8 @@ def parse(
     values: Mapping[str, Any],
     secrets: Mapping[str, bool] = MappingProxyType({}),
     number_texts: Mapping[KeyPath, str] = MappingProxyType({}),
+    *,
+    checks_availability: bool = True,
 ) -> StackConfig:
     """Return the configuration from plain values. Raises ConfigError with all problems.
 
@@ -237,6 +242,9 @@ def parse(
         config = StackConfig.model_validate_json(json.dumps(with_examples(values), default=str))
     except ValidationError as error:
         raise ConfigError(problems_of(error, StackConfig, number_texts)) from error
+    if config.cloud.provisioned and not checks_availability:
+        platform = config.platform.model_copy(update={"check_availability": False})
+        config = config.model_copy(update={"platform": platform})
     problems = configuration_conflicts(config.cloud, config.jobs) or unusable_secrets(config.jobs, secrets)
     problems += protected_despite_ttl(config.cloud, config.ttl_hours)
     if problems := problems or machine_problems(config.cloud, config.jobs):

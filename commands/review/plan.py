@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from commands.review.recorded import Record, key_of
+from infra.naming import POOL_LABEL
 from simulation.cloud.checking import Changes, changes
 from simulation.cloud.fact_table import fact_table
 from simulation.cloud.values import UNKNOWN
@@ -38,6 +39,8 @@ ACTIONS: Mapping[str, Action] = {
 """Pulumi's operation -> action. https://www.pulumi.com/docs/iac/cli/commands/pulumi_preview/"""
 POOLS = (":NodePool", ":NodeGroup")
 """Suffixes of the types of pools."""
+POOL_LABELS = (f'nodeConfig.labels["{POOL_LABEL}"]', f'labels["{POOL_LABEL}"]')
+"""Paths of the label of a pool's nodes, on GKE and EKS."""
 BUCKETS = ("storage/bucket:Bucket", "s3/bucket:Bucket")
 """Suffixes of the types of buckets."""
 _KEYS = re.compile(r'\["(?P<quoted>[^"]*)"\]|\[(?P<index>\d+)\]|(?P<key>[^.\[\]]+)')
@@ -97,7 +100,7 @@ class Step:
     kept: bool = False
     """True if it stays in the cloud when it is removed from the stack."""
     recycles: str = ""
-    """Reason why an update recycles all nodes of a pool; empty if it does not."""
+    """Reason why an update recycles or removes nodes of a pool; empty if it does not."""
     crash: str = ""
     """Reason why the provider crashes on this change; empty if it does not."""
 
@@ -163,11 +166,20 @@ def name_in_cloud(step: Step) -> str:
     return step.name
 
 
+def pool_in_settings(step: Step) -> str:
+    """Return the name of a pool in the settings, from the label of its nodes; its name in the cloud without a label.
+
+    A pool with several slices, capacities or zones needs several node pools in GKE, which have other names.
+    """
+    inputs = step.before or step.inputs
+    return next((str(label) for path in POOL_LABELS if (label := value_at(inputs, path))), name_in_cloud(step))
+
+
 def forbidden(steps: Iterable[Step], running: Mapping[str, Iterable[str]], may_replace: Iterable[str]) -> list[str]:
     """Return the reasons to reject the plan.
 
-    It must not delete or replace a bucket. It must not delete, replace or recycle a pool with `running` jobs.
-    `may_replace` names exceptions.
+    It must not delete or replace a bucket. It must not delete, replace or recycle a pool with `running` jobs, which
+    has the pools' names in the settings. `may_replace` names exceptions.
     """
     allowed, found = set(may_replace), []
     for step in steps:
@@ -178,7 +190,7 @@ def forbidden(steps: Iterable[Step], running: Mapping[str, Iterable[str]], may_r
         if {name, step.name} & allowed:
             continue
         remedy = f"write `policy: {{may_replace: [{name}]}}` in the stack to allow this"
-        jobs = sorted({*running.get(name, ()), *running.get(step.name, ())})
+        jobs = sorted(running.get(pool_in_settings(step), ()))
         if step.type.endswith(POOLS) and jobs:
             found.append(f"would {verb} pool {name}, which runs {', '.join(jobs)}; {remedy}")
         elif step.type.endswith(BUCKETS):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ from infra.capacity import PoolNodes, in_pool, tolerate
 from infra.cloud import FirstPlatform, ProvisionedCloud, Quota, quotas
 from infra.cost import Line
 from infra.gcp import inventory, pools, rules
-from infra.gcp.config import GkeConfig
+from infra.gcp.config import AUTH_PLUGIN, INSTALL_AUTH_PLUGIN, GkeConfig
 from infra.hardware import PodGroup, Scheduling, gpus, tpus
 from infra.inventory import Lister, Ownership, PlannedResource, RunCommand
 from infra.naming import COMPUTE_CLASS_LABEL, QUEUED_LABEL
@@ -44,6 +45,12 @@ class Gke(ProvisionedCloud):
 
     def problems(self) -> list[Problem]:
         return [*rules.problems(self.config), *super().problems()]
+
+    def up_problems(self, checkout: str, stack: str, set_up_bytes: int = 0) -> list[str]:
+        del checkout, stack, set_up_bytes
+        if shutil.which(AUTH_PLUGIN):
+            return []
+        return [f"{AUTH_PLUGIN}: is not installed, so no job can be created in the cluster; {INSTALL_AUTH_PLUGIN}"]
 
     def pool_nodes(self) -> list[PoolNodes]:
         return pools.pool_nodes(self.config)

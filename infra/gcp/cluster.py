@@ -9,7 +9,7 @@ import pulumi
 import pulumi_gcp as gcp
 from pulumi_gcp import container
 
-from infra.gcp.config import GkeConfig, MaintenanceConfig
+from infra.gcp.config import AUTH_PLUGIN, INSTALL_AUTH_PLUGIN, GkeConfig, MaintenanceConfig
 from infra.gcp.network import PODS, SERVICES
 from infra.gcp.pools import default_pool_machine
 from infra.kubeconfig import one_context
@@ -127,12 +127,15 @@ def _cluster_args(args: GkeClusterArgs) -> container.ClusterArgs:
 def _ignored_changes(args: GkeClusterArgs) -> list[str]:
     """Return the inputs whose changes Pulumi ignores after creation.
 
-    `nodeConfig` belongs to the default pool, which the provider removes immediately.
+    `nodeConfig` belongs to the default pool, which the provider removes immediately. So does `nodeLocations`, because
+    every other pool sets its own zones. An update would move all pools to the cluster's new zones:
+    https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/ClusterUpdate
 
     Trainyard can enable multi-networking later but never disables it. Pulumi updates the cluster before it deletes
     pools with additional networks, so Google may reject the update.
     """
-    return ["nodeConfig", *([] if args.multi_networking else ["enableMultiNetworking"])]
+    locations = ["nodeLocations"] if args.config.regional else []
+    return ["nodeConfig", *locations, *([] if args.multi_networking else ["enableMultiNetworking"])]
 
 
 def _dns_endpoint(config: GkeConfig) -> container.ClusterControlPlaneEndpointsConfigArgs:
@@ -220,6 +223,9 @@ def _kubeconfig(config: GkeConfig, cluster: container.Cluster) -> dict[str, Any]
     A public CA signs the certificate of the DNS endpoint.
 
     https://cloud.google.com/kubernetes-engine/docs/how-to/latest/network-isolation
+
+    The plugin uses Pulumi's credentials. Without the argument, it would use those of `gcloud`:
+    https://github.com/kubernetes/cloud-provider-gcp/blob/4e24531247d7/cmd/gke-gcloud-auth-plugin/cred.go#L116
     """
     if config.authorized_networks:
         access = {
@@ -231,8 +237,9 @@ def _kubeconfig(config: GkeConfig, cluster: container.Cluster) -> dict[str, Any]
         access = {"server": pulumi.Output.concat("https://", dns_name)}
     plugin = {
         "apiVersion": "client.authentication.k8s.io/v1beta1",
-        "command": "gke-gcloud-auth-plugin",
-        "installHint": "install it with `gcloud components install gke-gcloud-auth-plugin`",
+        "command": AUTH_PLUGIN,
+        "args": ["--use_application_default_credentials"],
+        "installHint": INSTALL_AUTH_PLUGIN,
         "interactiveMode": "IfAvailable",
         "provideClusterInfo": True,
     }

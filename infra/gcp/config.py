@@ -20,6 +20,12 @@ https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/projects.locat
 POOL_NAME_LIMIT = 40
 """Maximum length:
 https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/projects.locations.clusters.nodePools"""
+AUTH_PLUGIN = "gke-gcloud-auth-plugin"
+"""Program that gives clients of Kubernetes credentials for a GKE cluster."""
+INSTALL_AUTH_PLUGIN = (
+    f"install it with `gcloud components install {AUTH_PLUGIN}`, or as the package google-cloud-cli-{AUTH_PLUGIN}"
+)
+"""Remedy: https://cloud.google.com/kubernetes-engine/docs/how-to/cluster-access-for-kubectl#install_plugin"""
 MIN_DISK_GB = 15
 """Minimum size of a boot disk, from the field diskSizeGb on this page. Only old versions of GKE allow less:
 https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/NodeConfig"""

@@ -105,7 +105,7 @@ class Changes:
     deletes_first: bool = False
     """True if the engine must delete the old resource before it creates the new one."""
     recycles: str = ""
-    """Reason why an update recycles all nodes of a pool; empty if it does not."""
+    """Reason why an update recycles or removes nodes of a pool; empty if it does not."""
     crash: str = ""
     """Reason why the provider crashes on this change; empty if it does not."""
     paths: tuple[str, ...] = ()
@@ -124,7 +124,7 @@ def changes(token: str, olds: Properties, news: Properties) -> Changes:
     kind = kind_of(token)
     name = kind.autoname.property if kind.autoname else ""
     keeps_name = bool(name) and name not in (news.get(DEFAULTS_KEY) or []) and _same(olds.get(name), news.get(name))
-    recycling = [each for each in table.rules_of("recycles") if not paths.isdisjoint(each["inputs"])]
+    recycling = [each for each in table.rules_of("recycles") if _recycles(each, paths, olds, news)]
     unknown = [each for each in table.rules_of("crashes_on_unknown") if isinstance(news.get(each["input"]), Unknown)]
     return Changes(
         changed=tuple(sorted({path.partition(".")[0] for path in paths})),
@@ -134,6 +134,19 @@ def changes(token: str, olds: Properties, news: Properties) -> Changes:
         crash=f"{unknown[0]['reason']}, {table.source(unknown[0]['line'])}" if unknown else "",
         paths=tuple(sorted(paths)),
     )
+
+
+def _recycles(rule: Mapping[str, Any], paths: set[str], olds: Properties, news: Properties) -> bool:
+    """Return True if a rule says that changes of the inputs `paths` recycle or remove nodes.
+
+    A rule with `input` applies if that list loses an element, or changes together with one of `inputs`.
+    """
+    has_changed = not paths.isdisjoint(rule["inputs"])
+    if "input" not in rule:
+        return has_changed
+    old, new = (each.get(rule["input"]) or [] for each in (olds, news))
+    has_all = isinstance(old, list) and isinstance(new, list) and all(each in new for each in old)
+    return rule["input"] in paths and (has_changed or not has_all)
 
 
 def path_outside_lists(token: str, path: str) -> str:

@@ -37,7 +37,8 @@ def add_login(machine: Path, scheme: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("scheme", "remedy"), [("gs", "`gcloud auth application-default login`"), ("s3", "`aws sso login`")]
+    ("scheme", "remedy"),
+    [("gs", "`gcloud auth login` and `gcloud auth application-default login`"), ("s3", "`aws sso login`")],
 )
 def test_machine_without_credentials_names_the_login_command(machine: Path, scheme: str, remedy: str) -> None:
     found = missing_credentials(scheme, {"HOME": str(machine)})
@@ -55,7 +56,7 @@ def test_login_that_the_cloud_rejects_names_its_reason(machine: Path, scheme: st
     environment = add_login(machine, scheme)
     add_program(machine, program, "echo 'first line' >&2; echo 'token is expired' >&2; exit 1")
     found = missing_credentials(scheme, environment)
-    assert "does not accept the credentials (token is expired); run `" in found
+    assert "does not accept the credentials (first line token is expired); run `" in found
     add_program(machine, program, "exit 0")
     assert missing_credentials(scheme, environment) == ""
 
@@ -73,3 +74,8 @@ def test_missing_key_file_is_named_until_it_exists(machine: Path) -> None:
     assert found.startswith(f"GOOGLE_APPLICATION_CREDENTIALS = {machine}/key.json: no such file")
     (machine / "key.json").touch()
     assert missing_credentials("gs", {"GOOGLE_APPLICATION_CREDENTIALS": str(machine / "key.json")}) == ""
+
+
+def test_variable_that_the_plugin_of_the_kubeconfig_does_not_read_is_no_login(machine: Path) -> None:
+    found = missing_credentials("gs", {"HOME": str(machine), "GOOGLE_CREDENTIALS": "{}"})
+    assert found.startswith("this machine has no credentials for Google Cloud")

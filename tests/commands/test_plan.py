@@ -12,6 +12,7 @@ import pytest
 
 from commands.review import recorded
 from commands.review.plan import by_kind, forbidden, steps_of
+from infra.naming import POOL_LABEL
 
 POOL = "gcp:container/nodePool:NodePool"
 GROUP = "aws:eks/nodeGroup:NodeGroup"
@@ -60,12 +61,27 @@ def test_forbidden_reports_a_deleted_or_replaced_pool_with_a_running_job_unless_
     assert forbidden(steps, {"gpus": ["digits"]}, ["other"])
 
 
+@pytest.mark.parametrize("operation", ["delete", "replace"])
+def test_forbidden_finds_the_jobs_of_a_node_pool_by_the_label_of_its_nodes(operation: str) -> None:
+    labels = {"nodeConfig": {"labels": {POOL_LABEL: "gpus"}}}
+    spot = {"inputs": {"name": "gpus-0-spot", **labels}}
+    steps = steps_of(preview((operation, POOL, "gpus-0-spot-nodes", spot)))
+    (found,) = forbidden(steps, {"gpus": ["digits"]}, ())
+    assert found == (
+        f"would {operation} pool gpus-0-spot, which runs digits; "
+        "write `policy: {may_replace: [gpus-0-spot]}` in the stack to allow this"
+    )
+    assert forbidden(steps, {"gpus": ["digits"]}, ["gpus-0-spot"]) == []
+    assert forbidden(steps, {"gpus-0-spot": ["digits"], "cpus": ["digits"]}, ()) == []
+
+
 @pytest.mark.parametrize(
     ("kind", "before", "after"),
     [
         (GROUP, {"launchTemplate": {"id": "lt-1", "version": "1"}}, {"launchTemplate": {"id": "lt-1", "version": "2"}}),
         (GROUP, {"version": "1.35"}, {"version": "1.36"}),
         (POOL, {"nodeConfig": {"machineType": "n1-standard-4"}}, {"nodeConfig": {"machineType": "n1-standard-8"}}),
+        (POOL, {"nodeLocations": ["us-central1-a"]}, {"nodeLocations": ["us-central1-b"]}),
     ],
 )
 def test_forbidden_reports_recycled_nodes_with_a_running_job_unless_allowed(

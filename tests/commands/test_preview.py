@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from commands import preview
-from commands.confirmation import GOOGLE_VARIABLES
 from commands.interrupts import CommandError, ExitStatus
 from commands.monitor.cluster import Cluster, Forbidden, StackOutputs, Unreachable
 from commands.monitor.pod_state import PodState
@@ -115,7 +114,7 @@ def add_rejecting_gcloud(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program.write_text("#!/bin/sh\n[ $1 = auth ] && exit 0\necho 'ERROR: project p: not allowed' >&2\nexit 1\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    monkeypatch.setenv("GOOGLE_CREDENTIALS", "{}")
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(program))
 
 
 def test_preview_with_credentials_that_may_not_query_the_quota_ends_with_the_clouds_reason(
@@ -129,8 +128,6 @@ def test_preview_with_credentials_that_may_not_query_the_quota_ends_with_the_clo
 def test_preview_without_credentials_ends_with_the_way_to_log_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in GOOGLE_VARIABLES:
-        monkeypatch.delenv(name, raising=False)
     monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
     monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
     with pytest.raises(CommandError, match="--credentials: this machine has no credentials for Google Cloud; run"):

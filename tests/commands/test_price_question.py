@@ -165,14 +165,33 @@ def test_check_account_without_the_clouds_command_says_that_the_quota_is_unknown
     assert "quota is unknown, because `gcloud` is missing" in capsys.readouterr().out
 
 
+DISABLED = """\
+ERROR: (gcloud.compute.regions.describe) PERMISSION_DENIED: Compute Engine API has not been used in project 1 before \
+or it is disabled.
+- '@type': type.googleapis.com/google.rpc.ErrorInfo
+  domain: googleapis.com
+  reason: SERVICE_DISABLED
+"""
+"""Error of `gcloud` for a new project."""
+
+
+def test_check_account_of_a_new_project_says_that_the_quota_is_unknown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    set_account(monkeypatch, "", subprocess.CalledProcessError(1, ["gcloud"], stderr=DISABLED))
+    assert check_account("dev", CONFIG) == {}
+    assert "quota is unknown, because the project has not enabled" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("login", "answer", "message"),
     [
         ("this machine has no credentials", {}, "this machine has no credentials; nothing was created"),
         (
             "",
-            subprocess.CalledProcessError(1, ["gcloud"], stderr="ERROR:\nproject some-project was not found\n"),
-            r"project some-project was not found; check `platform` in Pulumi\.dev\.yaml, "
+            subprocess.CalledProcessError(1, ["gcloud"], stderr="ERROR: no account\n\nto select one\n"),
+            "the account cannot be queried: ERROR: no account to select one; if you are not logged in, "
+            r"run `gcloud auth login` and .*; otherwise check `platform` in Pulumi\.dev\.yaml, "
             "and your permissions; nothing was created",
         ),
     ],

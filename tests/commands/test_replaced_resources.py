@@ -20,6 +20,7 @@ A3 = {"name": "gpus", "machine_type": "a3-highgpu-8g"}
 V4 = {"name": "gpus", "accelerator": "v4", "topology": "2x2x4", "check_zones": False}
 V6E = {"name": "gpus", "accelerator": "v6e", "topology": "2x2", "check_zones": False}
 N1 = {"name": "gpus", "machine_type": "n1-standard-8", "accelerator": "nvidia-tesla-t4", "accelerators_per_node": 1}
+A, AB = ["us-central1-a"], ["us-central1-a", "us-central1-b"]
 CLUSTER = "cluster-control-plane"
 ALL_IN_CLUSTER = {CLUSTER: "replace", "system-nodes": "replace", "gpus-nodes": "replace", "jobs-user": "replace"}
 """Actions if the cluster and all that is in it are replaced."""
@@ -76,6 +77,14 @@ GKE: list[Case] = [
     (pools(N1), pools({**N1, "min_nodes": 0}), {"gpus-nodes": "update"}),
     (pools({**N1, "min_nodes": 0}), pools({**N1, "min_nodes": 1}), {"gpus-nodes": "update"}),
     (pools({**N1, "min_nodes": 0}), pools(N1), {"gpus-nodes": "update"}),
+    (pools({**N1, "zones": AB}), pools({**N1, "zones": A}), {"gpus-nodes": "recycle"}),
+    (pools({**N1, "zones": A}), pools({**N1, "zones": AB}), {"gpus-nodes": "recycle"}),
+    (pools({**N1, "zones": A, "min_nodes": 0}), pools({**N1, "zones": AB, "min_nodes": 0}), {"gpus-nodes": "update"}),
+    (
+        {"regional": True, "zone": "us-central1-a"},
+        {"regional": True, "zone": "us-central1-b"},
+        {"system-nodes": "recycle", "gpus-nodes": "recycle"},
+    ),
     ({}, {"system_pool": {"nodes": 2}}, {"system-nodes": "update"}),
     ({}, {"system_pool": {"machine_type": "e2-standard-8"}}, {"system-nodes": "recycle"}),
     (pools(A3), pools({**A3, "compact": False}), {"gpus-nodes": "replace"}),

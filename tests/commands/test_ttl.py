@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from commands import workflows
+from commands.stack import PulumiFailed
 from commands.workflows import first_up, is_expired
 from settings.problems import ConfigError
-from stack.config import parse
+from stack.config import load_file, parse
 
 FIRST_UP = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
@@ -44,15 +45,75 @@ def test_parse_ttl_hours_must_be_positive() -> None:
         parse({**values, "ttl_hours": 0})
 
 
-def test_stack_with_invalid_settings_is_reported_and_others_expire(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    settings = "config: {trainyard:platform: {kind: local, nodes: 1}, trainyard:jobs: [], trainyard:ttl_hours: 8}"
-    (tmp_path / "Pulumi.broken.yaml").write_text("config: {trainyard:jobs: 7}")
-    (tmp_path / "Pulumi.old.yaml").write_text(settings)
+OLD = "config: {trainyard:platform: {kind: local, nodes: 1}, trainyard:jobs: [], trainyard:ttl_hours: 8}"
+"""Settings of a stack that is past its `ttl_hours` in the history of `project`."""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder for stacks' files. Each stack was brought up on FIRST_UP."""
     monkeypatch.setattr(workflows, "PROJECT", tmp_path)
     monkeypatch.setattr("commands.stack.pulumi", lambda *_words, **_more: json.dumps([entry("update", 12)]))
+    return tmp_path
+
+
+UNSUPPORTED = "trainyard:platform: {kind: gke, project: some-project, kubernetes_version: '1.20'}, trainyard:jobs: []"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        f"config: {{{UNSUPPORTED}, trainyard:ttl_hours: 8}}",
+        f"config: {{{UNSUPPORTED}, ttl_hours: '8'}}",
+        f"{{config: {{{UNSUPPORTED}}}, trainyard:ttl_hours: 8}}",
+    ],
+)
+def test_stack_whose_settings_have_become_invalid_expires(
+    project: Path, settings: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "Pulumi.dev.yaml").write_text(settings)
+    with pytest.raises(ValueError, match=r"kubernetes_version|top-level key"):
+        load_file(project / "Pulumi.dev.yaml")
     assert workflows.main(["expired"]) == 0
+    assert json.loads(capsys.readouterr().out) == ["dev"]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        "config: {trainyard:jobs: 7, trainyard:ttl_hours: soon}",
+        "config: {trainyard:jobs: 7, trainyard:ttl_hours: 0}",
+        "config: [trainyard:ttl_hours]",
+        "config: {",
+    ],
+)
+def test_stack_with_unreadable_ttl_fails_after_the_others_expire(
+    project: Path, settings: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "Pulumi.broken.yaml").write_text(settings)
+    (project / "Pulumi.old.yaml").write_text(OLD)
+    assert workflows.main(["expired"]) == 1
     printed = capsys.readouterr()
     assert json.loads(printed.out) == ["old"]
-    assert printed.err.startswith("broken: its ttl_hours is unknown")
+    assert printed.err.startswith("broken: its ttl_hours cannot be checked: ")
+
+
+@pytest.mark.parametrize("settings", ["config: {trainyard:jobs: 7}", "encryptionsalt: v1", ""])
+def test_stack_with_invalid_settings_and_no_ttl_never_expires(
+    project: Path, settings: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "Pulumi.broken.yaml").write_text(settings)
+    assert workflows.main(["expired"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
+
+
+@pytest.mark.parametrize(("problem", "status"), [("no stack named 'old' found", 0), ("the backend is unreachable", 1)])
+def test_stack_without_history_fails_unless_it_was_never_up(
+    project: Path, monkeypatch: pytest.MonkeyPatch, problem: str, status: int
+) -> None:
+    def fail(*_words: str, **_options: bool) -> str:
+        raise PulumiFailed(problem)
+
+    monkeypatch.setattr("commands.stack.pulumi", fail)
+    (project / "Pulumi.old.yaml").write_text(OLD)
+    assert workflows.main(["expired"]) == status

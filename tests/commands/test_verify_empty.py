@@ -20,9 +20,11 @@ from infra.gcp.config import GkeConfig
 from infra.gcp.inventory import LISTINGS as GOOGLE
 from infra.inventory import CloudResource
 from infra.naming import cloud_labels
+from settings.problems import ConfigError
 from simulation.cloud import checking
 from simulation.cloud.checking import KINDS
 from simulation.cloud.model import Record, edit_state, new_state
+from stack.config import load_file
 from tests.commands.platforms import cloud, eks, gke, ownership_of
 
 UNLISTED_TYPES = {
@@ -182,6 +184,18 @@ def test_verify_empty_leaked_router_fails(project: Path) -> None:
     add_resource(project, "gcp:compute/router:Router", "gke-dist")
     status, receipt = run(project)
     assert (status, receipt["empty"], receipt["left"]) == (1, False, ["router gke-dist"])
+
+
+def test_verify_empty_of_a_version_without_support_lists_leftovers(project: Path) -> None:
+    file = project / "Pulumi.dev.yaml"
+    settings = json.loads(file.read_text(encoding="utf-8"))
+    settings["config"]["trainyard:platform"]["kubernetes_version"] = "1.20"
+    file.write_text(json.dumps(settings), encoding="utf-8")
+    with pytest.raises(ConfigError, match="kubernetes_version"):
+        load_file(file)
+    add_resource(project, "gcp:compute/router:Router", "gke-dist")
+    status, receipt = run(project)
+    assert (status, receipt["left"]) == (1, ["router gke-dist"])
 
 
 def test_verify_empty_without_gcloud_fails(

@@ -82,7 +82,9 @@ def test_gke_kubeconfig_has_no_credentials() -> None:
     (provider,) = graph(gke())[0].of_type("providers:kubernetes")
     by_name = yaml.safe_load(provider.inputs["kubeconfig"])
     assert by_name["clusters"][0]["cluster"] == {"server": "https://gke-1.us-central1.gke.goog"}
-    assert by_name["users"][0]["user"]["exec"]["command"] == "gke-gcloud-auth-plugin"
+    plugin = by_name["users"][0]["user"]["exec"]
+    assert plugin["command"] == "gke-gcloud-auth-plugin"
+    assert plugin["args"] == ["--use_application_default_credentials"]
     (provider,) = graph(gke(authorized_networks=["198.51.100.0/24"]))[0].of_type("providers:kubernetes")
     by_address = yaml.safe_load(provider.inputs["kubeconfig"])
     assert by_address["clusters"][0]["cluster"] == {

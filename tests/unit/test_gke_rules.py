@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -196,3 +197,15 @@ def test_gke_defaults_equal_those_of_tutorial() -> None:
     assert (found.disk_size_gb, found.disk_type) == (100, "pd-ssd")
     assert (found.accelerator, found.accelerators_per_node) == ("nvidia-tesla-t4", 2)
     assert (config.registry.host, config.image.name, config.image.git_branch) == ("gcr.io", "sh22-dist-gpu", "main")
+
+
+def test_gke_up_problems_name_the_missing_plugin_of_the_kubeconfig(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cloud = parse({"platform": gke(), "jobs": []}).cloud
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (line,) = cloud.up_problems("/checkout", "dev")
+    assert line.startswith("gke-gcloud-auth-plugin: is not installed")
+    assert "`gcloud components install gke-gcloud-auth-plugin`" in line
+    (tmp_path / "gke-gcloud-auth-plugin").touch(mode=0o755)
+    assert cloud.up_problems("/checkout", "dev") == []

@@ -77,3 +77,22 @@ def test_destroy_workflow_runs_every_hour() -> None:
     assert any("commands.workflows expired" in text for text in steps)
     (job,) = [job for name, job in found["jobs"].items() if name != "stacks"]
     assert [step["run"] for step in job["steps"] if "run" in step][-2:] == ["make down", "make verify-empty"]
+
+
+def test_destroy_workflow_destroys_expired_stacks_although_another_cannot_be_checked() -> None:
+    jobs = workflow("destroy")["jobs"]
+    assert jobs["destroy"]["if"] == """${{ !cancelled() && startsWith(needs.stacks.outputs.stacks, '["') }}"""
+    (script,) = [step["run"] for step in jobs["stacks"]["steps"] if step.get("id") == "expired"]
+    assert script.index("expired) || status=$?") < script.index("GITHUB_OUTPUT") < script.index("exit")
+
+
+@pytest.mark.parametrize(("name", "command"), [("up", "--credentials"), ("destroy", "make down")])
+def test_jobs_that_use_a_cluster_of_google_install_its_plugin_first(name: str, command: str) -> None:
+    steps = workflow(name)["jobs"][name]["steps"]
+    commands = [step.get("run", "") for step in steps]
+    plugins = [step.get("with", {}).get("install_components") for step in steps]
+    logins = [step.get("uses", "").partition("@")[0] for step in steps]
+    plugin = plugins.index("gke-gcloud-auth-plugin")
+    assert steps[plugin]["if"] == "vars.GCP_WORKLOAD_IDENTITY_PROVIDER != ''"
+    assert logins.index("google-github-actions/auth") < plugin
+    assert plugin < next(index for index, text in enumerate(commands) if command in text)
