@@ -29,6 +29,7 @@ from commands.stack import (
 )
 from commands.stack_files import only_command
 from commands.stack_settings import check
+from commands.workflows import JOBS_ONLY
 from infra.local import lifecycle
 from infra.local.settings import ClusterSettings, clusters_folder, stack_cluster
 from infra.make_command import command_title, make_command, option_text
@@ -112,7 +113,8 @@ def delete_jobs(run: Callable[..., object]) -> None:
     Raises PassphraseRejected.
     """
     try:
-        run("destroy", "--yes", "--skip-preview", "--target", JOBS_TARGET, "--target-dependents")
+        target = ("--target", JOBS_TARGET, "--target-dependents")
+        run("destroy", "--yes", "--skip-preview", *target, "--message", JOBS_ONLY)
     except PassphraseRejected:
         raise
     except PulumiFailed as error:

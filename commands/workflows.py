@@ -27,6 +27,8 @@ PROGRAM_PATHS = (
 """Prefixes of the paths that every stack depends on. A test compares them with the modules that the program loads."""
 JOB_PAGES = PurePosixPath("docs/recipes")
 """Folder of the pages with examples that a stack's `jobs` may name."""
+JOBS_ONLY = "trainyard: delete the jobs before the rest of the stack"
+"""Message of a `destroy` of the jobs alone, in the history of a stack."""
 _LOCAL = re.compile(r"""^[^#\n]*\bkind["']?:\s*["']?local(?![\w-])""", re.MULTILINE)
 """Kind of a platform on this machine, in the text of a stack's file."""
 _STACK = re.compile(r"Pulumi\.([\w-]+)\.yaml")
@@ -75,10 +77,13 @@ def changed_paths(revisions: str) -> list[str]:
 
 
 def first_up(history: Iterable[Mapping[str, Any]]) -> datetime | None:
-    """Return the start of the first `up` since the last successful `destroy`, from a history with the newest first."""
+    """Return the start of the first `up` since the last successful `destroy`, from a history with the newest first.
+
+    A `destroy` of the jobs alone does not count: the rest of the stack may still exist.
+    """
     begun = None
     for each in history:
-        if each["kind"] == "destroy" and each["result"] == "succeeded":
+        if each["kind"] == "destroy" and each["result"] == "succeeded" and each.get("message") != JOBS_ONLY:
             break
         if each["kind"] == "update":
             begun = datetime.fromisoformat(each["startTime"]).astimezone(UTC)

@@ -12,6 +12,7 @@ from commands import down
 from commands.environment import StateBroken
 from commands.interrupts import CommandError
 from commands.stack import BACKEND_VARIABLE, JOBS_TARGET
+from commands.workflows import JOBS_ONLY
 from infra.local import lifecycle
 from infra.local.settings import stack_cluster
 
@@ -71,7 +72,9 @@ def test_down_ends_jobs_first_and_prints_kept_bucket(
     assert down.destroy("mine")
     jobs, rest = [words for words in commands if words[0] == "destroy"]
     assert JOBS_TARGET in jobs
+    assert jobs[jobs.index("--message") + 1] == JOBS_ONLY
     assert "--target" not in rest
+    assert "--message" not in rest
     line = "the bucket gs://checkpoints is kept because of `bucket.keep`; it costs money until you delete it\n"
     assert (line in capsys.readouterr().out) == keep
 

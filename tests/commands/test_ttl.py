@@ -10,7 +10,7 @@ import pytest
 
 from commands import workflows
 from commands.stack import PulumiFailed
-from commands.workflows import first_up, is_expired
+from commands.workflows import JOBS_ONLY, first_up, is_expired
 from settings.problems import ConfigError
 from stack.config import load_file, parse
 
@@ -28,6 +28,13 @@ def test_first_up_is_the_first_update_after_the_last_successful_destroy() -> Non
     assert first_up([entry("destroy", 16), *history]) is None
     assert first_up([entry("destroy", 16, "failed"), *history]) == FIRST_UP
     assert first_up([]) is None
+
+
+def test_first_up_ignores_a_destroy_of_the_jobs_alone() -> None:
+    jobs_only = {**entry("destroy", 15), "message": JOBS_ONLY}
+    history = [entry("destroy", 16, "failed"), jobs_only, entry("update", 12), entry("destroy", 11)]
+    assert first_up(history) == FIRST_UP
+    assert first_up([{**jobs_only, "message": ""}, *history]) is None
 
 
 def test_is_expired_only_after_ttl_and_never_without_one() -> None:
