@@ -29,6 +29,9 @@ JOB_PAGES = PurePosixPath("docs/recipes")
 """Folder of the pages with examples that a stack's `jobs` may name."""
 JOBS_ONLY = "trainyard: delete the jobs before the rest of the stack"
 """Message of a `destroy` of the jobs alone, in the history of a stack."""
+PAGE_SIZE = "100000"
+"""Maximum number of entries of a stack's history. Pulumi's default is 10:
+https://www.pulumi.com/docs/iac/cli/commands/pulumi_stack_history/"""
 _LOCAL = re.compile(r"""^[^#\n]*\bkind["']?:\s*["']?local(?![\w-])""", re.MULTILINE)
 """Kind of a platform on this machine, in the text of a stack's file."""
 _STACK = re.compile(r"Pulumi\.([\w-]+)\.yaml")
@@ -147,7 +150,8 @@ def expired_stacks() -> tuple[list[str], list[str]]:
         try:
             if (ttl := ttl_of(file)) is None:
                 continue
-            history = json.loads(pulumi("stack", "history", "--json", "--stack", stack, quiet=True))
+            words = ("stack", "history", "--json", "--page-size", PAGE_SIZE, "--stack", stack)
+            history = json.loads(pulumi(*words, quiet=True))
         except (OSError, ValueError, PulumiFailed) as error:
             # A stack that the backend does not have was never up.
             if UNKNOWN_STACK not in str(error):

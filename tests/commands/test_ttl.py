@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,6 +53,20 @@ def test_parse_ttl_hours_must_be_positive() -> None:
         parse({**values, "ttl_hours": 0})
 
 
+@pytest.mark.parametrize(("hour", "expired"), [(19, []), (21, ["old"])])
+def test_expired_stacks_count_from_the_first_of_many_updates(
+    project: Path, monkeypatch: pytest.MonkeyPatch, hour: int, expired: list[str]
+) -> None:
+    class Clock(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> Clock:
+            return cls(2026, 11, 20, hour, tzinfo=tz)
+
+    monkeypatch.setattr(workflows, "datetime", Clock)
+    (project / "Pulumi.old.yaml").write_text(OLD)
+    assert workflows.expired_stacks() == (expired, [])
+
+
 OLD = "config: {trainyard:platform: {kind: local, nodes: 1}, trainyard:jobs: [], trainyard:ttl_hours: 8}"
 """Settings of a stack that is past its `ttl_hours` in the history of `project`."""
 
@@ -60,7 +75,15 @@ OLD = "config: {trainyard:platform: {kind: local, nodes: 1}, trainyard:jobs: [],
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a folder for stacks' files. Each stack was brought up on FIRST_UP."""
     monkeypatch.setattr(workflows, "PROJECT", tmp_path)
-    monkeypatch.setattr("commands.stack.pulumi", lambda *_words, **_more: json.dumps([entry("update", 12)]))
+
+    def history(*words: str, quiet: bool) -> str:
+        """Return the first entries of a long history, as many as Pulumi prints for these options."""
+        assert quiet
+        entries = [entry("update", 23)] * 20 + [entry("update", 12)]
+        size = int(words[words.index("--page-size") + 1]) if "--page-size" in words else 10
+        return json.dumps(entries[:size])
+
+    monkeypatch.setattr("commands.stack.pulumi", history)
     return tmp_path
 
 
