@@ -1,4 +1,4 @@
-"""`make down`: run `pulumi destroy`, then verify that this machine has no leftovers of the stack."""
+"""`make down`: check the state, run `pulumi destroy`, then verify that this machine has no leftovers of the stack."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -46,6 +46,7 @@ def destroy(stack: str) -> bool:
         recover(stack)
         if not stack_exists(stack):
             return False
+        adopt_pending(stack)
         resources = read_deployment(stack).get("resources")
     except StateBroken as error:
         if not is_local(stack):
@@ -55,7 +56,7 @@ def destroy(stack: str) -> bool:
         return True
     if not resources:
         return False
-    adopt_pending(stack)
+    reject_protected_cluster(stack, resources)
     before = outputs(stack)
     with settings_options(stack) as options:
         if should_delete_jobs_first(resources):
@@ -81,6 +82,20 @@ def is_local(stack: str) -> bool:
     except ValueError:
         # Without valid settings, the stack may have resources in a cloud.
         return False
+
+
+def reject_protected_cluster(stack: str, resources: Iterable[Mapping[str, Any]]) -> None:
+    """Raise CommandError if the state has a cluster with deletion protection.
+
+    Pulumi deletes a cluster after the resources that depend on it. Without this check, it would delete the jobs, the
+    nodes and the bucket before the cloud or the provider rejects the deletion of the cluster.
+    """
+    if any((each.get("outputs") or {}).get("deletionProtection") is True for each in resources):
+        up, down = make_command("up", STACK=stack), make_command("down", STACK=stack)
+        raise CommandError(
+            "platform.deletion_protection = true: the cluster in the state is protected against deletion; write "
+            f"`false`, run {up}, then {down}; nothing was deleted"
+        )
 
 
 @contextmanager

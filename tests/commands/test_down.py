@@ -1,4 +1,4 @@
-"""`make down`: jobs before the rest, the kept bucket, invalid settings, and broken states."""
+"""`make down`: protected clusters, jobs before the rest, the kept bucket, invalid settings, and broken states."""
 
 from __future__ import annotations
 
@@ -91,6 +91,21 @@ def test_down_replaces_invalid_or_missing_settings_for_pulumi(
     assert ["--config-file" in words for words in destroys] == [is_replaced] * 2
     has_note = "Pulumi.mine.yaml: cannot be used" in capsys.readouterr().out
     assert has_note == (platform is INVALID_GKE)
+
+
+@pytest.mark.parametrize("type_", ["gcp:container/cluster:Cluster", "aws:eks/cluster:Cluster"])
+def test_down_with_a_protected_cluster_fails_before_anything_is_deleted(
+    type_: str, commands: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    urn = f"urn:pulumi:mine::trainyard::{type_}::cluster"
+    cluster = {"urn": urn, "type": type_, "outputs": {"deletionProtection": True}}
+    monkeypatch.setattr(down, "read_deployment", lambda _stack: {"resources": [{"urn": STACK_URN}, cluster]})
+    words = r"deletion_protection = true: .* write `false`, run `make up STACK=mine`, then `make down .*; nothing"
+    with pytest.raises(CommandError, match=words):
+        down.destroy("mine")
+    assert commands == []
+    cluster["outputs"] = {"deletionProtection": False}
+    assert down.destroy("mine")
 
 
 @pytest.mark.parametrize(
