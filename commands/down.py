@@ -32,6 +32,7 @@ from commands.stack_settings import check
 from infra.local import lifecycle
 from infra.local.settings import ClusterSettings, clusters_folder, stack_cluster
 from infra.make_command import command_title, make_command, option_text
+from settings.problem import Problem
 from stack.config import load_file, missing_file
 
 CLUSTER_RESOURCE = "::local-processes"
@@ -57,6 +58,7 @@ def destroy(stack: str) -> bool:
     if not resources:
         return False
     reject_protected_cluster(stack, resources)
+    reject_unapplied_keep(stack, resources)
     before = outputs(stack)
     with settings_options(stack) as options:
         if should_delete_jobs_first(resources):
@@ -92,10 +94,29 @@ def reject_protected_cluster(stack: str, resources: Iterable[Mapping[str, Any]])
     """
     if any((each.get("outputs") or {}).get("deletionProtection") is True for each in resources):
         up, down = make_command("up", STACK=stack), make_command("down", STACK=stack)
-        raise CommandError(
-            "platform.deletion_protection = true: the cluster in the state is protected against deletion; write "
-            f"`false`, run {up}, then {down}; nothing was deleted"
-        )
+        message = f"protects the deployed cluster against deletion; write `false`, run {up}, then {down}"
+        raise _rejection("down.protected_cluster", "deletion_protection", message)
+
+
+def reject_unapplied_keep(stack: str, resources: Iterable[Mapping[str, Any]]) -> None:
+    """Raise CommandError if the settings keep the bucket, but the state does not.
+
+    Pulumi destroys a bucket as the last update left it in the state: without `retainOnDelete`, and with `forceDestroy`.
+    """
+    try:
+        keeps_bucket = load_file(PROJECT / f"Pulumi.{stack}.yaml").cloud.keeps_bucket
+    except ValueError:
+        return
+    buckets = [each for each in resources if str(each.get("type")).endswith("/bucket:Bucket")]
+    if keeps_bucket and not all(each.get("retainOnDelete") for each in buckets):
+        up, down = make_command("up", STACK=stack), make_command("down", STACK=stack)
+        message = f"is only in the settings, so {down} would delete the bucket; run {up} to apply it, or write `false`"
+        raise _rejection("down.keep_not_applied", "bucket.keep", message)
+
+
+def _rejection(code: str, key: str, message: str) -> CommandError:
+    """Return the error for a key of the platform whose value `true` prevents the destroy."""
+    return CommandError(str(Problem(code, ("platform", *key.split(".")), f"{message}; nothing was deleted", True)))
 
 
 @contextmanager

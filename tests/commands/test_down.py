@@ -17,7 +17,8 @@ from infra.local.settings import stack_cluster
 
 STACK_URN = "urn:pulumi:mine::trainyard::pulumi:pulumi:Stack::trainyard-mine"
 JOB_URN = "urn:pulumi:mine::trainyard::trainyard:workloads:TrainingJob::digits"
-BUCKET_URN = "urn:pulumi:mine::trainyard::gcp:storage/bucket:Bucket::bucket"
+BUCKET_TYPE = "gcp:storage/bucket:Bucket"
+BUCKET_URN = f"urn:pulumi:mine::trainyard::{BUCKET_TYPE}::bucket"
 CLUSTER_URN = "urn:pulumi:mine::trainyard::trainyard:local:LocalCluster$pulumi-python:dynamic:Resource::local-processes"
 KEEP_FILE = "kept"
 """File in the test's folder that makes the stack keep its bucket."""
@@ -37,7 +38,7 @@ def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str,
 
     def read_deployment(_stack: str) -> dict[str, Any]:
         keeps = (tmp_path / KEEP_FILE).exists()
-        return {"resources": [*resources, {"urn": BUCKET_URN, "retainOnDelete": keeps}]}
+        return {"resources": [*resources, {"urn": BUCKET_URN, "type": BUCKET_TYPE, "retainOnDelete": keeps}]}
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv(BACKEND_VARIABLE, f"file://{tmp_path}")
@@ -51,7 +52,7 @@ def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str,
     return called
 
 
-GKE = {"kind": "gke", "project": "some-project"}
+GKE = {"kind": "gke", "project": "some-project", "bucket": {"keep": False}}
 INVALID_GKE = {**GKE, "bucket": {"keep": "maybe"}}
 
 
@@ -93,6 +94,18 @@ def test_down_replaces_invalid_or_missing_settings_for_pulumi(
     assert has_note == (platform is INVALID_GKE)
 
 
+def test_down_with_keep_only_in_the_settings_fails_before_anything_is_deleted(
+    commands: list[tuple[str, ...]], tmp_path: Path
+) -> None:
+    write_settings(tmp_path, {**GKE, "bucket": {"keep": True}})
+    words = r"trainyard:platform\.bucket\.keep = true: is only in the settings, .* run `make up STACK=mine`.*; nothing"
+    with pytest.raises(CommandError, match=words):
+        down.destroy("mine")
+    assert commands == []
+    (tmp_path / KEEP_FILE).touch()
+    assert down.destroy("mine")
+
+
 @pytest.mark.parametrize("type_", ["gcp:container/cluster:Cluster", "aws:eks/cluster:Cluster"])
 def test_down_with_a_protected_cluster_fails_before_anything_is_deleted(
     type_: str, commands: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
@@ -100,7 +113,9 @@ def test_down_with_a_protected_cluster_fails_before_anything_is_deleted(
     urn = f"urn:pulumi:mine::trainyard::{type_}::cluster"
     cluster = {"urn": urn, "type": type_, "outputs": {"deletionProtection": True}}
     monkeypatch.setattr(down, "read_deployment", lambda _stack: {"resources": [{"urn": STACK_URN}, cluster]})
-    words = r"deletion_protection = true: .* write `false`, run `make up STACK=mine`, then `make down .*; nothing"
+    words = (
+        r"trainyard:platform\.deletion_protection = true: .* `false`, run `make up .*`, then `make down .*`; nothing"
+    )
     with pytest.raises(CommandError, match=words):
         down.destroy("mine")
     assert commands == []
