@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -96,7 +96,7 @@ def prepare(stack: str, config: stack_config.StackConfig) -> None:
     adopt_pending(stack)
     if config.cloud.nodes_here:
         remove_lost_cluster(stack)
-    elif rejected := rejected_changes(stack, config):
+    elif rejected := rejected_changes(stack, config, refreshed_deployment(stack, config)):
         raise PulumiFailed("\n".join(rejected))
 
 
@@ -142,15 +142,25 @@ def explain_requirements_error(config: stack_config.StackConfig, again: str) -> 
         ) from error
 
 
-def rejected_changes(stack: str, config: stack_config.StackConfig) -> list[str]:
+def refreshed_deployment(stack: str, config: stack_config.StackConfig) -> dict[str, Any]:
+    """Refresh the resources that may have changed in the cloud. Return the deployment in the state."""
+    deployment = read_deployment(stack)
+    urns = config.cloud.stale_resources(deployment)
+    if not urns:
+        return deployment
+    targets = [word for urn in urns for word in ("--target", urn)]
+    pulumi("refresh", "--yes", "--skip-preview", *targets, "--stack", stack)
+    return read_deployment(stack)
+
+
+def rejected_changes(stack: str, config: stack_config.StackConfig, deployment: Mapping[str, Any]) -> list[str]:
     """Return a line for each change that the cloud rejects, and for each existing object that `up` would take over."""
-    exported = read_deployment(stack)
-    found = [str(each) for each in config.cloud.problems_in_state(exported)]
+    found = [str(each) for each in config.cloud.problems_in_state(deployment)]
     if config.cloud.is_shared:
         # Slow to import.
         from commands import existing_objects
 
-        found += existing_objects.conflicts(stack, config, exported)
+        found += existing_objects.conflicts(stack, config, deployment)
     return found
 
 

@@ -131,6 +131,14 @@ class Cloud(ABC):
         del checkout, stack, set_up_bytes
         return []
 
+    def stale_resources(self, deployment: Mapping[str, Any]) -> list[str]:
+        """Return the URNs of resources that may have changed in the cloud since a `pulumi stack export`.
+
+        `make up` refreshes them before it checks the settings against the state.
+        """
+        del deployment
+        return []
+
     def problems_in_state(self, deployment: Mapping[str, Any]) -> list[Problem]:
         """Return a problem for each setting that the cloud rejects for the cluster in a `pulumi stack export`."""
         del deployment
