@@ -7,7 +7,8 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from subprocess import CalledProcessError
 from typing import Any
 
 from commands import confirmation
@@ -28,6 +29,7 @@ from commands.stack import (
 )
 from commands.stack_files import only_command
 from infra.builtin_images import TRAINER
+from infra.inventory import run_json
 from infra.local import lifecycle
 from infra.local.settings import stack_cluster
 from infra.make_command import command_title, make_command
@@ -155,7 +157,12 @@ def refreshed_deployment(stack: str, config: stack_config.StackConfig) -> dict[s
 
 def rejected_changes(stack: str, config: stack_config.StackConfig, deployment: Mapping[str, Any]) -> list[str]:
     """Return a line for each change that the cloud rejects, and for each existing object that `up` would take over."""
-    found = [str(each) for each in config.cloud.problems_in_state(deployment)]
+    problems = config.cloud.problems_in_state(deployment)
+    if cloud := config.cloud.provisioned:
+        # If the cloud's command is missing or fails, the update reports the same conflicts later.
+        with suppress(FileNotFoundError, CalledProcessError):
+            problems += cloud.problems_in_cloud(deployment, run_json)
+    found = [str(each) for each in problems]
     if config.cloud.is_shared:
         # Slow to import.
         from commands import existing_objects

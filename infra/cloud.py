@@ -217,6 +217,15 @@ class ProvisionedCloud(Cloud):
     def problems(self) -> list[Problem]:
         return list(image_problems(self.image))
 
+    def problems_in_cloud(self, deployment: Mapping[str, Any], run_json: RunCommand) -> list[Problem]:
+        """Return a problem for each resource outside the state that would make `up` fail after it has created others.
+
+        `deployment` is the state of a `pulumi stack export`. Raises CalledProcessError, and FileNotFoundError if the
+        cloud's command is missing.
+        """
+        del deployment, run_json
+        return []
+
     @abstractmethod
     def lister(self, ownership: Ownership, run_json: RunCommand) -> Lister:
         """Return a function that lists the cloud's resources with its command-line tool."""

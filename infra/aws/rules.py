@@ -9,6 +9,7 @@ from ipaddress import IPv4Network
 from typing import Any
 
 from infra.aws.config import EksConfig, EksPoolConfig
+from infra.aws.inventory import CLUSTER_TYPE
 from infra.aws.pools import NodeGroupPlan, group_plan, node_groups
 from infra.cloud import (
     documentation_ranges,
@@ -271,7 +272,6 @@ def _recreate_hint() -> str:
     return f"or recreate the cluster with {down} and {up}; the bucket stays unless `bucket.keep` is false"
 
 
-CLUSTER_TYPE = "aws:eks/cluster:Cluster"
 VPC_TYPE = "aws:ec2/vpc:Vpc"
 SUBNET_TYPE = "aws:ec2/subnet:Subnet"
 PRIVATE_SUBNET_PREFIX = "network-private-"

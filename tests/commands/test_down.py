@@ -1,9 +1,10 @@
-"""`make down`: protected clusters, jobs before the rest, the kept bucket, invalid settings, and broken states."""
+"""`make down`: rejections, jobs before the rest, kept buckets, late log groups, invalid settings, and broken states."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from subprocess import CalledProcessError
 from typing import Any
 
 import pytest
@@ -121,6 +122,27 @@ def test_down_with_a_protected_cluster_fails_before_anything_is_deleted(
     assert commands == []
     cluster["outputs"] = {"deletionProtection": False}
     assert down.destroy("mine")
+
+
+@pytest.mark.parametrize("error", [None, FileNotFoundError(2, "aws"), CalledProcessError(254, "aws")])
+def test_down_deletes_the_log_group_that_eks_creates_again(
+    error: Exception | None, commands: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arn = "arn:aws:eks:eu-west-1:123456789012:cluster/mine"
+    urn = "urn:pulumi:mine::trainyard::aws:eks/cluster:Cluster::cluster-eks"
+    cluster = {"urn": urn, "type": "aws:eks/cluster:Cluster", "id": "mine", "outputs": {"arn": arn}}
+
+    def run_json(*words: str) -> None:
+        commands.append(words)
+        if error:
+            raise error
+
+    monkeypatch.setattr(down, "run_json", run_json)
+    monkeypatch.setattr(down, "read_deployment", lambda _stack: {"resources": [{"urn": STACK_URN}, cluster]})
+    assert down.destroy("mine")
+    *_, destroy, delete = commands
+    assert destroy[0] == "destroy"
+    assert " ".join(delete) == "aws logs delete-log-group --log-group-name=/aws/eks/mine/cluster --region=eu-west-1"
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,38 @@ def state_with_version(version: str) -> dict[str, Any]:
     return {"resources": [cluster, vpc, *subnets]}
 
 
+@pytest.fixture
+def recovered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make `up` find an existing stack that needs no recovery."""
+    for name in ("recover", "ensure_stack", "adopt_pending"):
+        monkeypatch.setattr(up, name, lambda _stack: None)
+
+
+def without_aws(*_words: str) -> Any:
+    """Raise the error of a missing `aws`."""
+    raise FileNotFoundError(2, "No such file or directory", "aws")
+
+
+def with_log_group(*words: str) -> Any:
+    """Return the answers of an account that has the log group of the cluster, but not the cluster."""
+    return {"logGroups": [{"logGroupName": "/aws/eks/eks-dist/cluster"}]} if words[1] == "logs" else {"clusters": []}
+
+
+@pytest.mark.usefixtures("recovered")
+def test_up_with_a_leftover_log_group_fails_before_it_creates_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    commands: list[tuple[str, ...]] = []
+    monkeypatch.setattr(up, "pulumi", lambda *words: commands.append(words))
+    monkeypatch.setattr(up, "read_deployment", lambda _stack: {})
+    monkeypatch.setattr(up, "run_json", with_log_group)
+    config = parse({"platform": eks(), "jobs": []})
+    with pytest.raises(PulumiFailed, match="the log group /aws/eks/eks-dist/cluster exists"):
+        up.bring_up("mine", config)
+    assert commands == []
+    monkeypatch.setattr(up, "run_json", without_aws)
+    up.prepare("mine", config)
+
+
+@pytest.mark.usefixtures("recovered")
 @pytest.mark.parametrize(("requested", "error"), [("1.35", ""), ("1.36", ""), ("1.37", "2 minor versions above")])
 def test_up_checks_the_version_to_which_eks_has_upgraded_the_cluster(
     requested: str, error: str, monkeypatch: pytest.MonkeyPatch
@@ -45,8 +77,7 @@ def test_up_checks_the_version_to_which_eks_has_upgraded_the_cluster(
 
     monkeypatch.setattr(up, "pulumi", pulumi)
     monkeypatch.setattr(up, "read_deployment", lambda _stack: state)
-    for name in ("recover", "ensure_stack", "adopt_pending"):
-        monkeypatch.setattr(up, name, lambda _stack: None)
+    monkeypatch.setattr(up, "run_json", without_aws)
     config = parse({"platform": eks(kubernetes_version=requested, check_availability=False), "jobs": []})
     if error:
         with pytest.raises(PulumiFailed, match=error):
