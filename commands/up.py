@@ -6,8 +6,9 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from subprocess import CalledProcessError
 from typing import Any
 
 from commands import confirmation
@@ -28,6 +29,7 @@ from commands.stack import (
 )
 from commands.stack_files import only_command
 from infra.builtin_images import TRAINER
+from infra.inventory import run_json
 from infra.local import lifecycle
 from infra.local.settings import stack_cluster
 from infra.make_command import command_title, make_command
@@ -103,7 +105,7 @@ def prepare(stack: str, config: stack_config.StackConfig) -> None:
     adopt_pending(stack)
     if config.cloud.nodes_here:
         remove_lost_cluster(stack)
-    elif rejected := rejected_changes(stack, config):
+    elif rejected := rejected_changes(stack, config, refreshed_deployment(stack, config)):
         raise PulumiFailed("\n".join(rejected))
 
 
@@ -149,15 +151,30 @@ def explain_requirements_error(config: stack_config.StackConfig, again: str) -> 
         ) from error
 
 
-def rejected_changes(stack: str, config: stack_config.StackConfig) -> list[str]:
+def refreshed_deployment(stack: str, config: stack_config.StackConfig) -> dict[str, Any]:
+    """Refresh the resources that may have changed in the cloud. Return the deployment in the state."""
+    deployment = read_deployment(stack)
+    urns = config.cloud.stale_resources(deployment)
+    if not urns:
+        return deployment
+    targets = [word for urn in urns for word in ("--target", urn)]
+    pulumi("refresh", "--yes", "--skip-preview", *targets, "--stack", stack)
+    return read_deployment(stack)
+
+
+def rejected_changes(stack: str, config: stack_config.StackConfig, deployment: Mapping[str, Any]) -> list[str]:
     """Return a line for each change that the cloud rejects, and for each existing object that `up` would take over."""
-    exported = read_deployment(stack)
-    found = [str(each) for each in config.cloud.problems_in_state(exported)]
+    problems = config.cloud.problems_in_state(deployment)
+    if cloud := config.cloud.provisioned:
+        # If the cloud's command is missing or fails, the update reports the same conflicts later.
+        with suppress(FileNotFoundError, CalledProcessError):
+            problems += cloud.problems_in_cloud(deployment, run_json)
+    found = [str(each) for each in problems]
     if config.cloud.is_shared:
         # Slow to import.
         from commands import existing_objects
 
-        found += existing_objects.conflicts(stack, config, exported)
+        found += existing_objects.conflicts(stack, config, deployment)
     return found
 
 
