@@ -29,12 +29,15 @@ FOLDER_SCHEME = "file"
 LIST_COMMANDS = {"gs": ("gcloud", "storage", "ls"), "s3": ("aws", "s3", "ls")}
 """Scheme of a bucket in a cloud -> command that lists a folder."""
 COPY_COMMANDS = {"gs": ("gcloud", "storage", "cp", "--recursive"), "s3": ("aws", "s3", "cp", "--recursive")}
+READ_COMMANDS = {"gs": ("gcloud", "storage", "cat"), "s3": ("aws", "s3", "cp")}
 DELETE_COMMANDS = {"gs": ("gcloud", "storage", "rm", "--recursive"), "s3": ("aws", "s3", "rm", "--recursive")}
 MOVE_COMMANDS = {"gs": ("gcloud", "storage", "mv"), "s3": ("aws", "s3", "mv", "--recursive")}
 """Commands that move the objects of a folder one by one:
 https://cloud.google.com/sdk/gcloud/reference/storage/mv, https://docs.aws.amazon.com/cli/latest/reference/s3/mv.html"""
 CHECKPOINT_NAME = re.compile(r"step-\d{9}")
 """Name of a checkpoint's folder (trainer/checkpoints/checkpoint.py)."""
+RECORD_FILE = "run-record.json"
+"""File with a run record in its job's folder. The commands write it."""
 MANIFEST = "checkpoint.json"
 """File of a checkpoint that the trainer writes last (trainer/checkpoints/tensor_files.py)."""
 
@@ -91,6 +94,18 @@ class Bucket:
         done = _run(*LIST_COMMANDS[self.scheme], f"{self.url}/{folder}/")
         lines = [line.split()[-1].rstrip("/") for line in done.splitlines() if line.strip()]
         return sorted(line.rpartition("/")[2] for line in lines)
+
+    def read(self, path: str) -> str:
+        """Return the text of a file; empty if it does not exist. Raises BucketError."""
+        folder, _, name = path.rpartition("/")
+        if name not in self.names(folder):
+            return ""
+        if self.scheme != FOLDER_SCHEME:
+            return _run(*READ_COMMANDS[self.scheme], f"{self.url}/{path}", *(["-"] if self.scheme == "s3" else []))
+        try:
+            return Path(self.location(path)).read_text(encoding="utf-8", errors="replace")
+        except OSError as error:
+            raise BucketError(f"{self.location(path)}: cannot be read: {describe_file_error(error)}") from error
 
     def newest_checkpoint(self, folder: str) -> str:
         """Return the name of the newest complete checkpoint in a folder; empty for none. Raises BucketError."""
@@ -263,7 +278,7 @@ def copy_results(bucket: Bucket, record: dict[str, str], to: Path, *, should_cop
     copied = []
     newest, names = bucket.newest_checkpoint(record["checkpoints"]), bucket.names(record["checkpoints"])
     prefix = record["bucket_prefix"]
-    if not names and not bucket.names(prefix):
+    if not names and not {*bucket.names(prefix)} - {RECORD_FILE}:
         return []
     if any(bucket.contains(each) for each in (to, to / "checkpoints", to / prefix.rpartition("/")[2])):
         raise BucketError(f"{to}: is in the stack's bucket {bucket.location('')}; {_other_folder()}")

@@ -70,9 +70,10 @@ def cli() -> None:
     help="Run examples of docs/recipes instead of the stack's jobs.",
 )
 @yes_option
+@option("--no-follow", is_flag=True, help="Exit after the update, while the jobs run. The exit status is the update's.")
 @json_option
 @verbose_option
-def up(job: str | None, yes: bool, as_json: bool) -> int:
+def up(job: str | None, yes: bool, no_follow: bool, as_json: bool) -> int:
     """Create or update the stack and follow its jobs.
 
     Sets up this machine first. Before it changes resources of a cloud, it shows the plan, the price and the quota, and
@@ -82,6 +83,7 @@ def up(job: str | None, yes: bool, as_json: bool) -> int:
     Examples:
       trainyard up
       trainyard up --stack dev --yes
+      trainyard up --stack dev --yes --no-follow
       trainyard up --example pytorch-gloo
       trainyard up --yes --json | jq '.jobs[].state'
     """
@@ -90,7 +92,7 @@ def up(job: str | None, yes: bool, as_json: bool) -> int:
     from commands import up as command
     from commands.status import with_status
 
-    return with_status(lambda: command.main(is_confirmed=yes), as_json=as_json)
+    return with_status(lambda: command.main(is_confirmed=yes, no_follow=no_follow), as_json=as_json)
 
 
 @cli.command(cls=ClusterCommand)

@@ -1,4 +1,4 @@
-"""`make down`: run `pulumi destroy`, then verify that this machine has no leftovers of the stack."""
+"""`make down`: check the state, run `pulumi destroy`, then verify that this machine has no leftovers of the stack."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from subprocess import CalledProcessError
 from typing import Any
 
 from commands.cloud_inventory import adopt_pending
@@ -29,9 +30,13 @@ from commands.stack import (
 )
 from commands.stack_files import stack_lock
 from commands.stack_settings import check
+from commands.workflows import JOBS_ONLY
+from infra.aws.inventory import late_log_groups
+from infra.inventory import run_json
 from infra.local import lifecycle
 from infra.local.settings import ClusterSettings, clusters_folder, stack_cluster
 from infra.make_command import command_title, make_command, option_text
+from settings.problem import Problem
 from stack.config import load_file, missing_file
 
 CLUSTER_RESOURCE = "::local-processes"
@@ -46,6 +51,7 @@ def destroy(stack: str) -> bool:
         recover(stack)
         if not stack_exists(stack):
             return False
+        adopt_pending(stack)
         resources = read_deployment(stack).get("resources")
     except StateBroken as error:
         if not is_local(stack):
@@ -55,12 +61,14 @@ def destroy(stack: str) -> bool:
         return True
     if not resources:
         return False
-    adopt_pending(stack)
+    reject_protected_cluster(stack, resources)
+    reject_unapplied_keep(stack, resources)
     before = outputs(stack)
     with settings_options(stack) as options:
         if should_delete_jobs_first(resources):
             delete_jobs(lambda *words: pulumi(*words, "--stack", stack, *options))
         pulumi("destroy", "--yes", "--skip-preview", "--stack", stack, *options)
+    delete_late_log_groups(resources)
     # The settings may have changed since the last `up`, so use the state. Only a bucket can have `retainOnDelete`.
     if before.get("bucket_url") and any(each.get("retainOnDelete") for each in resources):
         print(f"the bucket {before['bucket_url']} is kept because of `bucket.keep`; it costs money until you delete it")
@@ -81,6 +89,39 @@ def is_local(stack: str) -> bool:
     except ValueError:
         # Without valid settings, the stack may have resources in a cloud.
         return False
+
+
+def reject_protected_cluster(stack: str, resources: Iterable[Mapping[str, Any]]) -> None:
+    """Raise CommandError if the state has a cluster with deletion protection.
+
+    Pulumi deletes a cluster after the resources that depend on it. Without this check, it would delete the jobs, the
+    nodes and the bucket before the cloud or the provider rejects the deletion of the cluster.
+    """
+    if any((each.get("outputs") or {}).get("deletionProtection") is True for each in resources):
+        up, down = make_command("up", STACK=stack), make_command("down", STACK=stack)
+        message = f"protects the deployed cluster against deletion; write `false`, run {up}, then {down}"
+        raise _rejection("down.protected_cluster", "deletion_protection", message)
+
+
+def reject_unapplied_keep(stack: str, resources: Iterable[Mapping[str, Any]]) -> None:
+    """Raise CommandError if the settings keep the bucket, but the state does not.
+
+    Pulumi destroys a bucket as the last update left it in the state: without `retainOnDelete`, and with `forceDestroy`.
+    """
+    try:
+        keeps_bucket = load_file(PROJECT / f"Pulumi.{stack}.yaml").cloud.keeps_bucket
+    except ValueError:
+        return
+    buckets = [each for each in resources if str(each.get("type")).endswith("/bucket:Bucket")]
+    if keeps_bucket and not all(each.get("retainOnDelete") for each in buckets):
+        up, down = make_command("up", STACK=stack), make_command("down", STACK=stack)
+        message = f"is only in the settings, so {down} would delete the bucket; run {up} to apply it, or write `false`"
+        raise _rejection("down.keep_not_applied", "bucket.keep", message)
+
+
+def _rejection(code: str, key: str, message: str) -> CommandError:
+    """Return the error for a key of the platform whose value `true` prevents the destroy."""
+    return CommandError(str(Problem(code, ("platform", *key.split(".")), f"{message}; nothing was deleted", True)))
 
 
 @contextmanager
@@ -112,11 +153,22 @@ def delete_jobs(run: Callable[..., object]) -> None:
     Raises PassphraseRejected.
     """
     try:
-        run("destroy", "--yes", "--skip-preview", "--target", JOBS_TARGET, "--target-dependents")
+        target = ("--target", JOBS_TARGET, "--target-dependents")
+        run("destroy", "--yes", "--skip-preview", *target, "--message", JOBS_ONLY)
     except PassphraseRejected:
         raise
     except PulumiFailed as error:
         print(f"the jobs could not be deleted first, so the whole stack is deleted now: {error}", file=sys.stderr)
+
+
+def delete_late_log_groups(resources: Iterable[Mapping[str, Any]]) -> None:
+    """Delete the log groups that EKS has created again for the deleted clusters of a state.
+
+    Do nothing if there is no such group, or no `aws`. `make verify-empty` reports a group that EKS creates later.
+    """
+    for group, region in late_log_groups(resources):
+        with suppress(FileNotFoundError, CalledProcessError):
+            run_json("aws", "logs", "delete-log-group", f"--log-group-name={group}", f"--region={region}")
 
 
 def main() -> int:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from commands.bucket import FOLDER_SCHEME, Bucket
+from commands.bucket import FOLDER_SCHEME, RECORD_FILE, Bucket, BucketError
 from commands.follow import TAIL_LINES, follow
 from commands.interrupts import CommandError, ExitStatus
 from commands.monitor.cluster import Cluster, StackOutputs, Unreachable
@@ -31,7 +31,6 @@ from settings.text import wrap, wrap_line
 from stack.config import StackConfig
 from workloads.trainer_flags import FLAGS, value_of
 
-RECORD_FILE = "run-record.json"
 WRITE_COMMANDS = {"gs": ("gcloud", "storage", "cp"), "s3": ("aws", "s3", "cp")}
 """Scheme of a bucket in a cloud -> command that writes a file to it."""
 MIN_RULE_WIDTH = 40
@@ -83,6 +82,7 @@ def follow_jobs(
         stopped = report_stopped(found.cluster(), names) if only is None else []
     status, results = int("failed" in finished.values()), dict[str, str]()
     followed = [name for name in names if name not in finished and name not in stopped]
+    start_records(found, config, outputs, followed)
     if followed or not found.jobs:
         detail = Detail.ALL if is_verbose() else Detail.READABLE
         screen = Screen(sys.stdout, detail=detail)
@@ -95,16 +95,32 @@ def follow_jobs(
         for name, result in results.items():
             print(f"{name}: {result}")
         return status or 1, False
-    write_records(jobs, outputs, is_cluster_local=config.cloud.nodes_here > 0, is_quiet=not is_verbose())
+    over = {name: job for name, job in jobs.items() if job.is_over}
+    records = write_records(over, outputs, is_cluster_local=config.cloud.nodes_here > 0, is_quiet=not is_verbose())
     ended = [
-        job_result(job, results.get(name, ""), config, outputs, complete_record(outputs["run_records"][name], job))
-        for name, job in jobs.items()
-        if job.is_over and name in followed
+        job_result(job, results.get(name, ""), config, outputs, records[name])
+        for name, job in over.items()
+        if name in followed
     ]
     if ended and not is_verbose():
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         show_box(ended, seconds_between(before, now), sys.stdout)
     return status, all(job.state != "absent" for job in jobs.values())
+
+
+def leave_jobs(stack: str, config: StackConfig, outputs: Mapping[str, Any]) -> None:
+    """Write the first run records of the jobs, and print how to follow them."""
+    found = StackOutputs.of(stack, outputs)
+    start_records(found, config, outputs, [name for name in found.jobs if name not in unfollowed(config)])
+    follows = f"; {make_command('logs', STACK=stack)} follows its jobs" if found.jobs else ""
+    print(f"stack {stack} is up{follows}")
+
+
+def start_records(found: StackOutputs, config: StackConfig, outputs: Mapping[str, Any], names: Sequence[str]) -> None:
+    """Write the run records of jobs that have just started, so that later updates keep their commit and settings."""
+    with suppress(Unreachable):  # The records are then written when the jobs are over.
+        begun = {name: job for name, job in found.cluster().jobs(names).items() if job.state != "absent"}
+        write_records(begun, outputs, is_cluster_local=config.cloud.nodes_here > 0, is_quiet=True)
 
 
 def epochs_of(config: StackConfig) -> dict[str, int]:
@@ -205,33 +221,52 @@ def _trainer_steps(job: JobState) -> list[str]:
 
 def write_records(
     jobs: Mapping[str, JobState], outputs: Mapping[str, Any], *, is_cluster_local: bool, is_quiet: bool = False
-) -> None:
-    """Write the record of each finished job into the bucket, if this machine can. `is_quiet`: print only failures."""
-    bucket = Bucket.of(outputs, is_cluster_local=is_cluster_local)
-    if bucket.problem:
-        return
+) -> dict[str, dict[str, Any]]:
+    """Write the run record of each job into the bucket, if this machine can. Return the records.
+
+    `is_quiet`: print only failures.
+    """
+    bucket, records = Bucket.of(outputs, is_cluster_local=is_cluster_local), dict[str, dict[str, Any]]()
     for name, job in jobs.items():
-        if job.is_over:
-            record = complete_record(outputs["run_records"][name], job)
-            try:
-                written = write_record(bucket.url, record)
-                if is_quiet:
-                    continue
-                print(f"{name}: run record in {written}")
-                fetch = make_command("fetch", JOB=name)
-                print(f"{name}: checkpoints in {bucket.url}/{record['checkpoints']}; {fetch} copies them")
-                print(f"{name}: {make_command('report', JOB=name)} writes a page with its curves, restarts and price")
-            except WriteFailed as error:
-                print(f"warning: {name}: the run record is only in the output `run_records`: {error}", file=sys.stderr)
+        planned = outputs["run_records"][name]
+        records[name] = complete_record(planned, job)
+        if bucket.problem:
+            continue
+        try:
+            records[name] = complete_record(recorded(bucket, planned, job), job)
+            written = write_record(bucket.url, records[name])
+        except (BucketError, WriteFailed) as error:
+            print(f"warning: {name}: the run record is only in the output `run_records`: {error}", file=sys.stderr)
+            continue
+        if not is_quiet:
+            print(f"{name}: run record in {written}")
+            fetch = make_command("fetch", JOB=name)
+            print(f"{name}: checkpoints in {bucket.url}/{records[name]['checkpoints']}; {fetch} copies them")
+            print(f"{name}: {make_command('report', JOB=name)} writes a page with its curves, restarts and price")
+    return records
+
+
+def recorded(bucket: Bucket, planned: Mapping[str, Any], job: JobState) -> Mapping[str, Any]:
+    """Return the record of the job's run in the bucket; `planned`, the record in the outputs, if it has none.
+
+    Every update replaces the outputs, also if it does not start the job again. Raises BucketError.
+    """
+    text = "" if bucket.problem else bucket.read(f"{planned['bucket_prefix']}/{RECORD_FILE}")
+    try:
+        found = json.loads(text or "{}")
+    except ValueError:
+        return planned
+    return found if isinstance(found, dict) and found.get("uid") == job.uid else planned
 
 
 def complete_record(record: Mapping[str, Any], state: JobState) -> dict[str, Any]:
-    """Return the record with the job's state, hours, chip-hours and hosts' cost in US dollars."""
+    """Return the record with the job's UID, state, hours, chip-hours and hosts' cost in US dollars."""
     seconds = seconds_between(state.started, state.finished)
     hours = None if seconds is None else seconds / 3600
     price = record["usd_per_hour"]
     return {
         **record,
+        "uid": state.uid,
         "state": state.state,
         "started": state.started,
         "finished": state.finished,
@@ -261,10 +296,11 @@ def write_record(bucket: str, record: Mapping[str, Any]) -> str:
 def _write_file(path: Path, text: str) -> None:
     """Write a file. Give the file and its folder, which may be new, the owner of the folder above."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
     owner = path.parent.parent.stat()
-    for created in (path.parent, path):
-        os.chown(created, owner.st_uid, owner.st_gid)
+    # First the folder: the job may be about to write to it.
+    os.chown(path.parent, owner.st_uid, owner.st_gid)
+    path.write_text(text, encoding="utf-8")
+    os.chown(path, owner.st_uid, owner.st_gid)
 
 
 @dataclass(frozen=True, kw_only=True)

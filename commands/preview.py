@@ -35,6 +35,7 @@ from commands.review.recorded import Record, ensure_operator_objects, record_fil
 from commands.review.report import NO_REHEARSAL, Report, comment, invalid_settings, markdown, removal, verdict
 from commands.review.report import as_json as report_json
 from commands.stack import ensure_stack, outputs, pulumi, stack_exists
+from infra.make_command import make_command
 from infra.naming import POOL_LABEL
 from policy.catalogue import RULES
 from policy.rules import findings
@@ -107,7 +108,7 @@ def main(
         base=describe_base(commit, is_new=earlier is None, engine=engine),
         comparison_limits=limits,
         findings=findings(graph, RULES, after.policy.settings()),
-        running=running_jobs(stack) if credentials else {},
+        running=running_jobs(stack) if credentials and any(map(_has_pools, (before, after))) else {},
         plugins=PluginReview() if no_plugins or engine else review_by_plugins(old, graph, steps),
         rehearsal=rehearsed,
         remaining_quota=_remaining_quota(after) if credentials else {},
@@ -119,6 +120,10 @@ def main(
     if output is not None:
         (output / "report.html").write_text(page(stack, text, after, steps), encoding="utf-8")
     return 1 if report.failures else 0
+
+
+def _has_pools(config: StackConfig | None) -> bool:
+    return config is not None and config.cloud.provisioned is not None
 
 
 def _remaining_quota(config: StackConfig) -> RemainingQuota:
@@ -234,7 +239,7 @@ def jobs_by_pool(pods: Iterable[PodState], nodes: Iterable[Mapping[str, Any]]) -
 
 
 def running_jobs(stack: str) -> dict[str, list[str]]:
-    """Return pool -> running jobs. If the cluster cannot be queried, print a warning and return an empty mapping.
+    """Return pool -> running jobs. Raises CommandError if the stack has a cluster that cannot be queried.
 
     Not yet tested on a cloud.
     """
@@ -245,6 +250,8 @@ def running_jobs(stack: str) -> dict[str, list[str]]:
         cluster = StackOutputs.of(stack, found).cluster()
         return jobs_by_pool(cluster.pods_of_all_stacks(), cluster.nodes())
     except Unreachable as error:
-        why = "its cluster did not report the running jobs, so the preview assumes that no job runs"
-        print(f"stack {stack}: {why}: {error}", file=sys.stderr)
-        return {}
+        down = make_command("down", STACK=stack)
+        raise CommandError(
+            f"--credentials: stack {stack}: its cluster did not report the running jobs: {error}; check your "
+            f"permissions and your connection to it; if the cluster was deleted, run {down}"
+        ) from error

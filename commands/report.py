@@ -22,7 +22,7 @@ from commands.dashboard.metrics import last_train_event, parse_lines
 from commands.environment import PROJECT
 from commands.follow import TAIL_LINES
 from commands.interrupts import CommandError
-from commands.job_results import complete_record, short_home
+from commands.job_results import complete_record, recorded, short_home
 from commands.monitor.cluster import Cluster, StackOutputs, Unreachable, job_named, outputs_with
 from commands.monitor.job_state import JobState
 from commands.monitor.logs import parse_event
@@ -208,9 +208,9 @@ def collect(stack: str, name: str) -> tuple[JobReport, Bucket]:
     job = job_named(outputs, name, "report")
     config = read_settings(PROJECT / f"Pulumi.{stack}.yaml")
     bucket = Bucket.of(found, is_cluster_local=config.cloud.nodes_here > 0)
-    record = dict(found["run_records"][job])
     cluster = outputs.cluster()
     state = cluster.jobs([job])[job]
+    record = recorded(bucket, found["run_records"][job], state)
     folder = str(record["bucket_prefix"])
     events, ranks = _metrics(bucket, folder)
     pods = [pod for pod in cluster.pods([job]) if pod.owner == state.uid]

@@ -6,8 +6,9 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from subprocess import CalledProcessError
 from typing import Any
 
 from commands import confirmation
@@ -28,6 +29,7 @@ from commands.stack import (
 )
 from commands.stack_files import stack_lock
 from infra.builtin_images import TRAINER
+from infra.inventory import run_json
 from infra.local import lifecycle
 from infra.local.settings import stack_cluster
 from infra.make_command import command_title, make_command
@@ -39,8 +41,11 @@ _REQUIREMENTS_ERROR = re.compile(r"(^|\s)requirements: ")
 """Beginning of an error of images/layer/install.py, which installs a job's packages."""
 
 
-def main(*, is_confirmed: bool = False) -> int:
-    """Bring the stack up and follow its jobs. Return the exit status. `is_confirmed` answers questions with yes."""
+def main(*, is_confirmed: bool = False, no_follow: bool = False) -> int:
+    """Bring the stack up and follow its jobs. Return the exit status.
+
+    `is_confirmed` answers questions with yes. With `no_follow`, return 0 while the jobs run.
+    """
     stack = os.environ.get("STACK", "local")
     begun, before = time.monotonic(), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     file = PROJECT / f"Pulumi.{stack}.yaml"
@@ -63,7 +68,11 @@ def main(*, is_confirmed: bool = False) -> int:
     # Import late: importing the Kubernetes client takes a while, and the job runs meanwhile.
     from commands import job_results
 
-    status, has_all_jobs = job_results.follow_jobs(stack, config, found, before)
+    if no_follow:
+        job_results.leave_jobs(stack, config, found)
+        status, has_all_jobs = 0, True
+    else:
+        status, has_all_jobs = job_results.follow_jobs(stack, config, found, before)
     if has_all_jobs:
         for name, why in sorted(job_results.unfollowed(config).items()):
             print(f"{name}: {why}")
@@ -96,7 +105,7 @@ def prepare(stack: str, config: stack_config.StackConfig) -> None:
     adopt_pending(stack)
     if config.cloud.nodes_here:
         remove_lost_cluster(stack)
-    elif rejected := rejected_changes(stack, config):
+    elif rejected := rejected_changes(stack, config, refreshed_deployment(stack, config)):
         raise PulumiFailed("\n".join(rejected))
 
 
@@ -142,15 +151,30 @@ def explain_requirements_error(config: stack_config.StackConfig, again: str) -> 
         ) from error
 
 
-def rejected_changes(stack: str, config: stack_config.StackConfig) -> list[str]:
+def refreshed_deployment(stack: str, config: stack_config.StackConfig) -> dict[str, Any]:
+    """Refresh the resources that may have changed in the cloud. Return the deployment in the state."""
+    deployment = read_deployment(stack)
+    urns = config.cloud.stale_resources(deployment)
+    if not urns:
+        return deployment
+    targets = [word for urn in urns for word in ("--target", urn)]
+    pulumi("refresh", "--yes", "--skip-preview", *targets, "--stack", stack)
+    return read_deployment(stack)
+
+
+def rejected_changes(stack: str, config: stack_config.StackConfig, deployment: Mapping[str, Any]) -> list[str]:
     """Return a line for each change that the cloud rejects, and for each existing object that `up` would take over."""
-    exported = read_deployment(stack)
-    found = [str(each) for each in config.cloud.problems_in_state(exported)]
+    problems = config.cloud.problems_in_state(deployment)
+    if cloud := config.cloud.provisioned:
+        # If the cloud's command is missing or fails, the update reports the same conflicts later.
+        with suppress(FileNotFoundError, CalledProcessError):
+            problems += cloud.problems_in_cloud(deployment, run_json)
+    found = [str(each) for each in problems]
     if config.cloud.is_shared:
         # Slow to import.
         from commands import existing_objects
 
-        found += existing_objects.conflicts(stack, config, exported)
+        found += existing_objects.conflicts(stack, config, deployment)
     return found
 
 

@@ -27,6 +27,13 @@ PROGRAM_PATHS = (
 """Prefixes of the paths that every stack depends on. A test compares them with the modules that the program loads."""
 JOB_PAGES = PurePosixPath("docs/recipes")
 """Folder of the pages with examples that a stack's `jobs` may name."""
+JOBS_ONLY = "trainyard: delete the jobs before the rest of the stack"
+"""Message of a `destroy` of the jobs alone, in the history of a stack."""
+PAGE_SIZE = "100000"
+"""Maximum number of entries of a stack's history. Pulumi's default is 10:
+https://www.pulumi.com/docs/iac/cli/commands/pulumi_stack_history/"""
+_LOCAL = re.compile(r"""^[^#\n]*\bkind["']?:\s*["']?local(?![\w-])""", re.MULTILINE)
+"""Kind of a platform on this machine, in the text of a stack's file."""
 _STACK = re.compile(r"Pulumi\.([\w-]+)\.yaml")
 
 
@@ -44,6 +51,11 @@ def is_named(path: str, text: str) -> bool:
     page = pure.parent == JOB_PAGES and re.search(rf"(?<![\w-]){re.escape(pure.stem)}(?![\w-])", text)
     packages = re.search(rf"\brequirements[\"']?:\s*[\"']?{re.escape(path)}(?![\w.-])", text)
     return bool(page or packages) or f"./{path}" in text
+
+
+def is_local(text: str) -> bool:
+    """Return True if the text of a stack's file has the platform `local`, as `is_named` reads it."""
+    return _LOCAL.search(text) is not None
 
 
 def affected(changed: Iterable[str], stacks: Mapping[str, str]) -> list[str]:
@@ -68,10 +80,13 @@ def changed_paths(revisions: str) -> list[str]:
 
 
 def first_up(history: Iterable[Mapping[str, Any]]) -> datetime | None:
-    """Return the start of the first `up` since the last successful `destroy`, from a history with the newest first."""
+    """Return the start of the first `up` since the last successful `destroy`, from a history with the newest first.
+
+    A `destroy` of the jobs alone does not count: the rest of the stack may still exist.
+    """
     begun = None
     for each in history:
-        if each["kind"] == "destroy" and each["result"] == "succeeded":
+        if each["kind"] == "destroy" and each["result"] == "succeeded" and each.get("message") != JOBS_ONLY:
             break
         if each["kind"] == "update":
             begun = datetime.fromisoformat(each["startTime"]).astimezone(UTC)
@@ -83,12 +98,16 @@ def is_expired(begun: datetime | None, ttl_hours: float | None, now: datetime) -
     return begun is not None and ttl_hours is not None and now - begun > timedelta(hours=ttl_hours)
 
 
-def affected_stacks(base: str, *, with_removed: bool) -> list[str]:
-    """Return the stacks that the changes since a commit affect. Raises CalledProcessError for an unknown commit."""
+def affected_stacks(base: str, *, with_removed: bool, no_local: bool) -> list[str]:
+    """Return the stacks that the changes since a commit affect. Raises CalledProcessError for an unknown commit.
+
+    `no_local`: leave out the stacks of platform `local`, which a workflow cannot update or rehearse.
+    """
     changed = changed_paths(f"{base}...HEAD")
     files = {found[1]: path for path in PROJECT.glob("Pulumi.*.yaml") if (found := _STACK.fullmatch(path.name))}
     stacks = {name: path.read_text(encoding="utf-8") for name, path in files.items()}
-    return [*affected(changed, stacks), *(removed(changed, stacks) if with_removed else [])]
+    kept = {name: text for name, text in stacks.items() if not (no_local and is_local(text))}
+    return [*affected(changed, kept), *(removed(changed, stacks) if with_removed else [])]
 
 
 def ttl_of(file: Path) -> float | None:
@@ -131,7 +150,8 @@ def expired_stacks() -> tuple[list[str], list[str]]:
         try:
             if (ttl := ttl_of(file)) is None:
                 continue
-            history = json.loads(pulumi("stack", "history", "--json", "--stack", stack, quiet=True))
+            words = ("stack", "history", "--json", "--page-size", PAGE_SIZE, "--stack", stack)
+            history = json.loads(pulumi(*words, quiet=True))
         except (OSError, ValueError, PulumiFailed) as error:
             # A stack that the backend does not have was never up.
             if UNKNOWN_STACK not in str(error):
@@ -170,12 +190,13 @@ def main(arguments: list[str]) -> int:
     affecting = actions.add_parser("affected", help="the stacks that the changes since a commit affect")
     affecting.add_argument("base", help="the commit before the change")
     affecting.add_argument("--removed", action="store_true", help="also print the stacks whose file the change removes")
+    affecting.add_argument("--no-local", action="store_true", help="leave out the stacks of platform `local`")
     actions.add_parser("expired", help="the stacks that are past their `ttl_hours`")
     permitted = actions.add_parser("permissions", help="the minimum permissions for a stack")
     permitted.add_argument("stack", help="a stack of GKE or EKS, such as `eks`")
     options = parser.parse_args(arguments)
     if options.action == "affected":
-        print(json.dumps(affected_stacks(options.base, with_removed=options.removed)))
+        print(json.dumps(affected_stacks(options.base, with_removed=options.removed, no_local=options.no_local)))
     elif options.action == "expired":
         expired, unchecked = expired_stacks()
         print(json.dumps(expired))

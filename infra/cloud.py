@@ -131,6 +131,14 @@ class Cloud(ABC):
         del checkout, stack, set_up_bytes
         return []
 
+    def stale_resources(self, deployment: Mapping[str, Any]) -> list[str]:
+        """Return the URNs of resources that may have changed in the cloud since a `pulumi stack export`.
+
+        `make up` refreshes them before it checks the settings against the state.
+        """
+        del deployment
+        return []
+
     def problems_in_state(self, deployment: Mapping[str, Any]) -> list[Problem]:
         """Return a problem for each setting that the cloud rejects for the cluster in a `pulumi stack export`."""
         del deployment
@@ -208,6 +216,15 @@ class ProvisionedCloud(Cloud):
 
     def problems(self) -> list[Problem]:
         return list(image_problems(self.image))
+
+    def problems_in_cloud(self, deployment: Mapping[str, Any], run_json: RunCommand) -> list[Problem]:
+        """Return a problem for each resource outside the state that would make `up` fail after it has created others.
+
+        `deployment` is the state of a `pulumi stack export`. Raises CalledProcessError, and FileNotFoundError if the
+        cloud's command is missing.
+        """
+        del deployment, run_json
+        return []
 
     @abstractmethod
     def lister(self, ownership: Ownership, run_json: RunCommand) -> Lister:

@@ -205,7 +205,7 @@ def _neighbours(script: Path) -> dict[str, str]:
     """Return the other source files in the folder of a script and below, by path."""
     folder = script.parent.resolve()
     found = {}
-    for file in _source_files(folder):
+    for file in source_files(folder):
         if file != folder / script.name:
             try:
                 found[file.relative_to(folder).as_posix()] = file.read_text(encoding="utf-8")
@@ -217,7 +217,7 @@ def _neighbours(script: Path) -> dict[str, str]:
     return found
 
 
-def _source_files(folder: Path) -> Iterator[Path]:
+def source_files(folder: Path) -> Iterator[Path]:
     """Yield the source files of a folder, sorted. Leave out hidden folders, caches and environments."""
     for place, folders, names in os.walk(folder):
         folders[:] = sorted(each for each in folders if not _is_left_out(Path(place) / each))

@@ -330,6 +330,8 @@ MIN_SPARKS = 4
 KEPT_LOSSES = 400
 """Number of last losses in that chart."""
 DAY_SECONDS = 86400
+BACK_SECONDS = 3600
+"""Maximum seconds that a printed time may be before the time of the line above it, because hosts' clocks differ."""
 SEPARATOR = "  "
 
 
@@ -362,7 +364,10 @@ class Training:
         if loss is not None:
             self.losses.append(loss)
         if (share := self._share(event)) is not None:
-            self.last = (_clock(event.fields.get("time", ""), now), share)
+            clock = _clock(event.fields.get("time", ""), now)
+            if self.last:  # The trainer prints no date.
+                clock = self.last[0] + (clock - self.last[0] + BACK_SECONDS) % DAY_SECONDS - BACK_SECONDS
+            self.last = (clock, share)
             self.first = self.first or self.last
 
     def _share(self, event: Event) -> float | None:
@@ -378,7 +383,7 @@ class Training:
         """Return the expected seconds until the last step; None if unknown."""
         if not self.first or not self.last or self.last[1] <= self.first[1]:
             return None
-        seconds = (self.last[0] - self.first[0]) % DAY_SECONDS
+        seconds = max(0.0, self.last[0] - self.first[0])
         return seconds * (1 - self.last[1]) / (self.last[1] - self.first[1])
 
 

@@ -10,13 +10,15 @@ import hashlib
 import json
 import os
 import runpy
+import shutil
 import subprocess
 import sys
 import tempfile
 import zlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import redirect_stdout
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -35,6 +37,7 @@ from infra.project import CHECKOUT
 from setup import operators as operator_steps
 from setup.progress import run_steps
 from stack.config import CONFIG_NAMESPACE, StackConfig, load_file
+from workloads import user_files
 
 MODULE = "commands.review.recorded"
 """This module. To record the program of an earlier commit, it runs in an archive of that commit."""
@@ -241,26 +244,31 @@ def records_before(stack: str, text: str, config: StackConfig | None, commit: st
 
     `text` is the stack's file at the commit. `config` has its settings; None if the current program cannot read it.
     """
-    if PROJECT != CHECKOUT:
-        # The commit belongs to the project, but the program is in the checkout.
-        unread = "Nothing is compared: the program cannot read the old file."
-        return (record_file(text, config), "") if config else ([], unread)
-    if config and not any(is_program(path) or is_named(path, text) for path in changed_paths(commit)):
+    has_program = PROJECT == CHECKOUT
+    if has_program and config and not any(is_program(path) or is_named(path, text) for path in changed_paths(commit)):
         return record_file(text, config), ""
     try:
-        return _record_at_commit(stack, commit), ""
+        return (_record_at_commit if has_program else _record_project_at_commit)(stack, commit), ""
     except RuntimeError as error:
-        why = f"the program before the change cannot run ({error})"
+        part = "program before the change cannot run" if has_program else "project before the change cannot be read"
+        why = f"the {part} ({error})"
     if config:
         return record_file(text, config), f"Only the settings are compared: {why}."
     return [], f"Nothing is compared: {why}."
 
 
+@contextmanager
+def _files_at_commit(commit: str) -> Iterator[str]:
+    """Yield a temporary folder with the project's files of a commit."""
+    with tempfile.TemporaryDirectory(prefix="trainyard-before-") as folder:
+        archive = subprocess.run(["git", "archive", commit], cwd=PROJECT, capture_output=True, check=True).stdout
+        subprocess.run(["tar", "--extract", f"--directory={folder}"], input=archive, check=True)
+        yield folder
+
+
 def _record_at_commit(stack: str, commit: str) -> list[Record]:
     """Return the resources of a stack from the program of the commit. Raises RuntimeError if that program fails."""
-    with tempfile.TemporaryDirectory(prefix="trainyard-before-") as folder:
-        archive = subprocess.run(["git", "archive", commit], cwd=CHECKOUT, capture_output=True, check=True).stdout
-        subprocess.run(["tar", "--extract", f"--directory={folder}"], input=archive, check=True)
+    with _files_at_commit(commit) as folder:
         done = subprocess.run(
             [sys.executable, "-m", MODULE, stack],
             cwd=folder,
@@ -272,6 +280,40 @@ def _record_at_commit(stack: str, commit: str) -> list[Record]:
     if done.returncode != 0 or not done.stdout.strip():
         raise RuntimeError((done.stderr.strip().splitlines() or ["it prints no records"])[-1])
     return [_parse_record(each) for each in json.loads(done.stdout.replace(folder, str(CHECKOUT)))]
+
+
+def _record_project_at_commit(stack: str, commit: str) -> list[Record]:
+    """Return the resources of a stack from the settings, scripts and requirements of the commit.
+
+    The commits of a project outside of the checkout have no program. Raises RuntimeError for invalid files.
+    """
+    with _files_at_commit(commit) as folder:
+        for path in _ignored_sources():
+            (Path(folder) / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(PROJECT / path, Path(folder) / path)
+
+        def earlier(read: Callable[[str, Path], Any]) -> Callable[[str, Path], Any]:
+            return lambda path, project: read(path, Path(folder) if project == PROJECT else project)
+
+        file = Path(folder) / f"Pulumi.{stack}.yaml"
+        with (
+            mock.patch.object(user_files, "read_script", earlier(user_files.read_script)),
+            mock.patch.object(user_files, "read_requirements", earlier(user_files.read_requirements)),
+        ):
+            try:
+                config = load_file(file)
+                ensure_operator_objects(config.operators)
+                return record_file(file.read_text(encoding="utf-8"), config)
+            except (ValueError, pulumi.RunError) as error:
+                raise RuntimeError(str(error).replace(folder, str(PROJECT)).splitlines()[-1]) from error
+
+
+def _ignored_sources() -> list[str]:
+    """Return the source files of the project that git ignores. Jobs get them, but no commit has them."""
+    words = ["git", "check-ignore", "-z", "--stdin"]
+    sources = "\0".join(str(each.relative_to(PROJECT)) for each in user_files.source_files(PROJECT))
+    done = subprocess.run(words, cwd=PROJECT, input=sources, capture_output=True, text=True, check=False)
+    return [each for each in done.stdout.split("\0") if each]
 
 
 def _parse_record(found: dict[str, Any]) -> Record:

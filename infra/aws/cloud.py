@@ -52,9 +52,15 @@ class Eks(ProvisionedCloud):
             "rejects it; write the public address of this machine, followed by /32"
         ]
 
+    def stale_resources(self, deployment: Mapping[str, Any]) -> list[str]:
+        return rules.clusters_with_other_version(deployment, self.config)
+
     def problems_in_state(self, deployment: Mapping[str, Any]) -> list[Problem]:
         cluster = rules.cluster_in(deployment)
         return rules.update_problems(cluster, self.config) if cluster else []
+
+    def problems_in_cloud(self, deployment: Mapping[str, Any], run_json: RunCommand) -> list[Problem]:
+        return list(inventory.log_group_problems(self.config, deployment, run_json))
 
     def problems_after(self, before: Cloud) -> list[Problem]:
         if not isinstance(before, Eks):

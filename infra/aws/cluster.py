@@ -10,6 +10,7 @@ import pulumi
 from pulumi_aws import cloudwatch, eks, iam, kms
 
 from infra.aws.config import Addon, EksConfig
+from infra.aws.inventory import cluster_log_group
 from infra.kubeconfig import one_context
 
 TIMEOUTS = pulumi.CustomTimeouts(create="45m", update="90m", delete="30m")
@@ -60,7 +61,7 @@ class EksCluster(pulumi.ComponentResource):
             opts=child,
         )
         logs = cloudwatch.LogGroup(
-            f"{name}-logs", name=f"/aws/eks/{config.name}/cluster", retention_in_days=config.log_days, opts=child
+            f"{name}-logs", name=cluster_log_group(config.name), retention_in_days=config.log_days, opts=child
         )
         self.control_plane = eks.Cluster(
             f"{name}-eks",

@@ -11,6 +11,7 @@ from typing import Any
 from infra.aws.config import EksConfig
 from infra.inventory import CloudResource, Listing, Ownership, PlannedResource, RunCommand, labels_from, resources_in
 from infra.naming import CLUSTER_LABEL
+from settings.problem import Problem
 
 
 def _aws(
@@ -151,6 +152,46 @@ def generated_names(cluster: str) -> Mapping[str, str]:
     """Return patterns of the names that EKS generates for a cluster, by kind."""
     name = re.escape(cluster)
     return {"security group": rf"eks-cluster-sg-{name}-\d+", "log group": f"/aws/(eks|containerinsights)/{name}/.*"}
+
+
+CLUSTER_TYPE = "aws:eks/cluster:Cluster"
+LOG_GROUP_TYPE = "aws:cloudwatch/logGroup:LogGroup"
+
+
+def cluster_log_group(cluster: str) -> str:
+    """Return the name of the group to which EKS writes a cluster's control plane logs.
+
+    EKS creates the group again if it writes the last logs of a deleted cluster after the deletion of the group:
+    https://github.com/terraform-aws-modules/terraform-aws-eks/issues/2763
+    """
+    return f"/aws/eks/{cluster}/cluster"
+
+
+def late_log_groups(resources: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    """Yield name and region of the log group of each EKS cluster among the resources of a state."""
+    for each in resources:
+        if each.get("type") == CLUSTER_TYPE and (arn := (each.get("outputs") or {}).get("arn")):
+            yield cluster_log_group(str(each["id"])), str(arn).split(":")[3]
+
+
+def log_group_problems(platform: EksConfig, deployment: Mapping[str, Any], run_json: RunCommand) -> Iterator[Problem]:
+    """Yield a problem if the log group of the cluster exists and is not in a deployment of `pulumi stack export`.
+
+    AWS would reject the creation of the group after the network exists. The group has no tags that show its owner.
+    """
+    group, options = cluster_log_group(platform.name), (f"--region={platform.region}", "--output=json")
+    resources = deployment.get("resources") or []
+    if any(each["type"] == LOG_GROUP_TYPE and each.get("id") == group for each in resources):
+        return
+    found = run_json("aws", "logs", "describe-log-groups", f"--log-group-name-prefix={group}", *options)
+    if group not in [each["logGroupName"] for each in found["logGroups"]]:
+        return
+    remedy = "write another name"
+    if platform.name not in run_json("aws", "eks", "list-clusters", *options)["clusters"]:
+        delete = f"aws logs delete-log-group --log-group-name {group} --region {platform.region}"
+        remedy = f"delete it with `{delete}` if you do not need the logs of a deleted cluster of this name, or {remedy}"
+    message = f"the log group {group} exists and does not belong to this stack; {remedy}"
+    yield Problem("eks.name.log_group_exists", ("platform", "name"), message, platform.name)
 
 
 _INTERFACES = "ec2:DescribeNetworkInterfaces ec2:DetachNetworkInterface ec2:DeleteNetworkInterface"

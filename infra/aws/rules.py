@@ -9,6 +9,7 @@ from ipaddress import IPv4Network
 from typing import Any
 
 from infra.aws.config import EksConfig, EksPoolConfig
+from infra.aws.inventory import CLUSTER_TYPE
 from infra.aws.pools import NodeGroupPlan, group_plan, node_groups
 from infra.cloud import (
     documentation_ranges,
@@ -271,7 +272,6 @@ def _recreate_hint() -> str:
     return f"or recreate the cluster with {down} and {up}; the bucket stays unless `bucket.keep` is false"
 
 
-CLUSTER_TYPE = "aws:eks/cluster:Cluster"
 VPC_TYPE = "aws:ec2/vpc:Vpc"
 SUBNET_TYPE = "aws:ec2/subnet:Subnet"
 PRIVATE_SUBNET_PREFIX = "network-private-"
@@ -300,9 +300,7 @@ def deployed_cluster(config: EksConfig) -> DeployedCluster:
 
 def cluster_in(deployment: Mapping[str, Any]) -> DeployedCluster | None:
     """Return the cluster in a deployment of `pulumi stack export`, or None."""
-    resources = [
-        resource for resource in deployment.get("resources") or [] if resource.get("id") and not resource.get("delete")
-    ]
+    resources = _existing(deployment)
     clusters = [resource["outputs"] for resource in resources if resource["type"] == CLUSTER_TYPE]
     vpcs = [resource["outputs"] for resource in resources if resource["type"] == VPC_TYPE]
     if not clusters or not vpcs:
@@ -319,6 +317,22 @@ def cluster_in(deployment: Mapping[str, Any]) -> DeployedCluster | None:
         zones=zones,
         version=str(clusters[0]["version"]),
     )
+
+
+def _existing(deployment: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the resources of a deployment, without components and without resources that Pulumi will delete."""
+    resources = deployment.get("resources") or []
+    return [resource for resource in resources if resource.get("id") and not resource.get("delete")]
+
+
+def clusters_with_other_version(deployment: Mapping[str, Any], config: EksConfig) -> list[str]:
+    """Return the URN of the cluster if the state and the settings have different versions.
+
+    The version in the state may be old, because EKS upgrades a cluster itself when standard support of its version
+    ends: https://docs.aws.amazon.com/eks/latest/userguide/disable-extended-support.html
+    """
+    clusters = [resource for resource in _existing(deployment) if resource["type"] == CLUSTER_TYPE]
+    return [str(each["urn"]) for each in clusters if each["outputs"].get("version") != config.kubernetes_version]
 
 
 def update_problems(cluster: DeployedCluster, config: EksConfig) -> list[Problem]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from commands import workflows
 from commands.environment import PROJECT
-from commands.workflows import PROGRAM_PATHS, affected, removed
+from commands.workflows import PROGRAM_PATHS, affected, affected_stacks, is_local, removed
+from stack.config import load_file
 
 STACKS = {"eks": "jobs: [elastic]", "dev": "jobs: [{script: ./train.py}, elastic-lightning]"}
 """Stack -> text of its settings file."""
@@ -42,6 +45,35 @@ def test_affected_returns_the_stacks_that_depend_on_a_changed_path(paths: str, s
 def test_affected_returns_the_stacks_that_name_a_changed_requirements_file() -> None:
     stacks = {"a": "{requirements: mine/r.txt}", "b": "requirements: './mine/r.txt'", "c": "requirements: mine/r.txt.x"}
     assert affected(["mine/r.txt"], stacks) == ["a", "b"]
+
+
+@pytest.mark.parametrize("file", sorted(PROJECT.glob("Pulumi.*.yaml")), ids=lambda file: file.name)
+def test_is_local_agrees_with_the_settings(file: Path) -> None:
+    assert is_local(file.read_text(encoding="utf-8")) == (load_file(file).cloud.nodes_here > 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("config: {trainyard:platform: {kind: local}}", True),
+        ("config:\n  trainyard:platform:\n    nodes: 2\n    'kind': \"local\" # here\n", True),
+        ("config:\n  # kind: local\n  trainyard:platform: {kind: gke}\n", False),
+        ("config: {trainyard:platform: {kind: kubeconfig, context: kind-local}}", False),
+    ],
+)
+def test_is_local_of_other_forms_of_yaml(text: str, expected: bool) -> None:
+    assert is_local(text) is expected
+
+
+def test_affected_stacks_leaves_out_local_stacks_only_if_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workflows, "PROJECT", tmp_path)
+    monkeypatch.setattr(workflows, "changed_paths", lambda _range: ["__main__.py", "Pulumi.gone.yaml"])
+    for name, kind in (("dev", "gke"), ("laptop", "local")):
+        (tmp_path / f"Pulumi.{name}.yaml").write_text(
+            f"config: {{trainyard:platform: {{kind: {kind}}}}}", encoding="utf-8"
+        )
+    assert affected_stacks("main", with_removed=True, no_local=False) == ["dev", "laptop", "gone"]
+    assert affected_stacks("main", with_removed=True, no_local=True) == ["dev", "gone"]
 
 
 def test_program_paths_cover_every_file_that_python_loads() -> None:

@@ -79,6 +79,10 @@ def files_of(folder: Path) -> list[str]:
 def test_copy_results_of_a_job_without_files_copies_nothing(bucket: Bucket, tmp_path: Path) -> None:
     record = {"checkpoints": "checkpoints/new", "bucket_prefix": "new"}
     assert copy_results(bucket, record, tmp_path / "out", should_copy_all=True) == []
+    # `up` writes the run record before the job has written anything.
+    Path(bucket.location("new")).mkdir()
+    Path(bucket.location("new"), "run-record.json").write_text("{}", encoding="utf-8")
+    assert copy_results(bucket, record, tmp_path / "out", should_copy_all=True) == []
     assert not (tmp_path / "out").exists()
 
 
@@ -115,6 +119,22 @@ def test_bucket_of_a_cloud_is_listed_by_its_command(
     add_program(tmp_path, monkeypatch, program, f'echo "{listed}"')
     assert Bucket(url=url, is_cluster_local=False).names("checkpoints/digits") == ["step-000000020"]
     assert (tmp_path / "calls").read_text(encoding="utf-8").endswith(f"ls {url}/checkpoints/digits/\n")
+
+
+@pytest.mark.parametrize(
+    ("url", "program", "command"),
+    [
+        ("gs://team", "gcloud", "storage cat gs://team/digits/run-record.json"),
+        ("s3://team", "aws", "s3 cp s3://team/digits/run-record.json -"),
+    ],
+)
+def test_read_of_a_cloud_copies_only_a_listed_file(
+    url: str, program: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_program(tmp_path, monkeypatch, program, 'case "$2" in ls) echo run-record.json;; *) echo text; esac')
+    bucket = Bucket(url=url, is_cluster_local=False)
+    assert (bucket.read("digits/other.json"), bucket.read("digits/run-record.json")) == ("", "text\n")
+    assert (tmp_path / "calls").read_text(encoding="utf-8").splitlines()[-1] == command
 
 
 def add_program(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, body: str) -> None:

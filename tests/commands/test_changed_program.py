@@ -69,6 +69,7 @@ def git(folder: Path, *words: str) -> None:
 def preview(folder: Path, stack: str = "mine", base: str = "main") -> str:
     """Return the Markdown report of `make preview`."""
     shutil.rmtree(folder / "report", ignore_errors=True)
+    checkout = folder if (folder / "commands").is_dir() else PROJECT
     words = [
         sys.executable,
         "-m",
@@ -79,9 +80,10 @@ def preview(folder: Path, stack: str = "mine", base: str = "main") -> str:
         f"--output={folder}/report",
         "--no-plugins",
     ]
-    done = subprocess.run(
-        words, cwd=folder, env=os.environ | {"PYTHONPATH": str(folder)}, check=False, capture_output=True, text=True
-    )
+    environment = os.environ | {"PYTHONPATH": str(checkout)}
+    if checkout != folder:
+        environment |= {"TRAINYARD_COMMAND": "trainyard", "TRAINYARD_PROJECT": str(folder)}
+    done = subprocess.run(words, cwd=folder, env=environment, check=False, capture_output=True, text=True)
     assert done.returncode in (0, 1), done.stderr
     return (folder / "report" / "report.md").read_text(encoding="utf-8")
 
@@ -130,3 +132,48 @@ def test_preview_of_a_removed_stack_warns_that_its_resources_remain(project: Pat
     found = preview(project)
     assert "**Its resources remain.**" in found
     assert "It costs **$" in found
+
+
+USER_STACK = """config:
+  trainyard:platform: {kind: local, nodes: 2}
+  trainyard:jobs:
+    - {name: mine, script: ./train.py, data: ./flowers, hosts: 2, resources: {cpu: 200m, memory: 1Gi}}
+    - {name: other, script: ./train.py, data: ./ignored/data, resources: {cpu: 200m, memory: 1Gi}}
+"""
+
+
+@pytest.fixture
+def user_project(tmp_path: Path) -> Path:
+    """Return a user's project in a folder of its git repository, with sources and data in git and out of it."""
+    folder = tmp_path / "team" / "flowers-project"
+    files = {"Pulumi.mine.yaml": USER_STACK, "train.py": "import table\n", "table.py": "one = 1\n"}
+    others = {"flowers/word.txt": "tulip", "ignored/data/word.txt": "rose", "results.json": "{}"}
+    for name, text in {**files, **others, ".gitignore": "/ignored/\n/results.json\n/report/\n"}.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    git(folder.parent, "init", "--quiet", "--initial-branch=main")
+    git(folder, "add", "--all")
+    git(folder, "commit", "--quiet", "--message=before")
+    return folder
+
+
+def test_preview_of_an_unchanged_project_of_a_user_shows_no_change(user_project: Path) -> None:
+    found = preview(user_project)
+    assert "unchanged." in found
+    assert not [word for word in ("Update", "Create", "REPLACE", "DELETE", "compared:") if word in found]
+
+
+@pytest.mark.parametrize("name", ["train.py", "table.py"])
+def test_preview_of_an_edited_file_of_a_users_project_replaces_its_jobs(user_project: Path, name: str) -> None:
+    (user_project / name).write_text("two = 2\n", encoding="utf-8")
+    found = preview(user_project)
+    assert "- `mine-job`: spec.template" in found.partition("**REPLACE**")[2]
+    assert "compared:" not in found
+
+
+def test_preview_of_a_project_whose_script_was_missing_compares_only_the_settings(user_project: Path) -> None:
+    git(user_project, "rm", "--quiet", "--cached", "train.py")
+    git(user_project, "commit", "--quiet", "--message=without the script")
+    found = preview(user_project)
+    assert "Only the settings are compared: the project before the change cannot be read" in found
+    assert "train.py" in found

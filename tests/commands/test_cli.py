@@ -84,6 +84,13 @@ def test_arguments_reach_the_command_with_its_stack(environment: pytest.MonkeyPa
     assert calls == [("dev", "digits", 1, "no_follow")]
 
 
+def test_options_of_up_reach_the_command(environment: pytest.MonkeyPatch) -> None:
+    calls: Calls = []
+    environment.setattr(up, "main", recording_command(calls))
+    assert cli.main(["up", "--yes", "--no-follow", "-s", "dev"]) == 0
+    assert calls == [("dev", "is_confirmed", "no_follow")]
+
+
 def test_status_of_the_command_is_the_exit_status(environment: pytest.MonkeyPatch) -> None:
     environment.setattr(up, "main", recording_command([], status=1))
     assert cli.main(["up"]) == 1

@@ -1,9 +1,10 @@
-"""`make down`: jobs before the rest, the kept bucket, invalid settings, and broken states."""
+"""`make down`: rejections, jobs before the rest, kept buckets, late log groups, invalid settings, and broken states."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from subprocess import CalledProcessError
 from typing import Any
 
 import pytest
@@ -12,12 +13,14 @@ from commands import down
 from commands.environment import StateBroken
 from commands.interrupts import CommandError
 from commands.stack import BACKEND_VARIABLE, JOBS_TARGET
+from commands.workflows import JOBS_ONLY
 from infra.local import lifecycle
 from infra.local.settings import stack_cluster
 
 STACK_URN = "urn:pulumi:mine::trainyard::pulumi:pulumi:Stack::trainyard-mine"
 JOB_URN = "urn:pulumi:mine::trainyard::trainyard:workloads:TrainingJob::digits"
-BUCKET_URN = "urn:pulumi:mine::trainyard::gcp:storage/bucket:Bucket::bucket"
+BUCKET_TYPE = "gcp:storage/bucket:Bucket"
+BUCKET_URN = f"urn:pulumi:mine::trainyard::{BUCKET_TYPE}::bucket"
 CLUSTER_URN = "urn:pulumi:mine::trainyard::trainyard:local:LocalCluster$pulumi-python:dynamic:Resource::local-processes"
 KEEP_FILE = "kept"
 """File in the test's folder that makes the stack keep its bucket."""
@@ -37,7 +40,7 @@ def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str,
 
     def read_deployment(_stack: str) -> dict[str, Any]:
         keeps = (tmp_path / KEEP_FILE).exists()
-        return {"resources": [*resources, {"urn": BUCKET_URN, "retainOnDelete": keeps}]}
+        return {"resources": [*resources, {"urn": BUCKET_URN, "type": BUCKET_TYPE, "retainOnDelete": keeps}]}
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv(BACKEND_VARIABLE, f"file://{tmp_path}")
@@ -51,7 +54,7 @@ def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str,
     return called
 
 
-GKE = {"kind": "gke", "project": "some-project"}
+GKE = {"kind": "gke", "project": "some-project", "bucket": {"keep": False}}
 INVALID_GKE = {**GKE, "bucket": {"keep": "maybe"}}
 
 
@@ -71,7 +74,9 @@ def test_down_ends_jobs_first_and_prints_kept_bucket(
     assert down.destroy("mine")
     jobs, rest = [words for words in commands if words[0] == "destroy"]
     assert JOBS_TARGET in jobs
+    assert jobs[jobs.index("--message") + 1] == JOBS_ONLY
     assert "--target" not in rest
+    assert "--message" not in rest
     line = "the bucket gs://checkpoints is kept because of `bucket.keep`; it costs money until you delete it\n"
     assert (line in capsys.readouterr().out) == keep
 
@@ -91,6 +96,56 @@ def test_down_replaces_invalid_or_missing_settings_for_pulumi(
     assert ["--config-file" in words for words in destroys] == [is_replaced] * 2
     has_note = "Pulumi.mine.yaml: cannot be used" in capsys.readouterr().out
     assert has_note == (platform is INVALID_GKE)
+
+
+def test_down_with_keep_only_in_the_settings_fails_before_anything_is_deleted(
+    commands: list[tuple[str, ...]], tmp_path: Path
+) -> None:
+    write_settings(tmp_path, {**GKE, "bucket": {"keep": True}})
+    words = r"trainyard:platform\.bucket\.keep = true: is only in the settings, .* run `make up STACK=mine`.*; nothing"
+    with pytest.raises(CommandError, match=words):
+        down.destroy("mine")
+    assert commands == []
+    (tmp_path / KEEP_FILE).touch()
+    assert down.destroy("mine")
+
+
+@pytest.mark.parametrize("type_", ["gcp:container/cluster:Cluster", "aws:eks/cluster:Cluster"])
+def test_down_with_a_protected_cluster_fails_before_anything_is_deleted(
+    type_: str, commands: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    urn = f"urn:pulumi:mine::trainyard::{type_}::cluster"
+    cluster = {"urn": urn, "type": type_, "outputs": {"deletionProtection": True}}
+    monkeypatch.setattr(down, "read_deployment", lambda _stack: {"resources": [{"urn": STACK_URN}, cluster]})
+    words = (
+        r"trainyard:platform\.deletion_protection = true: .* `false`, run `make up .*`, then `make down .*`; nothing"
+    )
+    with pytest.raises(CommandError, match=words):
+        down.destroy("mine")
+    assert commands == []
+    cluster["outputs"] = {"deletionProtection": False}
+    assert down.destroy("mine")
+
+
+@pytest.mark.parametrize("error", [None, FileNotFoundError(2, "aws"), CalledProcessError(254, "aws")])
+def test_down_deletes_the_log_group_that_eks_creates_again(
+    error: Exception | None, commands: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arn = "arn:aws:eks:eu-west-1:123456789012:cluster/mine"
+    urn = "urn:pulumi:mine::trainyard::aws:eks/cluster:Cluster::cluster-eks"
+    cluster = {"urn": urn, "type": "aws:eks/cluster:Cluster", "id": "mine", "outputs": {"arn": arn}}
+
+    def run_json(*words: str) -> None:
+        commands.append(words)
+        if error:
+            raise error
+
+    monkeypatch.setattr(down, "run_json", run_json)
+    monkeypatch.setattr(down, "read_deployment", lambda _stack: {"resources": [{"urn": STACK_URN}, cluster]})
+    assert down.destroy("mine")
+    *_, destroy, delete = commands
+    assert destroy[0] == "destroy"
+    assert " ".join(delete) == "aws logs delete-log-group --log-group-name=/aws/eks/mine/cluster --region=eu-west-1"
 
 
 @pytest.mark.parametrize(

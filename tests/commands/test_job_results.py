@@ -7,13 +7,14 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from commands.job_results import WriteFailed, complete_record, write_record, write_records
+from commands.bucket import Bucket, BucketError
+from commands.job_results import WriteFailed, complete_record, recorded, write_record, write_records
 from commands.monitor.job_state import JobState
 from stack.config import parse
 from stack.run_record import plan_digest, run_records, source_state
@@ -144,7 +145,7 @@ def test_write_record_to_an_unwritable_bucket_names_its_path(tmp_path: Path, mon
     [
         ("file", False, ""),
         ("file", True, "run record in file:///"),
-        ("gs", False, "only in the output `run_records`: gs:/"),
+        ("gs", False, "only in the output `run_records`: `gcloud` is not installed"),
     ],
     ids=["volume in another cluster", "folder of this machine", "cloud without gcloud"],
 )
@@ -163,3 +164,47 @@ def test_write_records_skips_a_bucket_in_another_cluster_and_reports_a_failed_wr
     assert message in printed.out + printed.err
     assert bool(printed.out + printed.err) == bool(message)
     assert (tmp_path / "digits").exists() == is_cluster_local
+
+
+@pytest.mark.parametrize(
+    ("uid", "commit", "chip_hours"),
+    [("first", "A", 6.0), ("second", "B", 3.0)],
+    ids=["same run", "job started again"],
+)
+def test_write_records_keeps_the_commit_and_chips_of_the_same_run(
+    tmp_path: Path, uid: str, commit: str, chip_hours: float
+) -> None:
+    planned = {key: value for key, value in finished_record().items() if key not in ("uid", "state")}
+    running = replace(FINISHED_JOB, uid="first", state="running", finished="")
+    outputs = {"bucket_url": f"file://{tmp_path}", "run_records": {"digits": {**planned, "commit": "A"}}}
+    write_records({"digits": running}, outputs, is_cluster_local=True, is_quiet=True)
+    file = tmp_path / "digits" / "run-record.json"
+    begun = json.loads(file.read_text(encoding="utf-8"))
+    assert [begun[key] for key in ("commit", "uid", "state", "hours")] == ["A", "first", "running", None]
+    outputs["run_records"] = {"digits": {**planned, "commit": "B", "chips": 2}}
+    over = replace(FINISHED_JOB, uid=uid)
+    records = write_records({"digits": over}, outputs, is_cluster_local=True, is_quiet=True)
+    found = json.loads(file.read_text(encoding="utf-8"))
+    assert records == {"digits": found}
+    assert [found[key] for key in ("commit", "uid", "state", "chip_hours")] == [commit, uid, "complete", chip_hours]
+
+
+def test_recorded_of_an_incomplete_file_is_the_record_in_the_outputs(tmp_path: Path) -> None:
+    bucket, planned = Bucket(url=f"file://{tmp_path}", is_cluster_local=True), finished_record()
+    (tmp_path / "digits").mkdir()
+    for text in (b'{"uid": ', b"[]", b"", b"\xff"):
+        (tmp_path / "digits" / "run-record.json").write_bytes(text)
+        assert recorded(bucket, planned, FINISHED_JOB) is planned
+
+
+def test_write_records_does_not_replace_a_record_that_it_cannot_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def read(_bucket: Bucket, path: str) -> str:
+        raise BucketError(f"{path}: access denied")
+
+    monkeypatch.setattr(Bucket, "read", read)
+    outputs = {"bucket_url": f"file://{tmp_path}", "run_records": {"digits": finished_record()}}
+    write_records({"digits": FINISHED_JOB}, outputs, is_cluster_local=True)
+    assert "only in the output `run_records`: digits/run-record.json: access denied" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

@@ -14,14 +14,14 @@ from typing import Any, cast
 
 import pytest
 
-from commands import jobs
-from commands.bucket import BucketError
+from commands import job_results, jobs, up
+from commands.bucket import Bucket, BucketError
 from commands.confirmation import NotConfirmed, confirm
 from commands.follow import Follower
 from commands.interrupts import CommandError, ExitStatus
 from commands.job_results import finished_lines, report_finished, report_stopped
 from commands.jobs import JobError, Stack, _show_end, rerun_question, stopped_lines
-from commands.monitor.cluster import Cluster, NotFound
+from commands.monitor.cluster import Cluster, NotFound, StackOutputs
 from commands.monitor.job_state import JobState
 from commands.monitor.logs import parse_event
 from commands.monitor.pod_state import PodState
@@ -491,6 +491,53 @@ def test_report_finished_shows_the_result_in_lines_of_the_terminals_width(monkey
     assert report_finished(cluster, config_of({}), outputs, ["digits"], "9999") == {"digits": "complete"}
     assert "test accuracy 98.10 % (best 98.30 %)" in " ".join(out.lines)
     assert max(map(len, out.lines)) <= 80
+
+
+@pytest.fixture
+def outputs_of_running_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Return the outputs of a stack whose job `digits` runs. Its bucket is the temporary folder."""
+    cluster = SimpleNamespace(jobs=lambda names: {name: JOB for name in names})
+    monkeypatch.setattr(StackOutputs, "cluster", lambda _self: cluster)
+    return {
+        "kubeconfig_path": str(tmp_path),
+        "namespace": "training",
+        "jobs": ["digits"],
+        "bucket_url": f"file://{tmp_path}",
+        "run_records": {"digits": {**RECORD, "commit": "A", "chips": 0, "usd_per_hour": None}},
+    }
+
+
+def test_follow_jobs_writes_the_record_of_a_job_before_it_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outputs_of_running_job: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(job_results, "follow", lambda *_words, **_options: ExitStatus.INTERRUPTED)
+    followed = job_results.follow_jobs("local", config_of({}), outputs_of_running_job, "2026-11-27T10:00:00Z")
+    assert followed == (ExitStatus.INTERRUPTED, False)
+    found = json.loads((tmp_path / "digits" / "run-record.json").read_text(encoding="utf-8"))
+    assert (found["commit"], found["uid"], found["state"]) == ("A", JOB.uid, JOB.state)
+
+
+def test_up_without_following_ends_while_the_job_runs_and_writes_its_record(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    outputs_of_running_job: dict[str, Any],
+) -> None:
+    pool = {"name": "cpu", "machine_type": "n2-standard-8", "nodes": 2}
+    settings = {"kind": "gke", "project": "some-project", "pools": [pool]}
+    content = {"config": {"trainyard:platform": settings, "trainyard:jobs": [{"name": "digits", "recipe": "digits"}]}}
+    (tmp_path / "Pulumi.dev.yaml").write_text(json.dumps(content), encoding="utf-8")
+    monkeypatch.setenv("STACK", "dev")
+    monkeypatch.setattr(up, "PROJECT", tmp_path)
+    monkeypatch.setattr(up, "stack_environment", dict)
+    monkeypatch.setattr(up.confirmation, "check_account", lambda *_words: {})
+    monkeypatch.setattr(up, "set_up", lambda _config: 0)
+    monkeypatch.setattr(up, "only_command", lambda *_words: nullcontext())
+    monkeypatch.setattr(up, "bring_up", lambda *_words: outputs_of_running_job)
+    monkeypatch.setattr(Bucket, "problem", "")
+    assert up.main(no_follow=True) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "stack dev is up; `make logs STACK=dev` follows its jobs"
+    assert (tmp_path / "digits" / "run-record.json").is_file()
 
 
 @pytest.mark.parametrize(

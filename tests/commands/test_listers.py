@@ -1,4 +1,4 @@
-"""Resources from the output of `gcloud` and `aws`, and requests for tags that a list command does not return."""
+"""Resources from the output of `gcloud` and `aws`, requests for tags that a list command does not return, conflicts."""
 
 from __future__ import annotations
 
@@ -59,6 +59,37 @@ def test_list_of_roles_requests_the_missing_tags() -> None:
     assert [each for each in command.commands if "tags" in each] == [
         "aws iam list-role-tags --role-name=nodes-role-0a1b2c3 --region=us-west-2 --output=json"
     ]
+
+
+GROUP = "/aws/eks/a/cluster"
+LOG_GROUP = {"type": "aws:cloudwatch/logGroup:LogGroup", "id": GROUP}
+
+
+@pytest.mark.parametrize(
+    ("groups", "clusters", "resources", "words"),
+    [
+        ([GROUP], [], [], f"delete it with `aws logs delete-log-group --log-group-name {GROUP} --region us-west-2` if"),
+        ([GROUP], ["a"], [], "does not belong to this stack; write another name"),
+        ([GROUP], [], [LOG_GROUP], ""),
+        ([f"{GROUP}-copy"], [], [], ""),
+        ([], [], [], ""),
+    ],
+    ids=["leftover", "of another owner", "in the state", "longer name", "none"],
+)
+def test_log_group_outside_the_state_is_a_problem(
+    groups: list[str], clusters: list[str], resources: list[dict[str, str]], words: str
+) -> None:
+    command = FakeCommand(
+        {
+            f"aws logs describe-log-groups --log-group-name-prefix={GROUP} --region=us-west-2": {
+                "logGroups": [{"logGroupName": name} for name in groups]
+            },
+            "aws eks list-clusters --region=us-west-2": {"clusters": clusters},
+        }
+    )
+    problems = cloud(eks("a")).problems_in_cloud({"resources": resources}, command)
+    assert [each.code for each in problems] == (["eks.name.log_group_exists"] if words else [])
+    assert all(words in str(each) for each in problems)
 
 
 @pytest.mark.parametrize(("state", "count"), [("Enabled", 1), ("PendingDeletion", 0)])

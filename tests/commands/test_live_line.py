@@ -97,6 +97,21 @@ def test_time_left_over_midnight_is_positive() -> None:
     assert found.seconds_left() == pytest.approx(2)
 
 
+def test_time_left_counts_days_between_the_printed_times() -> None:
+    lines = [f"train step={hour}/60 loss=1 time={hour % 24:02}:00:00" for hour in range(31)]
+    assert training_progress(*lines).seconds_left() == pytest.approx(30 * 3600)
+
+
+def test_time_left_with_a_line_of_an_earlier_time_counts_no_day() -> None:
+    found = training_progress(
+        "train step=1/9 loss=1 rank=1/2 time=10:00:00",
+        "train step=2/9 loss=1 rank=1/2 time=10:00:10",
+        "train step=2/9 loss=1 rank=0/2 time=10:00:09",
+        "train step=3/9 loss=1 rank=0/2 time=10:00:20",
+    )
+    assert found.seconds_left() == pytest.approx(60)
+
+
 @pytest.mark.parametrize(
     ("values", "width", "expected"),
     [

@@ -11,6 +11,7 @@ import pytest
 
 from commands import preview
 from commands.interrupts import CommandError, ExitStatus
+from commands.monitor.cluster import Cluster, Forbidden, StackOutputs, Unreachable
 from commands.monitor.pod_state import PodState
 from commands.preview import jobs_by_pool
 from commands.rehearse import __main__ as rehearse
@@ -131,6 +132,24 @@ def test_preview_without_credentials_ends_with_the_way_to_log_in(
     monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
     with pytest.raises(CommandError, match="--credentials: this machine has no credentials for Google Cloud; run"):
         preview.main("gke-v100", credentials=True, no_plugins=True)
+
+
+@pytest.mark.parametrize("error", [Unreachable("connection refused"), Forbidden("no permission to list nodes")])
+def test_running_jobs_of_a_cluster_that_does_not_report_them_is_an_error(
+    error: Unreachable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cluster(_self: StackOutputs) -> Cluster:
+        raise error
+
+    found = {"kubeconfig_path": str(tmp_path / "kubeconfig"), "namespace": "training", "jobs": []}
+    monkeypatch.setattr(preview, "stack_exists", lambda _stack: True)
+    monkeypatch.setattr(preview, "outputs", lambda _stack: found)
+    monkeypatch.setattr(StackOutputs, "cluster", cluster)
+    message = f"--credentials: stack gke-v100: its cluster did not report the running jobs: {error}; check your permiss"
+    with pytest.raises(CommandError, match=message):
+        preview.running_jobs("gke-v100")
+    monkeypatch.setattr(preview, "outputs", lambda _stack: {})
+    assert preview.running_jobs("gke-v100") == {}
 
 
 @pytest.mark.parametrize("text", ["abc", "us-central1/NVIDIA_T4_GPUS=many", "=4"])

@@ -312,7 +312,11 @@ def test_report_after_rerun_fresh_has_only_the_fresh_run_and_its_time(
             opened.writelines(f"{json.dumps(each)}\n" for each in events)
 
     write(EVENTS)
+    # An update changes the record in the outputs, but does not start the job again.
+    begun = json.dumps({**record, "uid": "uid-digits", "commit": "fedcba9876543210"})
+    Path(bucket.location("digits/run-record.json")).write_text(begun, encoding="utf-8")
     before, _ = report.collect("dev", "digits")
+    assert before.record["commit"] == "fedcba9876543210"
     assert (before.curve("train", "loss")[-1][0], before.fresh_start) == (199.0, "")
     bucket.put_curves_aside("digits")
     # The first fresh attempt ends before its first checkpoint, and its restart still counts.

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from commands import workflows
 from commands.stack import PulumiFailed
-from commands.workflows import first_up, is_expired
+from commands.workflows import JOBS_ONLY, first_up, is_expired
 from settings.problems import ConfigError
 from stack.config import load_file, parse
 
@@ -30,6 +31,13 @@ def test_first_up_is_the_first_update_after_the_last_successful_destroy() -> Non
     assert first_up([]) is None
 
 
+def test_first_up_ignores_a_destroy_of_the_jobs_alone() -> None:
+    jobs_only = {**entry("destroy", 15), "message": JOBS_ONLY}
+    history = [entry("destroy", 16, "failed"), jobs_only, entry("update", 12), entry("destroy", 11)]
+    assert first_up(history) == FIRST_UP
+    assert first_up([{**jobs_only, "message": ""}, *history]) is None
+
+
 def test_is_expired_only_after_ttl_and_never_without_one() -> None:
     assert not is_expired(FIRST_UP, 8, FIRST_UP + timedelta(hours=7.9))
     assert is_expired(FIRST_UP, 8, FIRST_UP + timedelta(hours=8.1))
@@ -45,6 +53,20 @@ def test_parse_ttl_hours_must_be_positive() -> None:
         parse({**values, "ttl_hours": 0})
 
 
+@pytest.mark.parametrize(("hour", "expired"), [(19, []), (21, ["old"])])
+def test_expired_stacks_count_from_the_first_of_many_updates(
+    project: Path, monkeypatch: pytest.MonkeyPatch, hour: int, expired: list[str]
+) -> None:
+    class Clock(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> Clock:
+            return cls(2026, 11, 20, hour, tzinfo=tz)
+
+    monkeypatch.setattr(workflows, "datetime", Clock)
+    (project / "Pulumi.old.yaml").write_text(OLD)
+    assert workflows.expired_stacks() == (expired, [])
+
+
 OLD = "config: {trainyard:platform: {kind: local, nodes: 1}, trainyard:jobs: [], trainyard:ttl_hours: 8}"
 """Settings of a stack that is past its `ttl_hours` in the history of `project`."""
 
@@ -53,7 +75,15 @@ OLD = "config: {trainyard:platform: {kind: local, nodes: 1}, trainyard:jobs: [],
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a folder for stacks' files. Each stack was brought up on FIRST_UP."""
     monkeypatch.setattr(workflows, "PROJECT", tmp_path)
-    monkeypatch.setattr("commands.stack.pulumi", lambda *_words, **_more: json.dumps([entry("update", 12)]))
+
+    def history(*words: str, quiet: bool) -> str:
+        """Return the first entries of a long history, as many as Pulumi prints for these options."""
+        assert quiet
+        entries = [entry("update", 23)] * 20 + [entry("update", 12)]
+        size = int(words[words.index("--page-size") + 1]) if "--page-size" in words else 10
+        return json.dumps(entries[:size])
+
+    monkeypatch.setattr("commands.stack.pulumi", history)
     return tmp_path
 
 

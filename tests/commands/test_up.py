@@ -1,14 +1,90 @@
-"""`make up`: jobs that it does not follow, failed installations of packages, and printed outputs."""
+"""`make up`: changes in the cloud, jobs that it does not follow, failed installations of packages, printed outputs."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from commands import up
 from commands.environment import PulumiFailed
 from commands.job_results import unfollowed
 from commands.up import explain_requirements_error, print_outputs
 from stack.config import parse
-from tests.unit.stack_settings import JOB, PLATFORM
+from tests.unit.stack_settings import JOB, PLATFORM, eks
+
+CLUSTER_URN = "urn:pulumi:mine::trainyard::aws:eks/cluster:Cluster::cluster-eks"
+
+
+def state_with_version(version: str) -> dict[str, Any]:
+    """Return a deployment with an EKS cluster of this version and its VPC, in the default zones."""
+    cluster = {"urn": CLUSTER_URN, "type": "aws:eks/cluster:Cluster", "id": "mine", "outputs": {"version": version}}
+    vpc = {"urn": "urn:vpc", "type": "aws:ec2/vpc:Vpc", "id": "vpc-1", "outputs": {"cidrBlock": "10.0.0.0/16"}}
+    subnets = [
+        {
+            "urn": f"urn::network-private-us-west-2{letter}",
+            "type": "aws:ec2/subnet:Subnet",
+            "id": letter,
+            "outputs": {"cidrBlock": f"10.0.{64 * index}.0/18", "availabilityZone": f"us-west-2{letter}"},
+        }
+        for index, letter in enumerate("abc")
+    ]
+    return {"resources": [cluster, vpc, *subnets]}
+
+
+@pytest.fixture
+def recovered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make `up` find an existing stack that needs no recovery."""
+    for name in ("recover", "ensure_stack", "adopt_pending"):
+        monkeypatch.setattr(up, name, lambda _stack: None)
+
+
+def without_aws(*_words: str) -> Any:
+    """Raise the error of a missing `aws`."""
+    raise FileNotFoundError(2, "No such file or directory", "aws")
+
+
+def with_log_group(*words: str) -> Any:
+    """Return the answers of an account that has the log group of the cluster, but not the cluster."""
+    return {"logGroups": [{"logGroupName": "/aws/eks/eks-dist/cluster"}]} if words[1] == "logs" else {"clusters": []}
+
+
+@pytest.mark.usefixtures("recovered")
+def test_up_with_a_leftover_log_group_fails_before_it_creates_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    commands: list[tuple[str, ...]] = []
+    monkeypatch.setattr(up, "pulumi", lambda *words: commands.append(words))
+    monkeypatch.setattr(up, "read_deployment", lambda _stack: {})
+    monkeypatch.setattr(up, "run_json", with_log_group)
+    config = parse({"platform": eks(), "jobs": []})
+    with pytest.raises(PulumiFailed, match="the log group /aws/eks/eks-dist/cluster exists"):
+        up.bring_up("mine", config)
+    assert commands == []
+    monkeypatch.setattr(up, "run_json", without_aws)
+    up.prepare("mine", config)
+
+
+@pytest.mark.usefixtures("recovered")
+@pytest.mark.parametrize(("requested", "error"), [("1.35", ""), ("1.36", ""), ("1.37", "2 minor versions above")])
+def test_up_checks_the_version_to_which_eks_has_upgraded_the_cluster(
+    requested: str, error: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands: list[tuple[str, ...]] = []
+    state = state_with_version("1.34")
+
+    def pulumi(*words: str) -> None:
+        commands.append(words)
+        state.update(state_with_version("1.35"))
+
+    monkeypatch.setattr(up, "pulumi", pulumi)
+    monkeypatch.setattr(up, "read_deployment", lambda _stack: state)
+    monkeypatch.setattr(up, "run_json", without_aws)
+    config = parse({"platform": eks(kubernetes_version=requested, check_availability=False), "jobs": []})
+    if error:
+        with pytest.raises(PulumiFailed, match=error):
+            up.prepare("mine", config)
+    else:
+        up.prepare("mine", config)
+    assert commands == [("refresh", "--yes", "--skip-preview", "--target", CLUSTER_URN, "--stack", "mine")]
 
 
 def test_unfollowed_interactive_and_suspended_jobs_have_reasons() -> None:

@@ -175,3 +175,11 @@ def test_cluster_in_state_has_version_and_zones_by_address_range() -> None:
     )
     assert cluster_in({"resources": resources[:-1]}) is None
     assert cluster_in({}) is None
+
+
+@pytest.mark.parametrize(("version", "is_stale"), [("1.34", False), ("1.35", True)])
+def test_cluster_with_another_version_than_the_settings_is_refreshed(version: str, is_stale: bool) -> None:
+    cluster = resource("eks/cluster:Cluster", "cluster-eks", version=version)
+    cloud = parse({"platform": eks(kubernetes_version="1.34", check_availability=False), "jobs": []}).cloud
+    assert cloud.stale_resources({"resources": [cluster]}) == ([cluster["urn"]] if is_stale else [])
+    assert cloud.stale_resources({}) == []

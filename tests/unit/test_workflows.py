@@ -39,12 +39,35 @@ def test_pull_requests_from_forks_get_only_the_summary() -> None:
     assert "head.repo" not in summary["if"]
 
 
-@pytest.mark.parametrize(("name", "command"), [("up", "make up"), ("destroy", "make down")])
+@pytest.mark.parametrize(("name", "command"), [("up", "commands.cli up --yes"), ("destroy", "make down")])
 def test_jobs_with_credentials_need_approval_of_their_stack(name: str, command: str) -> None:
     jobs = workflow(name)["jobs"].values()
     (changing,) = [job for job in jobs if any(command in step.get("run", "") for step in job["steps"])]
     assert (changing["environment"], changing["env"]["STACK"]) == (STACK, STACK)
     assert changing["permissions"] == {"contents": "read", "id-token": "write"}
+
+
+@pytest.mark.parametrize("name", ["ci", "destroy", "preview", "up"])
+def test_step_that_keeps_the_environment_as_root_gives_its_files_back_to_later_steps(name: str) -> None:
+    for job in workflow(name)["jobs"].values():
+        texts = [step.get("run", "") for step in job["steps"]]
+        for place, text in enumerate(texts):
+            _, as_root, rest = text.partition("sudo --preserve-env")
+            if as_root and any("sudo" not in later for later in texts[place + 1 :]):
+                assert 'sudo chown --recursive "$(id -u):$(id -g)" "$HOME"' in rest
+
+
+def test_workflows_update_and_rehearse_no_local_stack() -> None:
+    (find,) = [step["run"] for step in workflow("up")["jobs"]["stacks"]["steps"] if "run" in step]
+    assert "affected --no-local" in find
+    report = workflow("preview")["jobs"]["report"]["steps"]
+    (rehearsal,) = [step for step in report if "commands.rehearse" in step.get("run", "")]
+    assert rehearsal["if"] == "contains(fromJSON(needs.stacks.outputs.rehearsed), matrix.stack)"
+
+
+def test_up_workflow_does_not_wait_for_the_end_of_the_jobs() -> None:
+    steps = workflow("up")["jobs"]["up"]["steps"]
+    assert steps[-1]["run"] == ".venv/bin/python -m commands.cli up --yes --no-follow"
 
 
 def test_destroy_workflow_runs_every_hour() -> None:
