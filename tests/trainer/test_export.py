@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.trainer.image_sets import ONLY_RANK
 from tests.trainer.language import (
     CONSTANT_RATE_FLAGS,
     FLAGS,
@@ -222,7 +223,7 @@ def test_export_has_the_tokenizer_file_of_the_run_and_fails_without_it(data: Pat
     for kind, tokenizer in (("bpe", "bpe"), ("file", f"{tmp_path / 'bpe' / kept}")):
         train(data, tmp_path / kind, f"--tokenizer={tokenizer}", "--vocabulary=300")
         export(tmp_path / kind, tmp_path / kind / "model")
-        (expected,) = FileTokenizer((tmp_path / "bpe" / kept).read_text(), "", lambda: None).encode([TEXT])
+        (expected,) = FileTokenizer((tmp_path / "bpe" / kept).read_text(), "", ONLY_RANK).encode([TEXT])
         found = AutoTokenizer.from_pretrained(tmp_path / kind / "model")
         assert found(TEXT.decode()).input_ids == expected.tolist()
         assert found.decode(expected.tolist()) == TEXT.decode()
