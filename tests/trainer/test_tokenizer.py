@@ -146,7 +146,7 @@ def test_run_keeps_a_copy_of_its_tokenizer_and_rejects_another_one(tmp_path: Pat
     file.write_text(learn_byte_pairs([TEXT], 300))
     config = LanguageConfig(tokenizer=str(file), bucket=f"file://{tmp_path}")
     load_tokenizer(config, ReaderRank(), [])
-    kept = tmp_path / "checkpoints" / "training" / "tokenizer.json"
+    kept = tmp_path / "training" / "tokenizer" / "tokenizer.json"
     assert kept.read_text() == file.read_text()
     load_tokenizer(config, ReaderRank(), [])
     file.write_text(learn_byte_pairs([TEXT], 280))
@@ -160,7 +160,7 @@ def test_broken_tokenizer_is_not_kept(tmp_path: Path) -> None:
     config = LanguageConfig(tokenizer=f"{tmp_path}/tokenizer.json", bucket=f"file://{tmp_path}")
     with pytest.raises(DataError):
         load_tokenizer(config, ReaderRank(), [])
-    assert not (tmp_path / "checkpoints").exists()
+    assert not (tmp_path / "training").exists()
 
 
 def test_size_of_tokenizer_with_gaps_in_its_ids_is_the_highest_id_plus_one() -> None:
@@ -186,7 +186,7 @@ def test_resumed_run_keeps_the_learnt_tokens(tmp_path: Path) -> None:
     data = write_texts(tmp_path / "texts", steps=12)
     flags = ("--tokenizer=bpe", "--vocabulary=288", *CONSTANT_RATE_FLAGS)
     train(data, tmp_path / "parts", *flags, ranks=2, batches=2)
-    kept = tmp_path / "parts" / "checkpoints" / "training" / "tokenizer.json"
+    kept = tmp_path / "parts" / "training" / "tokenizer" / "tokenizer.json"
     before = kept.read_text()
     assert json.loads(before)["added_tokens"][0]["content"] == SEPARATOR_TEXT
     result = train(data, tmp_path / "parts", *flags, "--epochs=2", "--sample-tokens=9", "--prompt=the ")
@@ -203,7 +203,7 @@ def test_bits_per_byte_count_bytes_of_the_text(tmp_path: Path) -> None:
     train(data, tmp_path, "--tokenizer=bpe", "--vocabulary=300")
     (event,) = metrics(tmp_path, "test")
     documents = [path.read_bytes() for path in sorted((data / "test").iterdir())]
-    kept = file_tokenizer((tmp_path / "checkpoints" / "training" / "tokenizer.json").read_text())
+    kept = file_tokenizer((tmp_path / "training" / "tokenizer" / "tokenizer.json").read_text())
     tokens = sum(len(found) + 1 for found in kept.encode(documents))
     assert tokens < 0.8 * sum(map(len, documents))
     bits = event["loss"] / math.log(2) * tokens / sum(map(len, documents))

@@ -18,10 +18,10 @@ from trainer.exit_codes import DataError
 from trainer.language.sizes import BPE, BYTES, SEPARATOR
 from trainer.rules import invalid_setting
 from trainer.runtime.base import Runtime
-from trainer.storage import Folder, MissingFileError, checkpoints_folder
+from trainer.storage import Folder, MissingFileError
 
-TOKENIZER_FILE = "tokenizer.json"
-"""File of a run's tokenizer, next to its checkpoints and in exported models."""
+TOKENIZER_FILE, TOKENIZER_FOLDER = "tokenizer.json", "tokenizer"
+"""File of a tokenizer, and its folder in the job's folder, where no lifecycle rule of the bucket deletes it."""
 SEPARATOR_TEXT = "<|separator|>"
 """Name of the separator in tokenizers that this module creates."""
 LEARNT_BYTES = 2**28
@@ -109,12 +109,12 @@ class FileTokenizer(ByteTokenizer):
 def load_tokenizer(config: LanguageConfig, runtime: Runtime, documents: Sequence[bytes]) -> ByteTokenizer:
     """Return the tokenizer of the settings. All ranks must call this function.
 
-    Rank 0 saves a tokenizer other than bytes next to the checkpoints, for resumed runs and exports. For `bpe` it first
+    Rank 0 saves a tokenizer other than bytes in the job's folder, for resumed runs and exports. For `bpe` it first
     learns byte pairs, unless an earlier run has saved them.
     """
     if config.tokenizer == BYTES:
         return ByteTokenizer()
-    folder = checkpoints_folder(Folder(config.bucket), config.job) if config.bucket else None
+    folder = Folder(config.bucket).child(config.job).child(TOKENIZER_FOLDER) if config.bucket else None
     saved = ""
     with suppress(MissingFileError):
         saved = folder.read(TOKENIZER_FILE).decode("utf-8", errors="replace") if folder else ""
