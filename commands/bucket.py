@@ -47,6 +47,8 @@ EARLIER_TIME_FORMAT = "%Y%m%dT%H%M%SZ"
 """Format of the names of these folders: the time of the rerun."""
 CURVE_FOLDERS = ("metrics", "tensorboard")
 """Subfolders of a job's folder with its curves. Each run adds to them."""
+TOKENIZER_FOLDER = "tokenizer"
+"""Subfolder of a job's folder with the tokenizer of its checkpoints (trainer/language/tokenizer.py)."""
 
 
 class BucketError(CommandError):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from commands import confirmation, job_results
-from commands.bucket import OUTPUTS, Bucket
+from commands.bucket import OUTPUTS, TOKENIZER_FOLDER, Bucket
 from commands.confirmation import confirm
 from commands.environment import PROJECT, stack_environment
 from commands.interrupts import STILL_RUNNING, CommandError, set_closing
@@ -225,16 +225,21 @@ def rerun(job: str, *, fresh: bool, is_confirmed: bool) -> int:
 
 
 def _remove_progress(job: str, config: StackConfig, bucket: Bucket, folder: str) -> None:
-    """Move the curves of a job's earlier runs to another folder, and delete its checkpoints in `folder`."""
-    prefix = next(each.bucket_folder for each in config.jobs if each.name == job)
+    """Move the curves of a job's earlier runs to another folder. Delete its checkpoints in `folder`, and tokenizer."""
+    spec = next(each for each in config.jobs if each.name == job)
+    prefix = spec.bucket_folder
     if earlier := bucket.put_curves_aside(prefix):
         place = job_results.short_home(bucket.location(earlier))
         print(wrap(f"{job}: moved the curves of its earlier runs to {place}", sys.stdout), flush=True)
-    # List the folder again: a job that ends saves a last checkpoint.
-    if bucket.names(folder):
-        bucket.delete(folder)
-        place = job_results.short_home(bucket.location(folder))
-        print(wrap(f"{job}: deleted the checkpoints in {place}", sys.stdout), flush=True)
+    deleted = {folder: "checkpoints"}
+    if spec.recipe:  # A script may have written a folder of the same name.
+        deleted[f"{prefix}/{TOKENIZER_FOLDER}"] = "tokenizer"
+    for each, content in deleted.items():
+        # List the folder again: a job that ends saves a last checkpoint.
+        if bucket.names(each):
+            bucket.delete(each)
+            place = job_results.short_home(bucket.location(each))
+            print(wrap(f"{job}: deleted the {content} in {place}", sys.stdout), flush=True)
 
 
 def fresh_folder(stack: Stack, config: StackConfig) -> str:

@@ -157,7 +157,7 @@ class DigitsModule(LightningModule):
 
     def __init__(self, settings: Settings, data: Digits, ranks: Ranks) -> None:
         super().__init__()
-        self.settings = settings
+        self.settings, self.data = settings, data
         self.network = digits_network(classes=data.classes, channels=data.sample_shape[0])
         sampler = EpochSampler(
             data.num_samples, rank=ranks.rank, world=ranks.world, batch_size=settings.batch_size, seed=0
@@ -194,8 +194,18 @@ class DigitsModule(LightningModule):
         checkpoint["place"] = self.place
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Restore the position in the epoch."""
+        """Restore the position in the epoch.
+
+        For a checkpoint of an epoch's last step, count the epoch here. Lightning counts it after it has created the
+        iterator, and does not count it in a run that has already resumed at the end of an epoch.
+        """
         epoch, position = checkpoint["place"]
+        if position == self.data.num_samples:
+            epoch, position = epoch + 1, 0
+            loop = checkpoint["loops"]["fit_loop"]
+            for counts in loop["epoch_progress"].values():
+                counts.update(dict.fromkeys(counts, epoch))
+            loop["epoch_loop.batch_progress"]["is_last_batch"] = False
         self.place = self.steps.resumed = (epoch, position)
 
 
@@ -245,7 +255,8 @@ class Lines(Callback):
     def on_validation_end(self, trainer: Trainer, _module: LightningModule) -> None:
         """Report the result on the whole test set."""
         found = trainer.callback_metrics
-        epoch = trainer.current_epoch + 1
+        # A run that has resumed after its last step has already counted the epoch.
+        epoch = min(trainer.current_epoch + 1, self._settings.epochs)
         accuracy, loss = float(found["test_accuracy"]), float(found["test_loss"])
         self._report.event("test", global_step=trainer.global_step, epoch=epoch, accuracy=accuracy, loss=loss)
 
@@ -298,6 +309,9 @@ def train(settings: Settings, ranks: Ranks) -> None:
 
     try:
         trainer.fit(module, module.steps, TestBatches(data, ranks), ckpt_path=newest_checkpoint(saved))
+        if "test_accuracy" not in trainer.callback_metrics:
+            # The run has resumed after its last step, so Lightning has neither trained nor evaluated.
+            trainer.validate(module, TestBatches(data, ranks), verbose=False)
         if trainer.is_global_zero:
             upload(module, folder)
             report.event("upload", path=f"{folder.url}/{MODEL}")

@@ -47,7 +47,7 @@ class CheckpointBucket(pulumi.ComponentResource):
             soft_delete_policy=gcp.storage.BucketSoftDeletePolicyArgs(
                 retention_duration_seconds=config.soft_delete_days * DAY_SECONDS
             ),
-            lifecycle_rules=_lifecycle_rules(config),
+            lifecycle_rules=lifecycle(config),
             force_destroy=not config.keep,
             labels=cloud_labels(cluster),
             opts=pulumi.ResourceOptions(parent=self, retain_on_delete=config.keep),
@@ -64,7 +64,7 @@ class CheckpointBucket(pulumi.ComponentResource):
         self.register_outputs({"url": self.url, "name": self.name})
 
 
-def _lifecycle_rules(config: GkeBucketConfig) -> list[gcp.storage.BucketLifecycleRuleArgs]:
+def lifecycle(config: GkeBucketConfig) -> list[gcp.storage.BucketLifecycleRuleArgs]:
     """Return the lifecycle rules: https://cloud.google.com/storage/docs/lifecycle"""
     ages = {"profiles/": config.profile_days, "checkpoints/": config.checkpoint_days}
     rules = [

@@ -283,6 +283,27 @@ def test_rerun_fresh_also_deletes_the_checkpoint_that_the_ending_job_saves(
     assert [each.name for each in run.checkpoints.iterdir()] == ["other"]
 
 
+@pytest.mark.parametrize("is_script", [False, True])
+def test_rerun_fresh_deletes_the_tokenizer_of_a_recipe_and_no_folder_of_a_script(
+    is_script: bool,
+    stack: SimpleNamespace,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    stack.current = JOB
+    RecordedRerun(tmp_path, monkeypatch, stack)
+    program = {"script": "./images/lightning/elastic_lightning.py"} if is_script else {"recipe": "language"}
+    config = parse({"platform": {"kind": "local"}, "jobs": [{"name": "digits", **program}]})
+    monkeypatch.setattr(stack, "config", lambda: config)
+    tokenizer = tmp_path / "digits" / "tokenizer"
+    tokenizer.mkdir(parents=True)
+    (tokenizer / "tokenizer.json").touch()
+    assert jobs.rerun("digits", fresh=True, is_confirmed=True) == 0
+    assert tokenizer.exists() == is_script
+    assert (f"digits: deleted the tokenizer in {tokenizer}\n" in capsys.readouterr().out) == (not is_script)
+
+
 @pytest.mark.parametrize(
     ("fresh", "advice"), [(True, "`make rerun JOB=digits FRESH=1`"), (False, "`make rerun JOB=digits`")]
 )

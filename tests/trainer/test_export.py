@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.trainer.image_sets import ONLY_RANK
 from tests.trainer.language import (
     CONSTANT_RATE_FLAGS,
     FLAGS,
@@ -218,15 +219,19 @@ def test_export_of_a_run_on_bytes_has_the_byte_tokenizer(exported: Path) -> None
 def test_export_has_the_tokenizer_file_of_the_run_and_fails_without_it(data: Path, tmp_path: Path) -> None:
     from transformers import AutoTokenizer
 
-    kept = Path("checkpoints", "training", "tokenizer.json")
+    kept = Path("training", "tokenizer", "tokenizer.json")
     for kind, tokenizer in (("bpe", "bpe"), ("file", f"{tmp_path / 'bpe' / kept}")):
         train(data, tmp_path / kind, f"--tokenizer={tokenizer}", "--vocabulary=300")
         export(tmp_path / kind, tmp_path / kind / "model")
-        (expected,) = FileTokenizer((tmp_path / "bpe" / kept).read_text(), "", lambda: None).encode([TEXT])
+        (expected,) = FileTokenizer((tmp_path / "bpe" / kept).read_text(), "", ONLY_RANK).encode([TEXT])
         found = AutoTokenizer.from_pretrained(tmp_path / kind / "model")
         assert found(TEXT.decode()).input_ids == expected.tolist()
         assert found.decode(expected.tolist()) == TEXT.decode()
-    (tmp_path / "file" / kept).unlink()
+    (copied,) = (tmp_path / "file" / "checkpoints" / "training").glob("step-*")
+    copy = shutil.copytree(copied, tmp_path / "copies" / copied.name)
+    (tmp_path / "file" / kept).rename(copy / "tokenizer.json")
+    run(f"--checkpoint={copy}", f"--to={tmp_path}/from-copy", recipe="export", data=data)
+    assert (tmp_path / "from-copy" / "tokenizer.json").read_text() == (tmp_path / "bpe" / kept).read_text()
     result = export(tmp_path / "file", tmp_path / "other", code=STORAGE_ERROR)
     assert f"{kept} cannot be read" in result.output
     assert not (tmp_path / "other").exists()

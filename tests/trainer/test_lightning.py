@@ -6,6 +6,8 @@ import importlib
 import os
 import re
 import signal
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from itertools import islice
 from pathlib import Path
@@ -19,7 +21,7 @@ from tests.trainer.processes import Launcher, descendants, launched, run_python
 from trainer.config import DigitsConfig
 from trainer.data.datasets import Digits
 from trainer.data.sampler import EpochSampler
-from trainer.exit_codes import BAD_CONFIGURATION
+from trainer.exit_codes import BAD_CONFIGURATION, DONE
 from trainer.models import digits_network
 from trainer.storage import Folder
 
@@ -116,6 +118,49 @@ def test_newest_checkpoint_is_none_or_that_of_the_last_step(script: Any, tmp_pat
         files.save_checkpoint({"step": step}, f"{folder.path}/step={step:09d}.ckpt")
     assert folder.names() == [f"step={step:09d}.ckpt" for step in (10, 20)]
     assert script.newest_checkpoint(folder) == f"{folder.path}/step={20:09d}.ckpt"
+
+
+@pytest.fixture
+def run_script(
+    script: Any, digits: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Callable[[Path, int], list[str]]]:
+    """Yield a function that trains in this process, on one thread, with a bucket and a number of epochs.
+
+    It returns the printed lines up to the accuracy or the position.
+    """
+
+    def run(bucket: Path, epochs: int) -> list[str]:
+        flags = (f"--bucket={bucket.as_uri()}", f"--epochs={epochs}", "--batch-size=100", "--checkpoint-steps=1")
+        monkeypatch.setenv("TRAINYARD_DATA", str(digits))
+        monkeypatch.setattr(sys, "argv", [SCRIPT, *flags, "--log-steps=1"])
+        assert script.main() == DONE
+        return re.findall(r"^((?:train|test|resume|done) .*?(?:accuracy|position)=\S+)", capsys.readouterr().out, re.M)
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield run
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.filterwarnings("default")  # Lightning's own
+def test_runs_that_resume_at_the_end_of_an_epoch_train_each_epoch_once(
+    run_script: Callable[[Path, int], list[str]], tmp_path: Path
+) -> None:
+    parts = [line for epochs in (1, 2, 3) for line in run_script(tmp_path / "parts", epochs)]
+    resumed = [line for line in parts if line.startswith("resume")]
+    assert resumed == ["resume step=4 epoch=2 position=0", "resume step=8 epoch=3 position=0"]
+    whole = run_script(tmp_path / "whole", 3)
+    assert [line for line in parts if line.startswith(("train", "test"))] == whole[:-1]
+    assert sum(line.startswith("train epoch=2 ") for line in parts) == 4
+
+
+@pytest.mark.filterwarnings("default")  # Lightning's own
+def test_run_that_resumes_after_its_last_step_repeats_only_the_evaluation(
+    run_script: Callable[[Path, int], list[str]], tmp_path: Path
+) -> None:
+    before = run_script(tmp_path, 1)
+    assert [line.split()[0] for line in before[-2:]] == ["test", "done"]
+    assert run_script(tmp_path, 1) == before[-2:]
 
 
 def test_killed_rank_restarts_with_the_other_ranks_of_its_host(tmp_path: Path, digits: Path) -> None:

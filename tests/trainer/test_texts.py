@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from tests.trainer.image_sets import ReaderRank
+from tests.trainer.image_sets import ONLY_RANK, ReaderRank
 from trainer.config import LanguageConfig
 from trainer.data.datasets import NO_LABEL
 from trainer.data.sampler import EpochSampler
@@ -183,7 +183,7 @@ def test_bits_per_byte_do_not_depend_on_the_format(tmp_path: Path) -> None:
     documents = ["Größe und Maß. " * 9, "  Two spaces,\n a line.\t<|separator", "日本語"]
     text = learn_byte_pairs([document.encode() for document in documents], 290)
     (tmp_path / "tokenizer.json").write_text(text, encoding="utf-8")
-    tokenizer = FileTokenizer(text, "tokenizer.json", lambda: None)
+    tokenizer = FileTokenizer(text, "tokenizer.json", ONLY_RANK)
     for split in ("train", "test"):
         for kind in ("plain", "rows"):
             (tmp_path / kind / split).mkdir(parents=True)
@@ -294,4 +294,4 @@ def test_lengths_are_the_bytes_of_text_of_each_token() -> None:
     tokenizer.decoder = decoders.Metaspace()
     tokenizer.add_special_tokens([AddedToken("<s>", special=True)])
     tokenizer.add_tokens([AddedToken("  ", special=False)])
-    assert FileTokenizer(tokenizer.to_str(), "tokenizer.json", lambda: None).lengths().tolist() == [8, 1, 1, 0, 2]
+    assert FileTokenizer(tokenizer.to_str(), "tokenizer.json", ONLY_RANK).lengths().tolist() == [8, 1, 1, 0, 2]

@@ -19,8 +19,8 @@ from trainer.distributed import local_part, own_part
 from trainer.exit_codes import ConfigurationError, DataError
 from trainer.language.decoder import DOWN, EPSILON, UP, Decoder, is_adapter, join_qkv, split_qkv
 from trainer.language.sizes import BYTES, ROPE_RANGE, ROPE_TOKENS, SIZE_SETTINGS, Sizes
-from trainer.language.tokenizer import TOKENIZER_FILE, byte_tokenizer_json
-from trainer.rules import invalid_setting
+from trainer.language.tokenizer import TOKENIZER_FILE, TOKENIZER_FOLDER, byte_tokenizer_json
+from trainer.rules import CHECKPOINTS, invalid_setting
 from trainer.storage import Folder, MissingFileError
 
 Shapes = dict[str, list[int]]
@@ -263,7 +263,8 @@ def export(arguments: Sequence[str]) -> None:
     if facts["tokenizer"] == BYTES:
         tokenizer = byte_tokenizer_json().encode()
     else:
-        tokenizer = Folder(folder.url.rpartition("/")[0]).read(TOKENIZER_FILE)
+        place = re.sub(rf"(^|/){CHECKPOINTS}/([^/]+)/[^/]+$", rf"\1\2/{TOKENIZER_FOLDER}", folder.url)
+        tokenizer = Folder(place).read(TOKENIZER_FILE)
     shapes, read = saved_weights(folder, manifest)
     if facts["lora_base"]:
         shapes, read = merged_weights(PublishedModel(facts["lora_base"]), shapes, read, scale=facts["lora_scale"])

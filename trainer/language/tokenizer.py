@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from itertools import accumulate, takewhile
+from itertools import accumulate, groupby, islice, takewhile
 from typing import Any
 
 import numpy as np
@@ -17,18 +18,20 @@ from trainer.exit_codes import DataError
 from trainer.language.sizes import BPE, BYTES, SEPARATOR
 from trainer.rules import invalid_setting
 from trainer.runtime.base import Runtime
-from trainer.storage import Folder, MissingFileError, checkpoints_folder
+from trainer.storage import Folder, MissingFileError
 
-TOKENIZER_FILE = "tokenizer.json"
-"""File of a run's tokenizer, next to its checkpoints and in exported models."""
+TOKENIZER_FILE, TOKENIZER_FOLDER = "tokenizer.json", "tokenizer"
+"""File of a tokenizer, and its folder in the job's folder, where no lifecycle rule of the bucket deletes it."""
 SEPARATOR_TEXT = "<|separator|>"
 """Name of the separator in tokenizers that this module creates."""
 LEARNT_BYTES = 2**28
-"""Bytes of the training texts to learn byte pairs from. The last document is used whole."""
+"""Bytes of the training texts to learn byte pairs from."""
 BYTE_TOKEN = re.compile("<0x[0-9A-F]{2}>")
 """Name of the token for a single byte, in tokenizers whose other tokens are text."""
-BATCH = 256
-"""Number of documents to tokenize at once. The library uses several threads."""
+BATCH, PIECE_LENGTH = 256, 2**12
+"""Number of texts to tokenize at once, and minimum characters of a piece. A byte needs up to 200 bytes of memory."""
+PIECE, WHOLE = re.compile(rf"\A\Z|.{{{PIECE_LENGTH}}}.*?\S(?=\n)|.+", re.DOTALL), re.compile(r"\A.*", re.DOTALL)
+"""Part of a text up to the end of a line, or a whole text. A learnt token has no visible character before a newline."""
 Row = npt.NDArray[Any]
 
 
@@ -55,10 +58,10 @@ class ByteTokenizer:
 class FileTokenizer(ByteTokenizer):
     """Tokenizer from a tokenizer.json. Its first special token separates documents."""
 
-    def __init__(self, text: str, where: str, heartbeat: Callable[[], None]) -> None:
+    def __init__(self, text: str, where: str, runtime: Runtime, piece: re.Pattern[str] = WHOLE) -> None:
         from tokenizers import Tokenizer
 
-        self._heartbeat = heartbeat
+        self._runtime, self._piece = runtime, piece
         try:
             special = [token["id"] for token in json.loads(text)["added_tokens"] if token["special"]]
             self._tokenizer = Tokenizer.from_str(text)
@@ -73,11 +76,19 @@ class FileTokenizer(ByteTokenizer):
 
     def encode(self, documents: Sequence[bytes]) -> Iterator[Row]:
         """Yield the tokens of each document. Replaces bytes that are not UTF-8."""
-        for start in range(0, len(documents), BATCH):
-            texts = [document.decode("utf-8", errors="replace") for document in documents[start : start + BATCH]]
-            for found in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False):
-                yield np.array(found.ids, dtype=np.uint32)
-            self._heartbeat()
+        texts = enumerate(document.decode("utf-8", errors="replace") for document in documents)
+        pieces = ((number, piece.group()) for number, text in texts for piece in self._piece.finditer(text))
+        for _, found in groupby(self._encode_pieces(pieces), key=lambda pair: pair[0]):
+            yield np.concatenate([tokens for _, tokens in found])
+
+    def _encode_pieces(self, pieces: Iterator[tuple[int, str]]) -> Iterator[tuple[int, Row]]:
+        """Yield the number of the document and the tokens of each piece."""
+        while batch := list(islice(pieces, BATCH)):
+            texts, encode = [text for _, text in batch], self._tokenizer.encode_batch_fast
+            work = ThreadPoolExecutor(1).submit(encode, texts, add_special_tokens=False)
+            for (number, _), found in zip(batch, self._runtime.wait_for(work), strict=True):
+                yield number, np.array(found.ids, dtype=np.uint32)
+            self._runtime.heartbeat()
 
     def decode(self, tokens: Sequence[int]) -> str:
         return str(self._tokenizer.decode(list(tokens)))
@@ -98,17 +109,19 @@ class FileTokenizer(ByteTokenizer):
 def load_tokenizer(config: LanguageConfig, runtime: Runtime, documents: Sequence[bytes]) -> ByteTokenizer:
     """Return the tokenizer of the settings. All ranks must call this function.
 
-    Rank 0 saves a tokenizer other than bytes next to the checkpoints, for resumed runs and exports. For `bpe` it first
+    Rank 0 saves a tokenizer other than bytes in the job's folder, for resumed runs and exports. For `bpe` it first
     learns byte pairs, unless an earlier run has saved them.
     """
     if config.tokenizer == BYTES:
         return ByteTokenizer()
-    folder = checkpoints_folder(Folder(config.bucket), config.job) if config.bucket else None
+    folder = Folder(config.bucket).child(config.job).child(TOKENIZER_FOLDER) if config.bucket else None
     saved = ""
     with suppress(MissingFileError):
         saved = folder.read(TOKENIZER_FILE).decode("utf-8", errors="replace") if folder else ""
     if config.tokenizer == BPE:
-        text = saved if saved or runtime.rank else learn_byte_pairs(documents, config.vocabulary)
+        text = saved
+        if not saved and runtime.rank == 0:
+            text = runtime.wait_for(ThreadPoolExecutor(1).submit(learn_byte_pairs, documents, config.vocabulary))
         text, where = runtime.broadcast(text), "the learnt tokenizer"
     else:
         place, _, name = config.tokenizer.rpartition("/")
@@ -116,7 +129,7 @@ def load_tokenizer(config: LanguageConfig, runtime: Runtime, documents: Sequence
         if folder and saved not in ("", text):
             allowed = f"the tokenizer of this job's earlier run, {folder.url}/{TOKENIZER_FILE}"
             raise invalid_setting("tokenizer", where, allowed, "give --tokenizer that file, or --job another name")
-    found = FileTokenizer(text, where, runtime.heartbeat)
+    found = FileTokenizer(text, where, runtime, PIECE if config.tokenizer == BPE else WHOLE)
     if found.size > config.vocabulary:
         allowed = f"at least {found.size}, the number of tokens of {where}"
         raise invalid_setting("vocabulary", config.vocabulary, allowed, "raise --vocabulary")
@@ -149,7 +162,8 @@ def learn_byte_pairs(documents: Sequence[bytes], size: int) -> str:
     )
     earlier_bytes = accumulate(map(len, documents), initial=0)
     learnt = takewhile(lambda pair: pair[1] < LEARNT_BYTES, zip(documents, earlier_bytes, strict=False))
-    tokenizer.train_from_iterator((document.decode("utf-8", errors="replace") for document, _ in learnt), trainer)
+    texts = (text[: LEARNT_BYTES - start].decode("utf-8", errors="replace") for text, start in learnt)
+    tokenizer.train_from_iterator((piece.group() for text in texts for piece in PIECE.finditer(text)), trainer)
     return str(tokenizer.to_str())
 
 
