@@ -1,4 +1,4 @@
-"""Resources of a cloud stack, as the cloud lists them: leftovers after a destroy, and pending creations.
+"""Resources of a cloud stack, as the cloud has them: leftovers after a destroy, pending and failed creations.
 
 `make verify-empty` writes a list of the leftovers, the receipt. It exits with 1 if there are any. For a stack without a
 cloud, it lists the leftovers on this machine. Not yet tested with a cloud account.
@@ -25,7 +25,7 @@ from commands.environment import PROJECT, STATE
 from commands.interrupts import CommandError, finish_before_stopping
 from commands.review.recorded import Record, run
 from commands.stack import pulumi
-from infra.cloud import ProvisionedCloud
+from infra.cloud import Cloud, ProvisionedCloud
 from infra.inventory import CloudResource, Lister, Listing, Ownership, known_id, run_json
 from infra.local import lifecycle
 from infra.local.settings import stack_cluster
@@ -311,6 +311,26 @@ def adopt_pending(stack: str) -> None:
         name = urn.rpartition("::")[2]
         message = f"{name} may exist in the cloud without being in the state; look for it in the console and delete it"
         print(f"stack {stack}: {message}", file=sys.stderr)
+
+
+def refresh_stale(
+    cloud: Cloud, export: Callable[[], Mapping[str, Any]], run: Callable[..., object]
+) -> Mapping[str, Any]:
+    """Refresh the resources that may have changed in the cloud. Return the deployment in the state.
+
+    `export` returns the deployment, and `run` runs a Pulumi command.
+    """
+    deployment = export()
+    urns = cloud.stale_resources(deployment)
+    if not urns:
+        return deployment
+    run("refresh", "--yes", "--skip-preview", *(word for urn in urns for word in ("--target", urn)))
+    return export()
+
+
+def replace_options(cloud: Cloud, deployment: Mapping[str, Any]) -> list[str]:
+    """Return the options of `pulumi up` that replace the resources that the cloud could not create."""
+    return [word for urn in cloud.failed_resources(deployment) for word in ("--replace", urn)]
 
 
 def _stack_id_finder(file: Path) -> FindId | None:
