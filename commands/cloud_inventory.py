@@ -1,4 +1,4 @@
-"""Resources of a cloud stack, as the cloud lists them: leftovers after a destroy, and pending creations.
+"""Resources of a cloud stack, as the cloud has them: leftovers after a destroy, pending and failed creations.
 
 `make verify-empty` lists the leftovers, writes a receipt, and exits with 1 if there are any. For a stack without a
 cloud, it lists the leftovers on this machine. Not yet tested with a cloud account.
@@ -25,7 +25,7 @@ from commands.environment import PROJECT, STATE
 from commands.interrupts import CommandError, finish_first
 from commands.review.recorded import Record, run
 from commands.stack import pulumi
-from infra.cloud import ProvisionedCloud
+from infra.cloud import Cloud, ProvisionedCloud
 from infra.inventory import CloudResource, Lister, Listing, Ownership, known_id, run_json
 from infra.local import lifecycle
 from infra.local.settings import stack_cluster
@@ -357,6 +357,26 @@ def _save_creates(creates: Sequence[Mapping[str, Any]], file: Path) -> None:
     draft = file.with_suffix(".new")
     draft.write_text(json.dumps(creates), encoding="utf-8")
     draft.replace(file)
+
+
+def refresh_stale(
+    cloud: Cloud, export: Callable[[], Mapping[str, Any]], run: Callable[..., object]
+) -> Mapping[str, Any]:
+    """Refresh the resources that may have changed in the cloud. Return the deployment in the state.
+
+    `export` returns the deployment, and `run` runs a Pulumi command.
+    """
+    deployment = export()
+    urns = cloud.stale_resources(deployment)
+    if not urns:
+        return deployment
+    run("refresh", "--yes", "--skip-preview", *(word for urn in urns for word in ("--target", urn)))
+    return export()
+
+
+def replace_options(cloud: Cloud, deployment: Mapping[str, Any]) -> list[str]:
+    """Return the options of `pulumi up` that replace the resources that the cloud could not create."""
+    return [word for urn in cloud.failed_resources(deployment) for word in ("--replace", urn)]
 
 
 def _finder_of(file: Path) -> Find | None:

@@ -208,7 +208,7 @@ def rerun(job: str, *, fresh: bool, is_confirmed: bool) -> int:
         confirm(question, is_confirmed=is_confirmed)
     left = confirmation.check_account(stack.name, config) if config.cloud.provisioned else {}
     with only_command(stack.name, make_command("rerun", STACK=stack.name)):
-        prepare(stack.name, config)
+        options = prepare(stack.name, config)
         if config.cloud.provisioned:
             confirmation.confirm_update(stack.name, config, left, is_confirmed=is_confirmed)
         # If this command stops before it deletes the checkpoints, a rerun without FRESH would resume from them.
@@ -218,7 +218,7 @@ def rerun(job: str, *, fresh: bool, is_confirmed: bool) -> int:
         if folder:
             _remove_progress(stack.job, config, bucket, folder)
         with explain_requirements_error(config, again):
-            for words in (("refresh", "--target", JOBS_TARGET), ("up", "--suppress-outputs")):
+            for words in (("refresh", "--target", JOBS_TARGET), ("up", "--suppress-outputs", *options)):
                 pulumi(*words, "--yes", "--skip-preview", "--stack", stack.name)
         stack.outputs = outputs_with(stack.name, *OUTPUTS)
     return _follow(stack, config, before)

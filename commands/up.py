@@ -12,7 +12,7 @@ from subprocess import CalledProcessError
 from typing import Any
 
 from commands import confirmation
-from commands.cloud_inventory import adopt_pending
+from commands.cloud_inventory import adopt_pending, refresh_stale, replace_options
 from commands.down import CLUSTER_RESOURCE
 from commands.environment import PROJECT, stack_environment
 from commands.interrupts import run_command, run_set_up, set_closing
@@ -95,8 +95,8 @@ def set_up(config: stack_config.StackConfig) -> int:
     return run_set_up([sys.executable, "-m", "setup", *options], closing)
 
 
-def prepare(stack: str, config: stack_config.StackConfig) -> None:
-    """Recover the stack after a killed command, and create it if it is new.
+def prepare(stack: str, config: stack_config.StackConfig) -> list[str]:
+    """Recover the stack after a killed command, and create it if it is new. Return the options of its update.
 
     Raises PulumiFailed if `rejected_changes` returns any.
     """
@@ -105,19 +105,27 @@ def prepare(stack: str, config: stack_config.StackConfig) -> None:
     adopt_pending(stack)
     if config.cloud.nodes_here:
         remove_lost_cluster(stack)
-    elif rejected := rejected_changes(stack, config, refreshed_deployment(stack, config)):
+        return []
+    deployment = refresh_stale(
+        config.cloud, lambda: read_deployment(stack), lambda *words: pulumi(*words, "--stack", stack)
+    )
+    if rejected := rejected_changes(stack, config, deployment):
         raise PulumiFailed("\n".join(rejected))
+    for urn in config.cloud.failed_resources(deployment):
+        name = urn.rpartition("::")[2]
+        print(f"stack {stack}: the creation of {name} has failed; the update replaces it", flush=True)
+    return replace_options(config.cloud, deployment)
 
 
 def bring_up(
     stack: str, config: stack_config.StackConfig, confirm: Callable[[], None] = lambda: None
 ) -> dict[str, Any]:
     """Update the stack to match its settings. Return its outputs. On a cloud, call `confirm` before the update."""
-    prepare(stack, config)
+    options = prepare(stack, config)
     if config.cloud.provisioned:
         confirm()
     with explain_requirements_error(config, make_command("up", STACK=stack)):
-        pulumi("up", "--yes", "--skip-preview", "--suppress-outputs", "--stack", stack)
+        pulumi("up", "--yes", "--skip-preview", "--suppress-outputs", *options, "--stack", stack)
     logs, down = make_command("logs", STACK=stack), make_command("down", STACK=stack)
     set_closing(f"the stack is up and its jobs continue; {logs} follows them, {down} removes the stack")
     found = outputs(stack)
@@ -149,17 +157,6 @@ def explain_requirements_error(config: stack_config.StackConfig, again: str) -> 
             f"{' or '.join(files)}: the packages cannot be installed; the reason is above; correct the file, then run "
             f"{again}"
         ) from error
-
-
-def refreshed_deployment(stack: str, config: stack_config.StackConfig) -> dict[str, Any]:
-    """Refresh the resources that may have changed in the cloud. Return the deployment in the state."""
-    deployment = read_deployment(stack)
-    urns = config.cloud.stale_resources(deployment)
-    if not urns:
-        return deployment
-    targets = [word for urn in urns for word in ("--target", urn)]
-    pulumi("refresh", "--yes", "--skip-preview", *targets, "--stack", stack)
-    return read_deployment(stack)
 
 
 def rejected_changes(stack: str, config: stack_config.StackConfig, deployment: Mapping[str, Any]) -> list[str]:

@@ -139,6 +139,11 @@ class Cloud(ABC):
         del deployment
         return []
 
+    def failed_resources(self, deployment: Mapping[str, Any]) -> list[str]:
+        """Return the URNs of resources that the cloud could not create completely and can only replace."""
+        del deployment
+        return []
+
     def problems_in_state(self, deployment: Mapping[str, Any]) -> list[Problem]:
         """Return a problem for each setting that the cloud rejects for the cluster in a `pulumi stack export`."""
         del deployment

@@ -14,7 +14,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from commands.cloud_inventory import adopt, find_in_cloud, ownership, simulated, verify
+from commands.cloud_inventory import (
+    adopt,
+    find_in_cloud,
+    ownership,
+    refresh_stale,
+    replace_options,
+    simulated,
+    verify,
+)
 from commands.interrupts import hold_signals
 from commands.pulumi_output import EVENTS_VARIABLE, VERBS, FoldedOutput, is_verbose
 from commands.rehearse import folder as folders
@@ -137,7 +145,7 @@ class Rehearsal:
             return True
         if self.fault:
             self._print(f"`pulumi up` failed with fault {self.fault}; running it again")
-            succeeded = self._recover() and self._pulumi("up", "--yes", "--skip-preview")
+            succeeded = self._recover() and self._pulumi("up", "--yes", "--skip-preview", *self._replace_options())
         if not succeeded:
             fault = f" with fault {self.fault} and did not recover" if self.fault else ""
             report.problems.append(f"`pulumi up` failed{fault}")
@@ -158,6 +166,14 @@ class Rehearsal:
         if lost:
             self._print(f"cannot find out whether the cloud created {', '.join(lost)}")
         return True
+
+    def _replace_options(self) -> list[str]:
+        """Return the options that replace failed resources, after a refresh of stale ones, as in `make up`."""
+        cloud = self.subject.cloud
+        if cloud is None:
+            return []
+        deployment = refresh_stale(cloud, lambda: self._export()["deployment"], self._pulumi)
+        return replace_options(cloud, deployment)
 
     def _inspect(self, report: Report) -> None:
         state = read_state(self.folder)

@@ -53,7 +53,10 @@ class Eks(ProvisionedCloud):
         ]
 
     def stale_resources(self, deployment: Mapping[str, Any]) -> list[str]:
-        return rules.clusters_with_other_version(deployment, self.config)
+        return [*rules.clusters_with_other_version(deployment, self.config), *rules.doubtful_node_groups(deployment)]
+
+    def failed_resources(self, deployment: Mapping[str, Any]) -> list[str]:
+        return rules.failed_node_groups(deployment)
 
     def problems_in_state(self, deployment: Mapping[str, Any]) -> list[Problem]:
         cluster = rules.cluster_in(deployment)

@@ -272,6 +272,7 @@ def _recreate_hint() -> str:
     return f"or recreate the cluster with {down} and {up}; the bucket stays unless `bucket.keep` is false"
 
 
+NODE_GROUP_TYPE = "aws:eks/nodeGroup:NodeGroup"
 VPC_TYPE = "aws:ec2/vpc:Vpc"
 SUBNET_TYPE = "aws:ec2/subnet:Subnet"
 PRIVATE_SUBNET_PREFIX = "network-private-"
@@ -333,6 +334,30 @@ def clusters_with_other_version(deployment: Mapping[str, Any], config: EksConfig
     """
     clusters = [resource for resource in _existing(deployment) if resource["type"] == CLUSTER_TYPE]
     return [str(each["urn"]) for each in clusters if each["outputs"].get("version") != config.kubernetes_version]
+
+
+def doubtful_node_groups(deployment: Mapping[str, Any]) -> list[str]:
+    """Return the URNs of node groups whose creation ended with an error.
+
+    The state has their status only after a refresh or an update, because the provider reads it last:
+    hashicorp/terraform-provider-aws internal/service/eks/node_group.go, resourceNodeGroupCreate
+    """
+    groups = [resource for resource in _existing(deployment) if resource["type"] == NODE_GROUP_TYPE]
+    return [str(each["urn"]) for each in groups if each.get("initErrors") or _has_failed(each)]
+
+
+def failed_node_groups(deployment: Mapping[str, Any]) -> list[str]:
+    """Return the URNs of node groups that EKS could not create, for example without capacity.
+
+    Such a group stays failed, and EKS rejects its updates. Pulumi's next update would only read it and succeed:
+    https://github.com/aws/containers-roadmap/issues/764, https://github.com/aws/containers-roadmap/issues/2204
+    """
+    groups = [resource for resource in _existing(deployment) if resource["type"] == NODE_GROUP_TYPE]
+    return [str(each["urn"]) for each in groups if _has_failed(each)]
+
+
+def _has_failed(group: Mapping[str, Any]) -> bool:
+    return bool(group["outputs"].get("status") == "CREATE_FAILED")
 
 
 def update_problems(cluster: DeployedCluster, config: EksConfig) -> list[Problem]:

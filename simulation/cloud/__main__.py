@@ -23,7 +23,7 @@ from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc
 from settings.problem import dotted
 from setup.plugin_process import serve
 from simulation.cloud import checking
-from simulation.cloud.lifecycle import Cloud, Rejected, TimedOut
+from simulation.cloud.lifecycle import Cloud, InitFailed, Rejected
 from simulation.cloud.model import Properties, Record, read_state, without_internal
 from simulation.cloud.schema import UnknownType
 from simulation.cloud.values import UNKNOWN, from_wire, to_wire
@@ -167,7 +167,7 @@ def _detailed(token: str, found: checking.Changes) -> dict[str, provider_pb2.Pro
 def _errors_as_status(context: grpc.ServicerContext) -> Iterator[None]:
     try:
         yield
-    except TimedOut as failure:
+    except InitFailed as failure:
         _abort_with_state(context, failure.reason, failure.record)
     except (Rejected, UnknownType) as error:
         context.abort(grpc.StatusCode.UNKNOWN, str(error))

@@ -292,7 +292,8 @@ _EKS = (
         type=NODE_GROUP,
         id="{clusterName}:{nodeGroupName}",
         autoname=Autoname(property="nodeGroupName", limit=63),
-        outputs={"arn": f"arn:aws:eks:{{region}}:{ACCOUNT}:nodegroup/{{id}}"},
+        outputs={"arn": f"arn:aws:eks:{{region}}:{ACCOUNT}:nodegroup/{{id}}", "status": "ACTIVE"},
+        failed_status="CREATE_FAILED",
         references=(
             _CLUSTER_REFERENCE,
             Reference("nodeRoleArn", ROLE),

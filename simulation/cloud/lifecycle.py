@@ -7,7 +7,7 @@ import re
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +54,8 @@ class Rejected(Exception):
 
 
 @dataclass
-class TimedOut(Exception):
-    """The client stopped waiting before the cloud completed a creation."""
+class InitFailed(Exception):
+    """The cloud has created a resource, but the creation failed later, or the client stopped waiting for its end."""
 
     reason: str
     record: Record
@@ -83,23 +83,28 @@ class Cloud:
         self._crash = crash or _kill_engine
 
     def create(self, urn: str, type_: str, inputs: Properties, timeout: float = 0) -> Record:
-        """Create a resource. Raises Rejected or TimedOut."""
+        """Create a resource. Raises Rejected or InitFailed."""
         kind = kind_of(type_)
         with edit_state(self.folder) as state:
             state.calls += 1
-            injected = (text for fault, text in FAULT_MESSAGES.items() if _take_fault(state, fault, type_, urn))
-            error = next(injected, "") or _rejection(state, kind, inputs)
+            injected = next((fault for fault in FAULT_MESSAGES if _take_fault(state, fault, type_, urn)), "")
+            failed = {"status": kind.failed_status} if injected == "stockout" and kind.failed_status else {}
+            error = "" if failed else FAULT_MESSAGES.get(injected, "")
+            error = error or _rejection(state, kind, inputs)
             seconds = kind.seconds * (SLOW_FACTOR if _take_fault(state, "slow", type_, urn) else 1)
             times_out = _take_fault(state, "timeout", type_, urn) or bool(timeout and seconds > timeout)
             crashes = _take_fault(state, "crash", type_, urn)
             if not error:
                 record = _record(state, kind, urn, inputs)
+                record.outputs |= failed
                 record.invisible_reads = int(_take_fault(state, "eventual", type_, urn))
                 state.resources[record.key] = record
                 operation = Operation(verb="create", type=type_, urn=urn, id=record.id, seconds=seconds)
                 state.operations.append(operation)
         if error:
             raise Rejected(f"{inputs.get('name') or urn.rpartition('::')[2]}: {error}")
+        if failed:
+            raise _init_failed(record)
         try:
             self._effects.created(record)
         except Exception:
@@ -110,7 +115,7 @@ class Cloud:
             self._crash()
         if times_out:
             waited = timeout or seconds
-            raise TimedOut(
+            raise InitFailed(
                 f"timeout while waiting for {record.id}: not done after {waited:.0f} s of simulated time", record
             )
         return record
@@ -124,18 +129,20 @@ class Cloud:
                 raise Rejected(f"{id_} does not exist")
             kind = kind_of(record.type)
             denied = _take_fault(state, "denied", record.type, record.urn)
-            error = FAULT_MESSAGES["denied"] if denied else _broken_rules(state, kind, inputs)
+            error = FAULT_MESSAGES["denied"] if denied else _update_error(state, kind, record, inputs)
+            failed = {"status": kind.failed_status} if _has_failed(kind, record) else {}
             if not error:
                 new = new_outputs(kind.type, record.inputs, inputs)
                 counted = {name: record.outputs[name] + (name in new) for name in counted_outputs(kind.type)}
                 record.inputs = inputs
                 record.refers_to = [each.key for each in _references(state, kind, inputs)]
-                record.outputs = {**_outputs(state, kind, inputs, id_), **counted}
+                record.outputs = {**_outputs(state, kind, inputs, id_), **counted, **failed}
                 operation = Operation(verb="update", type=record.type, urn=urn, id=id_, seconds=kind.seconds)
                 state.operations.append(operation)
         if error:
             raise Rejected(error)
-        self._effects.created(record)
+        if not failed:
+            self._effects.created(record)
         return record
 
     def read(self, type_: str, id_: str) -> Record | None:
@@ -205,6 +212,28 @@ def _take_fault(state: CloudState, kind: str, type_: str, urn: str) -> bool:
 def _kill_engine() -> None:
     os.kill(os.getppid(), signal.SIGKILL)
     os._exit(1)
+
+
+def _init_failed(record: Record) -> InitFailed:
+    """Return the error of a creation that failed later. The providers do not read the resource's status before."""
+    outputs = {name: value for name, value in record.outputs.items() if name != "status"}
+    reason = f"{record.id}: unexpected state {record.outputs['status']}: {FAULT_MESSAGES['stockout']}"
+    return InitFailed(reason, replace(record, outputs=outputs))
+
+
+def _has_failed(kind: Kind, record: Record) -> bool:
+    return bool(kind.failed_status) and record.outputs.get("status") == kind.failed_status
+
+
+def _update_error(state: CloudState, kind: Kind, record: Record, inputs: Properties) -> str:
+    """Return the reason why the cloud rejects the update; empty if it does not.
+
+    Without changes, a provider only reads the resource. EKS rejects every change of a failed node group:
+    https://github.com/aws/containers-roadmap/issues/2204
+    """
+    if _has_failed(kind, record) and without_internal(inputs) != without_internal(record.inputs):
+        return f"ResourceInUseException: {record.id} cannot be updated as it is currently not in Active State"
+    return _broken_rules(state, kind, inputs)
 
 
 def _rejection(state: CloudState, kind: Kind, inputs: Properties) -> str:

@@ -244,6 +244,8 @@ class Kind:
     rules: tuple[Rule, ...] = ()
     adopts_existing: bool = False
     """True if the creation of an existing resource adopts it instead of failing."""
+    failed_status: str = ""
+    """Output `status` of a resource that the cloud keeps if it has no capacity for it; empty if it keeps none."""
     api: str = ""
     """API that the project must enable first."""
     seconds: int = 3

@@ -256,7 +256,7 @@ class RecordedRerun:
         stack.outputs["bucket_url"] = f"file://{folder}"
         stack.cluster = SimpleNamespace(delete=self._end)
         self._stack = stack
-        monkeypatch.setattr(jobs, "prepare", lambda *_words: None)
+        monkeypatch.setattr(jobs, "prepare", lambda *_words: [])
         monkeypatch.setattr(jobs, "only_command", lambda *_words: nullcontext())
         monkeypatch.setattr(jobs, "outputs_with", lambda *_names: stack.outputs)
         monkeypatch.setattr(jobs, "pulumi", lambda *words, **_options: self.changes.append(words[0]))

@@ -103,6 +103,27 @@ def failed_update(diagnostics: str) -> PulumiFailed:
     return error
 
 
+@pytest.mark.usefixtures("recovered")
+def test_up_replaces_a_node_group_whose_creation_has_failed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commands: list[tuple[str, ...]] = []
+    urn = "urn:pulumi:mine::trainyard::aws:eks/nodeGroup:NodeGroup::gpus-nodes"
+    group: dict[str, Any] = {"urn": urn, "type": "aws:eks/nodeGroup:NodeGroup", "id": "mine:gpus", "outputs": {}}
+    group["initErrors"] = ["creating gpus: unexpected state 'CREATE_FAILED'"]
+
+    def pulumi(*words: str) -> None:
+        commands.append(words)
+        group.update(initErrors=[], outputs={"status": "CREATE_FAILED"})
+
+    monkeypatch.setattr(up, "pulumi", pulumi)
+    monkeypatch.setattr(up, "read_deployment", lambda _stack: {"resources": [group]})
+    monkeypatch.setattr(up, "run_json", without_aws)
+    assert up.prepare("mine", parse({"platform": eks(), "jobs": []})) == ["--replace", urn]
+    assert commands == [("refresh", "--yes", "--skip-preview", "--target", urn, "--stack", "mine")]
+    assert "the creation of gpus-nodes has failed; the update replaces it" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("diagnostics", "message"),
     [

@@ -88,10 +88,10 @@ class SimulatedStack:
         found: dict[str, Any] = json.loads(self.run("stack", "export"))
         return found
 
-    def up(self, *, fault: str = "", fails: bool = False) -> str:
-        """Deploy the program, with or without a fault."""
+    def up(self, *options: str, fault: str = "", fails: bool = False) -> str:
+        """Deploy the program with Pulumi's options, with or without a fault."""
         self._set_fault(fault)
-        return self.run("up", "--yes", "--skip-preview", fails=fails)
+        return self.run("up", "--yes", "--skip-preview", *options, fails=fails)
 
     def _set_fault(self, fault: str) -> None:
         with edit_state(self.folder / "clouds") as state:

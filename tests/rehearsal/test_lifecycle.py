@@ -1,13 +1,15 @@
 """Calls to a simulated cloud: creation, update and deletion of resources, rejected calls, and faults."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from simulation.cloud import lifecycle
-from simulation.cloud.lifecycle import Cloud, Rejected, TimedOut
-from simulation.cloud.model import new_state, read_state
+from simulation.cloud.lifecycle import Cloud, InitFailed, Rejected
+from simulation.cloud.model import Record, edit_state, new_state, read_state
+from tests.rehearsal.valid_inputs import VALID_INPUTS
 
 PROJECT = "some-project"
 NETWORK, SUBNET = "gcp:compute/network:Network", "gcp:compute/subnetwork:Subnetwork"
@@ -102,14 +104,14 @@ def test_update_subnet_does_not_overlap_itself(tmp_path: Path) -> None:
 
 def test_create_with_a_timeout_keeps_the_resource(tmp_path: Path) -> None:
     cloud = with_api(tmp_path, "timeout:network")
-    with pytest.raises(TimedOut) as raised:
+    with pytest.raises(InitFailed) as raised:
         cloud.create(urn("vpc"), NETWORK, VPC, timeout=60)
     assert cloud.read(NETWORK, raised.value.record.id) is not None
 
 
 def test_slow_create_exceeds_the_timeout(tmp_path: Path) -> None:
     cloud = with_api(tmp_path, "slow:network")
-    with pytest.raises(TimedOut):
+    with pytest.raises(InitFailed):
         cloud.create(urn("vpc"), NETWORK, VPC, timeout=60)
     assert read_state(tmp_path).operations[-1].seconds == 20 * lifecycle.SLOW_FACTOR
 
@@ -143,6 +145,39 @@ def test_fault_with_a_name_hits_only_that_resource(tmp_path: Path) -> None:
     cloud.create(urn("system-nodes"), SUBNET, NODES)
     with pytest.raises(Rejected, match="ZONE_RESOURCE_POOL_EXHAUSTED"):
         cloud.create(urn("gpus-nodes"), SUBNET, {**NODES, "name": "gpus"})
+
+
+NODE_GROUP_TYPE = "aws:eks/nodeGroup:NodeGroup"
+
+
+def with_cluster(folder: Path, fault: str) -> Cloud:
+    """Return a cloud that has what the node group of VALID_INPUTS refers to."""
+    cloud = begin(folder, fault)
+    trust = json.dumps({"Statement": [{"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}}]})
+    found: dict[str, tuple[str, dict[str, Any]]] = {
+        "train": ("aws:eks/cluster:Cluster", {"name": "train"}),
+        "nodes": ("aws:iam/role:Role", {"assumeRolePolicy": trust}),
+        "subnet-1": ("aws:ec2/subnet:Subnet", {"availabilityZone": "us-west-2a"}),
+        "lt-1": ("aws:ec2/launchTemplate:LaunchTemplate", {}),
+    }
+    with edit_state(folder) as state:
+        for id_, (type_, inputs) in found.items():
+            record = Record(id=id_, type=type_, urn=urn(id_), inputs=inputs, outputs={**inputs, "arn": id_})
+            state.resources[record.key] = record
+    return cloud
+
+
+def test_stockout_of_a_node_group_leaves_a_failed_group_that_cannot_change(tmp_path: Path) -> None:
+    cloud, inputs = with_cluster(tmp_path, "stockout:nodegroup"), VALID_INPUTS[NODE_GROUP_TYPE]
+    with pytest.raises(InitFailed, match="CREATE_FAILED") as raised:
+        cloud.create(urn("gpus"), NODE_GROUP_TYPE, inputs)
+    failed = raised.value.record
+    assert "status" not in failed.outputs
+    assert cloud.update(failed.urn, failed.type, failed.id, inputs).outputs["status"] == "CREATE_FAILED"
+    with pytest.raises(Rejected, match="ResourceInUseException"):
+        cloud.update(failed.urn, failed.type, failed.id, {**inputs, "labels": {"team": "vision"}})
+    cloud.delete(failed.urn, failed.type, failed.id)
+    assert cloud.create(urn("gpus"), NODE_GROUP_TYPE, inputs).outputs["status"] == "ACTIVE"
 
 
 @pytest.mark.parametrize("fault", ["stockout:nodepool:gpus", "timeout:nodegroup:a-1", "denied:7", "crash:cluster", ""])

@@ -187,6 +187,13 @@ def test_after_a_fault_a_second_up_converges(fault: str) -> None:
     assert len(report["pods"]) == 2
 
 
+@pytest.mark.long
+def test_after_a_stockout_on_eks_a_second_up_replaces_the_node_group() -> None:
+    report = rehearse("eks", "--fault", "stockout:nodegroup:t4")
+    assert report["problems"] == []
+    assert {node["pool"] for node in report["nodes"]} == {"system", "t4", "cpu"}
+
+
 def test_quota_too_small_fails_with_its_name() -> None:
     report = rehearse("dev", "--quota", "us-central1/NVIDIA_T4_GPUS=2", fails=True)
     first, *reasons = report["problems"]
