@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,7 +29,7 @@ from infra.cloud import Cloud, ProvisionedCloud
 from infra.inventory import CloudResource, Lister, Listing, Ownership, known_id, run_json
 from infra.local import lifecycle
 from infra.local.settings import stack_cluster
-from infra.make_command import command_title
+from infra.make_command import command_title, make_command
 from infra.naming import CLUSTER_LABEL
 from simulation.cloud.model import SimulatedResource, read_state
 from stack.config import load_file
@@ -199,48 +199,65 @@ def pending_creates(deployment: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [each for each in begun if each.get("custom", True) and not each["type"].startswith(REPEATABLE_TYPES)]
 
 
-def adopt(exported: Mapping[str, Any], run: Callable[..., bool], find_id: FindId | None = None) -> list[str]:
+def adopt(
+    exported: Mapping[str, Any],
+    run: Callable[..., bool],
+    find_id: FindId | None = None,
+    before_import: Callable[[], None] = lambda: None,
+) -> list[str]:
     """Add resources with a pending creation to the state. Return the URNs of those whose ids are unknown.
 
     A resource's id follows from its name, or `find_id` returns it. A refresh then removes the resources that do not
-    exist in the cloud. Creations stay pending until the refresh is done, so the next command repeats an interrupted
-    adoption and returns the same URNs.
+    exist in the cloud. The import removes all pending operations from the state, so `before_import` must save the
+    pending creations, to repeat an interrupted adoption (SaveSnapshot in Pulumi's pkg/cmd/pulumi/stack; checked with
+    CLI 3.274.1).
     """
     deployment = exported["deployment"]
     resources = list(deployment.get("resources") or [])
     operations = deployment.get("pending_operations") or []
-    others = [each for each in operations if each["type"] != "creating"]
-    if len(others) == len(operations):
+    if not any(each["type"] == "creating" for each in operations):
         return []
     ids = {each["urn"]: each["id"] for each in resources if each.get("id")}
-    adopted, unknown, refreshed = list[dict[str, Any]](), list[str](), set[str]()
+    known = {each["urn"] for each in resources} | {f"{urn}::{id_}" for urn, id_ in ids.items()}
+    adopted, unknown, refreshed = list[dict[str, Any]](), list[str](), list[str]()
     for each in pending_creates(deployment):
         inputs, urn = each.get("inputs") or {}, each["urn"]
-        taken = frozenset(id_ for other, id_ in ids.items() if other != urn)
         try:
-            id_ = known_id(each["type"], inputs) or (find_id or _reject_lookup)(each["type"], inputs, taken)
+            lookup = find_id or _reject_lookup
+            id_ = _named_id(each) or lookup(each["type"], inputs, frozenset(ids.values()))
         except LookupError:
             unknown.append(urn)
             continue
-        if id_ and urn not in ids:
-            adopted.append({**each, "custom": True, "id": id_, "outputs": inputs})
-        if id_ and ids.get(urn, id_) == id_:
-            refreshed.add(urn)  # The state has the resource already if an earlier refresh did not finish.
+        if urn in ids and id_ in (None, ids[urn]):
+            refreshed.append(urn)  # The refresh of an earlier adoption may not have finished.
+        elif id_ and (urn in ids or not _references(each) <= known):
+            unknown.append(urn)  # Another resource has its place in the state, or `destroy` has removed its provider.
         elif id_:
-            unknown.append(urn)  # The state has another id under this URN: the resource that this one replaces.
-    pending = refreshed.union(unknown)
-    kept = [each for each in operations if each["type"] != "creating" or each["resource"]["urn"] in pending]
-    edited = {**deployment, "resources": [*resources, *adopted], "pending_operations": kept}
+            adopted.append({**each, "custom": True, "id": id_, "outputs": inputs})
+            refreshed.append(urn)
+    before_import()
+    edited = {**deployment, "resources": [*resources, *adopted], "pending_operations": []}
     done = _import({**exported, "deployment": edited}, run)
     if done and refreshed:
         targets = [word for urn in sorted(refreshed) for word in ("--target", urn)]
         done = run("refresh", "--yes", "--skip-preview", *targets)
-    if not done or (pending and not _forget_creates(run)):
+    if not done:
         raise CommandError(
-            "the resources of the interrupted update could not be added to the state: `pulumi stack import`, "
-            "`stack export` or `refresh` failed; run the command again"
+            "the resources of the interrupted update could not be added to the state: `pulumi stack import` or "
+            "`refresh` failed; run the command again"
         )
     return unknown
+
+
+def _named_id(resource: Mapping[str, Any]) -> str | None:
+    """Return the id of a resource that follows from its name, or None."""
+    return known_id(resource["type"], resource.get("inputs") or {})
+
+
+def _references(resource: Mapping[str, Any]) -> set[str]:
+    """Return the URNs, and the provider's URN and id, that Pulumi requires in the state before a resource."""
+    found = (resource.get("provider"), resource.get("parent"), *(resource.get("dependencies") or ()))
+    return {each for each in found if each}
 
 
 def _import(exported: Mapping[str, Any], run: Callable[..., bool]) -> bool:
@@ -248,16 +265,6 @@ def _import(exported: Mapping[str, Any], run: Callable[..., bool]) -> bool:
         json.dump(exported, file)
         file.flush()
         return run("stack", "import", "--file", file.name)
-
-
-def _forget_creates(run: Callable[..., bool]) -> bool:
-    with tempfile.NamedTemporaryFile(suffix=".json") as file:
-        if not run("stack", "export", "--file", file.name):
-            return False
-        exported = json.loads(Path(file.name).read_text(encoding="utf-8"))
-    operations = exported["deployment"].get("pending_operations") or []
-    exported["deployment"]["pending_operations"] = [each for each in operations if each["type"] != "creating"]
-    return _import(exported, run)
 
 
 def _reject_lookup(type_: str, _inputs: Mapping[str, Any], _taken: frozenset[str]) -> str | None:
@@ -290,27 +297,66 @@ def _matches(found: CloudResource, inputs: Mapping[str, Any], label: str) -> boo
 
 
 def adopt_pending(stack: str) -> None:
-    """Adopt a stack's pending creations. Call it before each `up` and `destroy`. May query AWS with the `aws` CLI."""
-    file = PROJECT / f"Pulumi.{stack}.yaml"
-    exported = json.loads(pulumi("stack", "export", "--stack", stack, quiet=True))
-    if not (exported["deployment"] or {}).get("pending_operations"):
+    """Adopt a stack's pending creations. Call it before each `up` and `destroy`. May query AWS with the `aws` CLI.
+
+    A file keeps the creations until they are adopted and reported. Those that cannot be listed stay in it for the next
+    call.
+    """
+    exported, file = json.loads(pulumi("stack", "export", "--stack", stack, quiet=True)), pending_file(stack)
+    creates = _begun_creates(exported["deployment"] or {}, file)
+    if not creates or not exported["deployment"]:
         return
 
     def run(*words: str) -> bool:
         pulumi(*words, "--stack", stack, quiet=words[0] == "stack")
         return True
 
+    def adopt_some(some: Sequence[Mapping[str, Any]], find_id: FindId | None = None) -> list[str]:
+        deployment = {**exported["deployment"], "pending_operations": some}
+        return adopt({**exported, "deployment": deployment}, run, find_id, lambda: _save_creates(creates, file))
+
+    problem, later = f"stack {stack}: the resources of the interrupted update cannot be listed", list[Any]()
     # Do not stop between import and refresh: the state then contains resources that may not exist.
     with finish_before_stopping():
         try:
-            unknown = adopt(exported, run, _stack_id_finder(file))
-        except (FileNotFoundError, subprocess.CalledProcessError, ValueError) as error:
-            print(f"stack {stack}: the resources of the interrupted update cannot be listed: {error}", file=sys.stderr)
-            unknown = adopt(exported, run)
+            unknown = adopt_some(creates, _stack_id_finder(PROJECT / f"Pulumi.{stack}.yaml"))
+        except ValueError as error:
+            print(f"{problem}: {error}", file=sys.stderr)
+            unknown = adopt_some(creates)
+        except (FileNotFoundError, subprocess.CalledProcessError) as error:
+            up, down = make_command("up", STACK=stack), make_command("down", STACK=stack)
+            print(f"{problem}: {error}; the next {up} or {down} looks for them again", file=sys.stderr)
+            later = [each for each in creates if not _named_id(each["resource"])]
+            unknown = adopt_some([each for each in creates if each not in later])
     for urn in unknown:
         name = urn.rpartition("::")[2]
         message = f"{name} may exist in the cloud without being in the state; look for it in the console and delete it"
         print(f"stack {stack}: {message}", file=sys.stderr)
+    _save_creates(later, file)
+
+
+def pending_file(stack: str) -> Path:
+    """Return the file with the pending creations of a stack that are not adopted yet."""
+    return STATE / "pending" / f"{stack}.json"
+
+
+def _begun_creates(deployment: Mapping[str, Any], file: Path) -> list[dict[str, Any]]:
+    """Return the pending creations in a state, and those in the file that the state no longer has."""
+    found = [each for each in deployment.get("pending_operations") or [] if each["type"] == "creating"]
+    saved = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
+    urns = {each["resource"]["urn"] for each in found}
+    return [*found, *(each for each in saved if each["resource"]["urn"] not in urns)]
+
+
+def _save_creates(creates: Sequence[Mapping[str, Any]], file: Path) -> None:
+    """Write pending creations to the file, or delete the file if there are none."""
+    if not creates:
+        file.unlink(missing_ok=True)
+        return
+    file.parent.mkdir(parents=True, exist_ok=True)
+    draft = file.with_suffix(".new")
+    draft.write_text(json.dumps(creates), encoding="utf-8")
+    draft.replace(file)
 
 
 def refresh_stale(

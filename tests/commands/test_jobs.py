@@ -553,7 +553,7 @@ def test_up_without_following_ends_while_the_job_runs_and_writes_its_record(
     monkeypatch.setattr(up, "stack_environment", dict)
     monkeypatch.setattr("commands.confirmation.check_account", lambda *_words: {})
     monkeypatch.setattr(up, "set_up", lambda _config: 0)
-    monkeypatch.setattr(up, "only_command", lambda *_words: nullcontext())
+    monkeypatch.setattr(up, "stack_lock", lambda *_words: nullcontext())
     monkeypatch.setattr(up, "bring_up", lambda *_words: outputs_of_running_job)
     monkeypatch.setattr(Bucket, "problem", "")
     assert up.main(no_follow=True) == 0

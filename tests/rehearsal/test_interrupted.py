@@ -31,7 +31,7 @@ from pathlib import Path
 from commands import interrupts, cloud_inventory, stack_files, stack
 stack.PROJECT = cloud_inventory.PROJECT = Path(sys.argv[1])
 stack.program_folder = lambda: stack.PROJECT
-stack_files.STATE = stack.PROJECT / "own"
+stack_files.STATE = cloud_inventory.STATE = stack.PROJECT / "own"
 
 def main():
     with stack_files.stack_lock("test", "`make`"):

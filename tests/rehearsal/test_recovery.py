@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,8 @@ import pytest
 
 from commands import cloud_inventory
 from commands.cloud_inventory import REPEATABLE_TYPES, adopt, id_finder
+from commands.environment import PulumiFailed
+from commands.interrupts import CommandError
 from infra.aws.config import EksConfig
 from infra.aws.inventory import DEPENDENT_LISTINGS
 from infra.aws.inventory import LISTINGS as AMAZON
@@ -45,7 +49,10 @@ def operation(type_: str, **inputs: Any) -> dict[str, Any]:
 
 @dataclass
 class Pulumi:
-    """Pulumi's CLI with a state. A refresh changes nothing, and fails if `is_broken`."""
+    """Pulumi's CLI with a state. As the real CLI, an import drops pending operations, and rejects unknown references.
+
+    A refresh changes nothing, and fails if `is_broken`.
+    """
 
     exported: dict[str, Any]
     is_broken: bool = False
@@ -56,8 +63,9 @@ class Pulumi:
         self.calls.append(words)
         if words[:2] == ("stack", "import"):
             self.exported = json.loads(Path(words[3]).read_text(encoding="utf-8"))
-        if words[:2] == ("stack", "export"):
-            Path(words[3]).write_text(json.dumps(self.exported), encoding="utf-8")
+            self.deployment["pending_operations"] = []
+            urns = {each["urn"] for each in self.deployment["resources"]}
+            assert {each["parent"] for each in self.deployment["resources"] if "parent" in each} <= urns
         return words[0] != "refresh" or not self.is_broken
 
     @property
@@ -77,24 +85,90 @@ def pulumi() -> Pulumi:
     return Pulumi({"version": 3, "deployment": {"pending_operations": [bucket, component, vpc, deleting]}})
 
 
+@pytest.fixture
+def files(pulumi: Pulumi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder of the saved creations of a project that runs this Pulumi."""
+
+    def run(*words: str, quiet: bool = False) -> str:
+        *command, _, _ = words
+        assert quiet == (words[0] == "stack"), "`pulumi stack import` must be quiet: it prints only `Import complete.`"
+        if words[1] != "export" and not pulumi.run(*command):
+            raise PulumiFailed(f"`pulumi {words[0]}` failed")
+        return json.dumps(pulumi.exported)
+
+    monkeypatch.setattr(cloud_inventory, "PROJECT", tmp_path)
+    monkeypatch.setattr(cloud_inventory, "STATE", tmp_path)
+    monkeypatch.setattr(cloud_inventory, "pulumi", run)
+    return tmp_path / "pending"
+
+
 def test_adopt_adds_resources_with_an_id_and_returns_the_others(pulumi: Pulumi) -> None:
     assert adopt(pulumi.exported, pulumi.run) == ["urn:aws:ec2/vpc:Vpc"]
     assert [each["id"] for each in pulumi.deployment["resources"]] == ["b"]
-    assert [each["type"] for each in pulumi.deployment["pending_operations"]] == ["deleting"]
     assert pulumi.calls[1][3:] == ("--target", "urn:aws:s3/bucket:Bucket")
 
 
-def test_adopt_after_a_failed_refresh_repeats_it_and_returns_the_same_resources(pulumi: Pulumi) -> None:
+def test_adopt_with_a_failed_refresh_names_it(pulumi: Pulumi) -> None:
     pulumi.is_broken = True
-    with pytest.raises(RuntimeError, match=r"could not be added to the state: .*`refresh` failed"):
+    with pytest.raises(CommandError, match=r"could not be added to the state: .*`refresh` failed"):
         adopt(pulumi.exported, pulumi.run)
-    assert [each["type"] for each in pulumi.deployment["pending_operations"]] == ["creating", "creating", "deleting"]
+
+
+def test_adopt_pending_after_a_failed_refresh_repeats_it_and_reports_the_same_resources(
+    pulumi: Pulumi, files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pulumi.is_broken = True
+    with pytest.raises(PulumiFailed, match="`pulumi refresh` failed"):
+        cloud_inventory.adopt_pending("dev")
+    assert pulumi.deployment["pending_operations"] == []
     pulumi.is_broken = False
     pulumi.calls.clear()
-    assert adopt(pulumi.exported, pulumi.run) == ["urn:aws:ec2/vpc:Vpc"]
+    cloud_inventory.adopt_pending("dev")
+    assert "urn:aws:ec2/vpc:Vpc may exist in the cloud" in capsys.readouterr().err
     assert ("refresh", "--yes", "--skip-preview", "--target", "urn:aws:s3/bucket:Bucket") in pulumi.calls
     assert [each["id"] for each in pulumi.deployment["resources"]] == ["b"]
-    assert [each["type"] for each in pulumi.deployment["pending_operations"]] == ["deleting"]
+    assert list(files.iterdir()) == []
+    pulumi.calls.clear()
+    cloud_inventory.adopt_pending("dev")
+    assert pulumi.calls == []
+
+
+@pytest.mark.parametrize(
+    "error",
+    [FileNotFoundError(2, "No such file or directory", "aws"), subprocess.CalledProcessError(254, ["aws"])],
+    ids=["aws is not installed", "aws is not logged in"],
+)
+def test_adopt_pending_without_a_listing_adopts_the_vpc_when_it_is_listed_again(
+    error: Exception, pulumi: Pulumi, files: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(_type: str, _inputs: Mapping[str, Any], _taken: frozenset[str]) -> str | None:
+        raise error
+
+    monkeypatch.setattr(cloud_inventory, "_finder_of", lambda _file: fail)
+    cloud_inventory.adopt_pending("dev")
+    line = capsys.readouterr().err
+    assert line.startswith("stack dev: the resources of the interrupted update cannot be listed: ")
+    assert line.endswith("; the next `make up STACK=dev` or `make down STACK=dev` looks for them again\n")
+    assert [each["id"] for each in pulumi.deployment["resources"]] == ["b"]
+    monkeypatch.setattr(cloud_inventory, "_finder_of", lambda _file: lambda *_words: "vpc-1")
+    cloud_inventory.adopt_pending("dev")
+    assert capsys.readouterr().err == ""
+    assert [each["id"] for each in pulumi.deployment["resources"]] == ["b", "vpc-1"]
+    assert list(files.iterdir()) == []
+
+
+def test_adopt_pending_without_a_listing_of_any_resource_changes_nothing(
+    pulumi: Pulumi, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_type: str, _inputs: Mapping[str, Any], _taken: frozenset[str]) -> str | None:
+        raise FileNotFoundError(2, "No such file or directory", "aws")
+
+    pulumi.deployment["pending_operations"] = [operation("aws:ec2/vpc:Vpc")]
+    monkeypatch.setattr(cloud_inventory, "_finder_of", lambda _file: fail)
+    cloud_inventory.adopt_pending("dev")
+    assert pulumi.calls == []
+    assert [each["type"] for each in pulumi.deployment["pending_operations"]] == ["creating"]
+    assert [each.name for each in files.iterdir()] == ["dev.json"]
 
 
 def test_adopt_returns_a_replacement_if_the_old_resource_exists(pulumi: Pulumi) -> None:
@@ -103,22 +177,36 @@ def test_adopt_returns_a_replacement_if_the_old_resource_exists(pulumi: Pulumi) 
     assert [each["id"] for each in pulumi.deployment["resources"]] == ["old"]
 
 
-def test_adopt_pending_lists_resources_that_the_user_must_look_for(
-    pulumi: Pulumi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("listed", "unknown"), [({"new"}, []), ({"new", "lost"}, ["urn:aws:ec2/vpc:Vpc"])])
+def test_adopt_returns_a_resource_that_a_later_update_has_created_again(
+    listed: set[str], unknown: list[str], pulumi: Pulumi
 ) -> None:
-    def run(*words: str, quiet: bool = False) -> str:
-        *command, _, _ = words
-        assert quiet == (words[0] == "stack"), "`pulumi stack import` must be quiet: it prints only `Import complete.`"
-        if "--file" in words or words[0] == "refresh":
-            pulumi.run(*command)
-        return json.dumps(pulumi.exported)
+    def find(_type: str, _inputs: Mapping[str, Any], taken: frozenset[str]) -> str | None:
+        return next(iter(listed - taken), None)
 
-    monkeypatch.setattr(cloud_inventory, "PROJECT", tmp_path)
-    monkeypatch.setattr(cloud_inventory, "pulumi", run)
+    pulumi.deployment["resources"] = [{"urn": "urn:aws:ec2/vpc:Vpc", "type": "aws:ec2/vpc:Vpc", "id": "new"}]
+    assert adopt(pulumi.exported, pulumi.run, find) == unknown
+    assert [each["id"] for each in pulumi.deployment["resources"]] == ["new", "b"]
+
+
+def test_adopt_after_destroy_returns_resources_whose_provider_or_parent_is_gone(pulumi: Pulumi) -> None:
+    bucket, _component, vpc, _deleting = pulumi.deployment["pending_operations"]
+    bucket["resource"]["parent"] = "urn:trainyard:aws:Storage"
+    vpc["resource"]["provider"] = "urn:pulumi:providers:aws::old"
+    pulumi.deployment["resources"] = [{"urn": "urn:pulumi:providers:aws", "type": "pulumi:providers:aws", "id": "new"}]
+    found = adopt(pulumi.exported, pulumi.run, lambda *_words: "vpc-1")
+    assert found == ["urn:aws:s3/bucket:Bucket", "urn:aws:ec2/vpc:Vpc"]
+    assert [each["id"] for each in pulumi.deployment["resources"]] == ["new"]
+
+
+def test_adopt_pending_lists_resources_that_the_user_must_look_for(
+    pulumi: Pulumi, files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     cloud_inventory.adopt_pending("dev")
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("stack dev: urn:aws:ec2/vpc:Vpc may exist in the cloud without being in the state; look for")
     assert [each["id"] for each in pulumi.deployment["resources"]] == ["b"]
+    assert list(files.iterdir()) == []
 
 
 def lister(*found: CloudResource) -> Lister:
