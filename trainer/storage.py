@@ -7,6 +7,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -219,7 +220,20 @@ class Folder:
             return
         for each in (f"{name}/{first}", name) if first else (name,):
             with suppress(MissingFileError), self._translate_errors("cannot be deleted", each):
-                self._retry(partial(self._filesystem.rm, f"{self.path}/{each}", recursive=True))
+                self._retry(partial(self._delete_all, f"{self.path}/{each}"))
+
+    def _delete_all(self, path: str) -> None:
+        if self.is_local:
+            self._filesystem.rm(path, recursive=True)
+            return
+        # Here fsspec's `rm` would also delete the folder's own name. Google answers 404 to a request for a missing
+        # object, and fsspec then cancels the other deletions: https://cloud.google.com/storage/docs/xml-api/delete-object
+        with ThreadPoolExecutor() as threads:
+            list(threads.map(self._delete_object, self._filesystem.find(path)))
+
+    def _delete_object(self, path: str) -> None:
+        with suppress(FileNotFoundError):
+            self._filesystem.rm_file(path)
 
     def _retry(self, request: Callable[[], Answer]) -> Answer:
         """Send a request. For a bucket, repeat it if the failure may be temporary."""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import http.client
-import re
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from email.parser import BytesParser
 from enum import Enum
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
@@ -110,8 +109,9 @@ class _Handler(BaseHTTPRequestHandler):
             return
         if fault is Fault.SLOW:
             time.sleep(SLOW_SECONDS)
-        if self.path.startswith("/batch/"):
-            self._delete_batch(body)
+        if self.command == "DELETE" and self._forward("HEAD", self.path, b"")[0] == HTTPStatus.NOT_FOUND:
+            # Google answers so, and S3 answers 204: https://cloud.google.com/storage/docs/xml-api/delete-object
+            self._send(HTTPStatus.NOT_FOUND, {}, b"")
             return
         status, headers, content = self._forward(self.command, self.path, body)
         self._send(status, headers, content, half=fault is Fault.HALF)
@@ -132,23 +132,6 @@ class _Handler(BaseHTTPRequestHandler):
             reply_headers["Content-Length"] = reply.headers["Content-Length"] or "0"
         connection.close()
         return reply.status, reply_headers, content
-
-    def _delete_batch(self, body: bytes) -> None:
-        """Emulate Google's batch deletion, which S3 servers lack: https://cloud.google.com/storage/docs/batch."""
-        boundary = self.headers.get_param("boundary")
-        head = f"Content-Type: {self.headers['Content-Type']}\r\n\r\n".encode()
-        answers = []
-        for part in BytesParser().parsebytes(head + body).get_payload():
-            found = re.match(r"DELETE /storage/v1/b/([^/]+)/o/(\S+)", str(part.get_payload()))  # type: ignore[union-attr]  # multipart
-            assert found, part
-            self._forward("DELETE", f"/{found[1]}/{unquote(found[2])}", b"")
-            number = str(part["Content-ID"]).strip("<>")  # type: ignore[index]  # as above
-            answers.append(
-                f"--{boundary}\r\nContent-Type: application/http\r\nContent-ID: <response-{number}>\r\n\r\n"
-                "HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n\r\n"
-            )
-        content = ("".join(answers) + f"--{boundary}--\r\n").encode()
-        self._send(200, {"Content-Type": f"multipart/mixed; boundary={boundary}"}, content)
 
     def _send(self, status: int, headers: dict[str, str], content: bytes, *, half: bool = False) -> None:
         self.send_response(status)
