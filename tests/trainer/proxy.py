@@ -17,6 +17,8 @@ ANY_SIGNATURE = "AWS4-HMAC-SHA256 Credential=any/20260101/us-east-1/s3/aws4_requ
 """Signature for the store. It requires one, but does not check it. Google's client sends a token instead."""
 SLOW_SECONDS = 1.0
 """Delay of a slow answer in seconds."""
+TRICKLE_SECONDS = 35.0
+"""Duration of a trickling answer in seconds. By default obstore's time-out is 30 seconds."""
 REPLACED_HEADERS = frozenset(
     {"connection", "transfer-encoding", "content-length", "host", "authorization", "date", "server"}
 )
@@ -30,6 +32,8 @@ class Fault(Enum):
     UNAVAILABLE = 503
     FORBIDDEN = 403
     SLOW = "slow"
+    TRICKLE = "trickle"
+    """The answer arrives byte by byte."""
     HALF = "half"
     """The connection ends in the middle of the request's body, or of the answer if the request has no body."""
 
@@ -114,7 +118,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(HTTPStatus.NOT_FOUND, {}, b"")
             return
         status, headers, content = self._forward(self.command, self.path, body)
-        self._send(status, headers, content, half=fault is Fault.HALF)
+        self._send(status, headers, content, fault)
 
     do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = answer
 
@@ -133,7 +137,7 @@ class _Handler(BaseHTTPRequestHandler):
         connection.close()
         return reply.status, reply_headers, content
 
-    def _send(self, status: int, headers: dict[str, str], content: bytes, *, half: bool = False) -> None:
+    def _send(self, status: int, headers: dict[str, str], content: bytes, fault: Fault | None = None) -> None:
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
@@ -142,6 +146,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         # The client may have closed the connection.
         with suppress(BrokenPipeError, ConnectionResetError):
-            self.wfile.write(content[: len(content) // 2] if half else content)
-        if half:
+            if fault is Fault.TRICKLE:
+                for byte in content:
+                    self.wfile.write(bytes([byte]))
+                    time.sleep(TRICKLE_SECONDS / len(content))
+            else:
+                self.wfile.write(content[: len(content) // 2] if fault is Fault.HALF else content)
+        if fault is Fault.HALF:
             self.close_connection = True

@@ -124,6 +124,16 @@ def test_store_with_temporary_failures_saves_and_loads_the_weights(
     assert proxy.faults() >= 4, proxy.requests
 
 
+@pytest.mark.long
+def test_object_that_arrives_slowly_is_read_with_one_request(bucket: str, proxy: Proxy) -> None:
+    folder, content = Folder(bucket), b"0123456789"
+    folder.write("slow", content)
+    proxy.requests.clear()
+    proxy.fault = lambda _method, _path: Fault.TRICKLE
+    assert folder.read("slow") == content
+    assert len(proxy.requests) == 1, proxy.requests
+
+
 @pytest.mark.parametrize(
     ("name", "fault"), [("digits", Fault.UNAVAILABLE), ("digits", Fault.FORBIDDEN), ("language", Fault.FORBIDDEN)]
 )
