@@ -376,7 +376,8 @@ class PrefetchedBatches(Data):
         self._size = runtime.round_up_batch(-(-batch_size // accumulate)) * accumulate
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="feed")
         self._prefetched: deque[Future[PreparedBatch | None]] = deque()
-        self._sampler: EpochSampler | None = None
+        self._followed: EpochSampler
+        self._sampler: EpochSampler
         self._kept: Batch | None = None
 
     @property
@@ -384,8 +385,7 @@ class PrefetchedBatches(Data):
         return self._data.broken
 
     def follow(self, sampler: EpochSampler) -> None:
-        self._sampler = copy.copy(sampler)
-        self._data.follow(self._sampler)
+        self._followed = sampler
 
     def batch(self, share: Share, *, world: int) -> Batch:
         place = (share.epoch, share.position)
@@ -394,8 +394,10 @@ class PrefetchedBatches(Data):
             # A new epoch has started, or training was restored from a checkpoint.
             while self._prefetched:
                 self._prefetched.popleft().result()
-            assert self._sampler, "the sampler was not given"
+            # Copy it here, because a checkpoint also restores the seed of the epoch.
+            self._sampler = copy.copy(self._followed)
             self._sampler.epoch, self._sampler.position = place
+            self._data.follow(self._sampler)
             prepared = self._thread.submit(self._next, world).result()
             assert prepared, "the epoch has this step"
         while len(self._prefetched) < PREFETCH_STEPS:
@@ -416,7 +418,6 @@ class PrefetchedBatches(Data):
 
     def _next(self, world: int) -> PreparedBatch | None:
         """Return the next step's batch, or None at the end of the epoch. Runs in the thread."""
-        assert self._sampler, "the sampler was not given"
         if not self._sampler.steps_left:
             return None
         share = self._sampler.next()
