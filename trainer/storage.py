@@ -23,10 +23,7 @@ UNFINISHED_SUFFIX = ".unfinished"
 """Suffix of the name of an incomplete file."""
 BUCKET_SCHEMES = ("gs", "s3")
 """Schemes of the URLs of buckets. obstore is the client for both, because it retries failed requests."""
-CLIENT_TIMEOUTS = {
-    **{"AWS_TIMEOUT": "1d", "AWS_READ_TIMEOUT": "30s"},
-    **{"GOOGLE_TIMEOUT": "1d", "GOOGLE_READ_TIMEOUT": "30s"},
-}
+CLIENT_TIMEOUTS = {"AWS_TIMEOUT": "1d", "AWS_READ_TIMEOUT": "30s", "GOOGLE_TIMEOUT": "1d", "GOOGLE_READ_TIMEOUT": "30s"}
 """Variables of obstore's clients. By default a client ends a request after 30 s, although content still arrives.
 
 Its argument `client_options` would replace other variables, such as AWS_ALLOW_HTTP.
@@ -83,8 +80,7 @@ class Folder:
             from obstore.fsspec import register
 
             register(BUCKET_SCHEMES)
-            for name, value in CLIENT_TIMEOUTS.items():
-                os.environ.setdefault(name, value)
+            os.environ.update(CLIENT_TIMEOUTS | dict(os.environ))
         try:
             filesystem, path = fsspec.url_to_fs(self.url)
         except (ValueError, ImportError) as error:
@@ -150,16 +146,27 @@ class Folder:
             path = f"{self.path}/{name}"
             return self._retry(lambda: cast("bytes", self._filesystem.cat_file(path, start=start, end=start + size)))
 
-    def files(self, below: str) -> dict[str, FileFacts]:
-        """Return all files below a subfolder, by their paths relative to this folder. Follows links on a disk."""
+    def files(self, below: str, *, heartbeat: Callable[[], None] = lambda: None) -> dict[str, FileFacts]:
+        """Return all files below a subfolder, by their paths relative to this folder. Follows links on a disk.
+
+        Calls `heartbeat` for each folder.
+        """
         start, cut = f"{self.path}/{below}", len(f"{self.path}/")
+        walk: Any = partial(self._filesystem.walk, detail=True)
+        if self.is_local:
+            walk = partial(os.walk, onerror=_raise_not_listed, followlinks=True)
+
+        def find() -> dict[str, FileFacts]:
+            found = {}
+            for place, _, files in walk(start):
+                heartbeat()
+                for name in files:
+                    path = f"{place}/{name}"
+                    found[path[cut:]] = _local_facts(path) if self.is_local else _facts(files[name])
+            return dict(sorted(found.items()))
+
         with self._translate_errors("cannot be listed", below):
-            if self.is_local:
-                folders = os.walk(start, onerror=_raise_not_listed, followlinks=True)
-                paths = sorted(f"{place}/{name}" for place, _, names in folders for name in names)
-                return {path[cut:]: _local_facts(path) for path in paths}
-            found = self._retry(lambda: self._filesystem.find(start, detail=True))
-        return {path[cut:]: _facts(info) for path, info in sorted(found.items())}
+            return self._retry(find)
 
     def facts(self, name: str) -> FileFacts:
         """Return size and version of a file."""

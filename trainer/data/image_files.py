@@ -94,7 +94,7 @@ def _lines(folder: Folder, name: str) -> list[str]:
 
 def _in_folders(folder: Folder, split: str, numbers: dict[str, int], runtime: Runtime) -> list[ImageFile]:
     """Return the images of a split's folders. Warn about files that are not images."""
-    files = folder.files(split)
+    files = folder.files(split, heartbeat=runtime.heartbeat)
     if ANNOTATIONS in files:
         return _annotated(folder, files, numbers)
     images = {
@@ -145,13 +145,12 @@ def _whole(folder: Folder, file: str, facts: FileFacts, label: int) -> ImageFile
 
 def _in_shards(folder: Folder, shards: list[str], runtime: Runtime) -> list[ImageFile]:
     """Return the images of all shards. Only one rank reads each shard of a bucket, because it must read all of it."""
-    if folder.is_local:
-        return [image for shard in shards for image in _in_shard(folder, shard, should_warn=runtime.rank == 0)]
     own = {}
-    for shard in shards[runtime.rank :: runtime.world]:
-        own[shard] = _in_shard(folder, shard, should_warn=True)
+    for shard in shards if folder.is_local else shards[runtime.rank :: runtime.world]:
+        own[shard] = _in_shard(folder, shard, should_warn=runtime.rank == 0 or not folder.is_local)
         runtime.heartbeat()
-    by_shard = {shard: images for one in runtime.gather(own) for shard, images in one.items()}
+    every = [own] if folder.is_local else runtime.gather(own)
+    by_shard = {shard: images for one in every for shard, images in one.items()}
     return [image for shard in shards for image in by_shard[shard]]
 
 
