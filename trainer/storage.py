@@ -24,10 +24,8 @@ UNFINISHED_SUFFIX = ".unfinished"
 BUCKET_SCHEMES = ("gs", "s3")
 """Schemes of the URLs of buckets. obstore is the client for both, because it retries failed requests."""
 CLIENT_TIMEOUTS = {"AWS_TIMEOUT": "1d", "AWS_READ_TIMEOUT": "30s", "GOOGLE_TIMEOUT": "1d", "GOOGLE_READ_TIMEOUT": "30s"}
-"""Variables of obstore's clients. By default a client ends a request after 30 s, although content still arrives.
-
-Its argument `client_options` would replace other variables, such as AWS_ALLOW_HTTP.
-"""
+"""Variables of obstore's clients. By default a client ends a request after 30 s, although content still arrives. Its
+argument `client_options` would replace other variables, such as AWS_ALLOW_HTTP."""
 ATTEMPTS = 3
 """Maximum number of attempts at a request to a bucket. The client also retries within each attempt."""
 RETRY_LIMIT_SECONDS = 60.0
@@ -112,14 +110,10 @@ class Folder:
 
     def _list(self, *, detail: bool) -> list[Any]:
         """Return fsspec's listing of the folder: paths, or facts about each path if `detail` is True."""
-
-        def list_folder() -> list[Any]:
-            self._filesystem.invalidate_cache()
-            return cast("list[Any]", self._filesystem.ls(self.path, detail=detail))
-
         try:
             with self._translate_errors("cannot be listed", ""):
-                return self._retry(list_folder)
+                self._filesystem.invalidate_cache()
+                return self._retry(lambda: cast("list[Any]", self._filesystem.ls(self.path, detail=detail)))
         except MissingFileError:
             return []
 
@@ -147,14 +141,10 @@ class Folder:
             return self._retry(lambda: cast("bytes", self._filesystem.cat_file(path, start=start, end=start + size)))
 
     def files(self, below: str, *, heartbeat: Callable[[], None] = lambda: None) -> dict[str, FileFacts]:
-        """Return all files below a subfolder, by their paths relative to this folder. Follows links on a disk.
-
-        Calls `heartbeat` for each folder.
-        """
+        """Return all files below a subfolder, by their paths in this folder. Follows links. A folder is a heartbeat."""
         start, cut = f"{self.path}/{below}", len(f"{self.path}/")
-        walk: Any = partial(self._filesystem.walk, detail=True)
-        if self.is_local:
-            walk = partial(os.walk, onerror=_raise_not_listed, followlinks=True)
+        local_walk: Any = partial(os.walk, onerror=_raise_not_listed, followlinks=True)
+        walk = local_walk if self.is_local else partial(self._filesystem.walk, detail=True)
 
         def find() -> dict[str, FileFacts]:
             found = {}
@@ -235,22 +225,20 @@ class Folder:
             with self._translate_errors("cannot be deleted", name):
                 os.unlink(path)  # noqa: PTH108  # as above
             return
+        delete = partial(self._filesystem.rm, recursive=True) if self.is_local else self._delete_objects
         for each in (f"{name}/{first}", name) if first else (name,):
             with suppress(MissingFileError), self._translate_errors("cannot be deleted", each):
-                self._retry(partial(self._delete_all, f"{self.path}/{each}"))
+                self._retry(partial(delete, f"{self.path}/{each}"))
 
-    def _delete_all(self, path: str) -> None:
-        if self.is_local:
-            self._filesystem.rm(path, recursive=True)
-            return
+    def _delete_objects(self, path: str) -> None:
         # Here fsspec's `rm` would also delete the folder's own name. Google answers 404 to a request for a missing
         # object, and fsspec then cancels the other deletions: https://cloud.google.com/storage/docs/xml-api/delete-object
-        with ThreadPoolExecutor() as threads:
-            list(threads.map(self._delete_object, self._filesystem.find(path)))
+        def delete(file: str) -> None:
+            with suppress(FileNotFoundError):
+                self._filesystem.rm_file(file)
 
-    def _delete_object(self, path: str) -> None:
-        with suppress(FileNotFoundError):
-            self._filesystem.rm_file(path)
+        with ThreadPoolExecutor() as threads:
+            list(threads.map(delete, self._filesystem.find(path)))
 
     def _retry(self, request: Callable[[], Answer]) -> Answer:
         """Send a request. For a bucket, repeat it if the failure may be temporary."""

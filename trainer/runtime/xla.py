@@ -376,8 +376,6 @@ class PrefetchedBatches(Data):
         self._size = runtime.round_up_batch(-(-batch_size // accumulate)) * accumulate
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="feed")
         self._prefetched: deque[Future[PreparedBatch | None]] = deque()
-        self._followed: EpochSampler
-        self._sampler: EpochSampler
         self._kept: Batch | None = None
 
     @property
@@ -391,10 +389,9 @@ class PrefetchedBatches(Data):
         place = (share.epoch, share.position)
         prepared = self._prefetched.popleft().result() if self._prefetched else None
         if prepared is None or prepared[0] != place:
-            # A new epoch has started, or training was restored from a checkpoint.
+            # A new epoch has started, or a checkpoint was restored. It also restores the seed of its epoch.
             while self._prefetched:
                 self._prefetched.popleft().result()
-            # Copy it here, because a checkpoint also restores the seed of the epoch.
             self._sampler = copy.copy(self._followed)
             self._sampler.epoch, self._sampler.position = place
             self._data.follow(self._sampler)
