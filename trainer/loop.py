@@ -22,7 +22,7 @@ from trainer.step_log import StepLog
 from trainer.step_profile import StepProfile, XlaStepProfile
 from trainer.storage import Folder
 from trainer.tasks import Task, build_task
-from trainer.watchdog import Watchdog
+from trainer.watchdog import Watchdog, wait_for_ranks
 
 MAX_LISTED = 10
 """Maximum number of unreadable samples to report one by one."""
@@ -270,6 +270,7 @@ def build_components(config: RecipeConfig, runtime: Runtime, report: Reporter) -
 def check_same_data(data: Data, runtime: Runtime) -> None:
     """Raise DataError if a rank has another number of samples or classes than rank 0."""
     own = {"training samples": data.num_samples, "test samples": data.num_tests, "classes": data.classes}
+    wait_for_ranks(runtime, "data")
     first, *others = runtime.gather(own)
     for rank, other in enumerate(others, start=1):
         for name, count in other.items():

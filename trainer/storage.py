@@ -7,6 +7,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +23,9 @@ UNFINISHED_SUFFIX = ".unfinished"
 """Suffix of the name of an incomplete file."""
 BUCKET_SCHEMES = ("gs", "s3")
 """Schemes of the URLs of buckets. obstore is the client for both, because it retries failed requests."""
+CLIENT_TIMEOUTS = {"AWS_TIMEOUT": "1d", "AWS_READ_TIMEOUT": "30s", "GOOGLE_TIMEOUT": "1d", "GOOGLE_READ_TIMEOUT": "30s"}
+"""Variables of obstore's clients. By default a client ends a request after 30 s, although content still arrives. Its
+argument `client_options` would replace other variables, such as AWS_ALLOW_HTTP."""
 ATTEMPTS = 3
 """Maximum number of attempts at a request to a bucket. The client also retries within each attempt."""
 RETRY_LIMIT_SECONDS = 60.0
@@ -74,6 +78,7 @@ class Folder:
             from obstore.fsspec import register
 
             register(BUCKET_SCHEMES)
+            os.environ.update(CLIENT_TIMEOUTS | dict(os.environ))
         try:
             filesystem, path = fsspec.url_to_fs(self.url)
         except (ValueError, ImportError) as error:
@@ -105,14 +110,10 @@ class Folder:
 
     def _list(self, *, detail: bool) -> list[Any]:
         """Return fsspec's listing of the folder: paths, or facts about each path if `detail` is True."""
-
-        def list_folder() -> list[Any]:
-            self._filesystem.invalidate_cache()
-            return cast("list[Any]", self._filesystem.ls(self.path, detail=detail))
-
         try:
             with self._translate_errors("cannot be listed", ""):
-                return self._retry(list_folder)
+                self._filesystem.invalidate_cache()
+                return self._retry(lambda: cast("list[Any]", self._filesystem.ls(self.path, detail=detail)))
         except MissingFileError:
             return []
 
@@ -139,16 +140,23 @@ class Folder:
             path = f"{self.path}/{name}"
             return self._retry(lambda: cast("bytes", self._filesystem.cat_file(path, start=start, end=start + size)))
 
-    def files(self, below: str) -> dict[str, FileFacts]:
-        """Return all files below a subfolder, by their paths relative to this folder. Follows links on a disk."""
+    def files(self, below: str, *, heartbeat: Callable[[], None] = lambda: None) -> dict[str, FileFacts]:
+        """Return all files below a subfolder, by their paths in this folder. Follows links. A folder is a heartbeat."""
         start, cut = f"{self.path}/{below}", len(f"{self.path}/")
+        local_walk: Any = partial(os.walk, onerror=_raise_not_listed, followlinks=True)
+        walk = local_walk if self.is_local else partial(self._filesystem.walk, detail=True)
+
+        def find() -> dict[str, FileFacts]:
+            found = {}
+            for place, _, files in walk(start):
+                heartbeat()
+                for name in files:
+                    path = f"{place}/{name}"
+                    found[path[cut:]] = _local_facts(path) if self.is_local else _facts(files[name])
+            return dict(sorted(found.items()))
+
         with self._translate_errors("cannot be listed", below):
-            if self.is_local:
-                folders = os.walk(start, onerror=_raise_not_listed, followlinks=True)
-                paths = sorted(f"{place}/{name}" for place, _, names in folders for name in names)
-                return {path[cut:]: _local_facts(path) for path in paths}
-            found = self._retry(lambda: self._filesystem.find(start, detail=True))
-        return {path[cut:]: _facts(info) for path, info in sorted(found.items())}
+            return self._retry(find)
 
     def facts(self, name: str) -> FileFacts:
         """Return size and version of a file."""
@@ -217,9 +225,20 @@ class Folder:
             with self._translate_errors("cannot be deleted", name):
                 os.unlink(path)  # noqa: PTH108  # as above
             return
+        delete = partial(self._filesystem.rm, recursive=True) if self.is_local else self._delete_objects
         for each in (f"{name}/{first}", name) if first else (name,):
             with suppress(MissingFileError), self._translate_errors("cannot be deleted", each):
-                self._retry(partial(self._filesystem.rm, f"{self.path}/{each}", recursive=True))
+                self._retry(partial(delete, f"{self.path}/{each}"))
+
+    def _delete_objects(self, path: str) -> None:
+        # Here fsspec's `rm` would also delete the folder's own name. Google answers 404 to a request for a missing
+        # object, and fsspec then cancels the other deletions: https://cloud.google.com/storage/docs/xml-api/delete-object
+        def delete(file: str) -> None:
+            with suppress(FileNotFoundError):
+                self._filesystem.rm_file(file)
+
+        with ThreadPoolExecutor() as threads:
+            list(threads.map(delete, self._filesystem.find(path)))
 
     def _retry(self, request: Callable[[], Answer]) -> Answer:
         """Send a request. For a bucket, repeat it if the failure may be temporary."""

@@ -25,6 +25,8 @@ REPORT_GRACE_SECONDS = 3.0
 """Maximum seconds that a rank waits before it exits, so that all other running ranks can print their stack traces."""
 SILENCE_SECONDS = 2 * MAX_POLL_SECONDS
 """Seconds without a poll after which a rank's process counts as stopped."""
+GONE_SECONDS = 30.0
+"""Seconds without a poll after which `wait_for_ranks` considers a rank's process gone. Slow C code can delay a poll."""
 WINDOW_SECONDS = 5.0
 """Minimum seconds of a window, over which the watchdog compares ranks."""
 SLOW_RATIO = 1.5
@@ -176,6 +178,25 @@ class Watchdog:
             for rank, (one, other) in enumerate(zip(before, self._heartbeats(), strict=True))
             if one.polls == other.polls and rank != self._runtime.rank and not self._store.check([f"reporting/{rank}"])
         ]
+
+
+def wait_for_ranks(runtime: Runtime, place: str) -> None:
+    """Wait until all ranks call this with the same `place`, before a collective that some ranks reach much later.
+
+    Records heartbeats while a missing rank makes progress. Does not wait for a process that is gone.
+    """
+    if (store := runtime.store) is None:
+        return
+    store.set(f"{place}/{runtime.rank}", "1")
+    for rank in range(runtime.world):
+        before, polled, pause = Heartbeat(), time.monotonic(), 0.01
+        while not store.check([f"{place}/{rank}"]) and time.monotonic() - polled < GONE_SECONDS:
+            now = Heartbeat.read(store.get(f"heartbeat/{rank}"))
+            if now.progress != before.progress:
+                runtime.heartbeat()
+            if now.polls != before.polls:
+                before, polled = now, time.monotonic()
+            time.sleep(pause := min(1.2 * pause, MAX_POLL_SECONDS))
 
 
 class Stragglers:

@@ -17,12 +17,15 @@ from typing import Any
 import torch
 from torch import nn
 
+from trainer import loop
 from trainer.__main__ import exit_process, main
 from trainer.checkpoints.state import RunCheckpoints
+from trainer.config import RecipeConfig
 from trainer.data.datasets import Digits, GeneratedImages
 from trainer.data.texts import Texts
 from trainer.loop import Training
 from trainer.runtime import Runtime
+from trainer.tasks import Task
 
 FIRST_STEPS = 20
 """Number of steps before the fault."""
@@ -68,6 +71,20 @@ def delay_first_step() -> None:
         step(self, *args, **kwargs)
 
     Training.step = delayed  # type: ignore[method-assign]  # the fault
+
+
+def load_slowly() -> None:
+    """Load the data 8 seconds later than other ranks, with heartbeats."""
+    build = loop.build_task
+
+    def slow(config: RecipeConfig, runtime: Runtime) -> Task:
+        print("loading", flush=True)
+        for _ in range(16):
+            time.sleep(0.5)
+            runtime.heartbeat()
+        return build(config, runtime)
+
+    loop.build_task = slow
 
 
 def exhaust_memory() -> None:
@@ -158,6 +175,7 @@ def preempt_in_first_step() -> None:
 FAULTS: dict[str, Callable[[], object]] = {
     "sleep": wait_for_data,
     "late": delay_first_step,
+    "loading": load_slowly,
     "memory": exhaust_memory,
     "unexpected": raise_unexpected_error,
     "slow": slow_down,

@@ -50,6 +50,7 @@ class ReaderRank(Runtime):
         self.rank, self.world, self.local_rank = rank, world, local_rank
         self.device = torch.device("cpu")
         self.heartbeat = lambda: None
+        self.store = None
 
     def gather(self, value: Value) -> list[Value]:
         return [value]

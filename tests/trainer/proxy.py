@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import http.client
-import re
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from email.parser import BytesParser
 from enum import Enum
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
@@ -18,6 +17,8 @@ ANY_SIGNATURE = "AWS4-HMAC-SHA256 Credential=any/20260101/us-east-1/s3/aws4_requ
 """Signature for the store. It requires one, but does not check it. Google's client sends a token instead."""
 SLOW_SECONDS = 1.0
 """Delay of a slow answer in seconds."""
+TRICKLE_SECONDS = 35.0
+"""Duration of a trickling answer in seconds. By default obstore's time-out is 30 seconds."""
 REPLACED_HEADERS = frozenset(
     {"connection", "transfer-encoding", "content-length", "host", "authorization", "date", "server"}
 )
@@ -31,6 +32,8 @@ class Fault(Enum):
     UNAVAILABLE = 503
     FORBIDDEN = 403
     SLOW = "slow"
+    TRICKLE = "trickle"
+    """The answer arrives byte by byte."""
     HALF = "half"
     """The connection ends in the middle of the request's body, or of the answer if the request has no body."""
 
@@ -110,11 +113,12 @@ class _Handler(BaseHTTPRequestHandler):
             return
         if fault is Fault.SLOW:
             time.sleep(SLOW_SECONDS)
-        if self.path.startswith("/batch/"):
-            self._delete_batch(body)
+        if self.command == "DELETE" and self._forward("HEAD", self.path, b"")[0] == HTTPStatus.NOT_FOUND:
+            # Google answers so, and S3 answers 204: https://cloud.google.com/storage/docs/xml-api/delete-object
+            self._send(HTTPStatus.NOT_FOUND, {}, b"")
             return
         status, headers, content = self._forward(self.command, self.path, body)
-        self._send(status, headers, content, half=fault is Fault.HALF)
+        self._send(status, headers, content, fault)
 
     do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = answer
 
@@ -133,24 +137,7 @@ class _Handler(BaseHTTPRequestHandler):
         connection.close()
         return reply.status, reply_headers, content
 
-    def _delete_batch(self, body: bytes) -> None:
-        """Emulate Google's batch deletion, which S3 servers lack: https://cloud.google.com/storage/docs/batch."""
-        boundary = self.headers.get_param("boundary")
-        head = f"Content-Type: {self.headers['Content-Type']}\r\n\r\n".encode()
-        answers = []
-        for part in BytesParser().parsebytes(head + body).get_payload():
-            found = re.match(r"DELETE /storage/v1/b/([^/]+)/o/(\S+)", str(part.get_payload()))  # type: ignore[union-attr]  # multipart
-            assert found, part
-            self._forward("DELETE", f"/{found[1]}/{unquote(found[2])}", b"")
-            number = str(part["Content-ID"]).strip("<>")  # type: ignore[index]  # as above
-            answers.append(
-                f"--{boundary}\r\nContent-Type: application/http\r\nContent-ID: <response-{number}>\r\n\r\n"
-                "HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n\r\n"
-            )
-        content = ("".join(answers) + f"--{boundary}--\r\n").encode()
-        self._send(200, {"Content-Type": f"multipart/mixed; boundary={boundary}"}, content)
-
-    def _send(self, status: int, headers: dict[str, str], content: bytes, *, half: bool = False) -> None:
+    def _send(self, status: int, headers: dict[str, str], content: bytes, fault: Fault | None = None) -> None:
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
@@ -159,6 +146,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         # The client may have closed the connection.
         with suppress(BrokenPipeError, ConnectionResetError):
-            self.wfile.write(content[: len(content) // 2] if half else content)
-        if half:
+            if fault is Fault.TRICKLE:
+                for byte in content:
+                    self.wfile.write(bytes([byte]))
+                    time.sleep(TRICKLE_SECONDS / len(content))
+            else:
+                self.wfile.write(content[: len(content) // 2] if fault is Fault.HALF else content)
+        if fault is Fault.HALF:
             self.close_connection = True

@@ -91,6 +91,14 @@ def test_bucket_layouts_have_the_same_images_as_a_disk(layout: str, bucket: str,
         assert content == disk.read_part(expected.file, expected.start, expected.size)
 
 
+def test_search_in_a_bucket_sends_heartbeats(bucket: str, proxy: Proxy, tmp_path: Path) -> None:
+    write_set("imagenet", bucket, proxy, tmp_path)
+    heartbeats: list[bool] = []
+    files = Folder(f"{bucket}/data").files("train", heartbeat=lambda: heartbeats.append(True))
+    assert sorted(files) == sorted(Folder(f"{tmp_path}/data").files("train"))
+    assert len(heartbeats) > CLASSES
+
+
 def test_streamed_bucket_images_are_read_once_an_epoch(bucket: str, proxy: Proxy, tmp_path: Path) -> None:
     write_set("imagenet", bucket, proxy, tmp_path)
     train(f"{bucket}/data", tmp_path, "--stream")

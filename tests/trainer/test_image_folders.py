@@ -179,6 +179,21 @@ def test_unreadable_class_folder_raises(tmp_path: Path, monkeypatch: pytest.Monk
         find_images(Folder(str(tmp_path)), "train", ONLY_RANK)
 
 
+@pytest.mark.parametrize("layout", ["folders", "shards"])
+def test_search_for_images_sends_heartbeats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str) -> None:
+    for number in range(5):
+        if layout == "shards":
+            write_shard(tmp_path / f"train-{number}.tar", [b"0"])
+        else:
+            folder = tmp_path / "train" / f"class-{number}"
+            folder.mkdir(parents=True)
+            (folder / "one.jpg").write_bytes(PICTURE)
+    rank, heartbeats = ReaderRank(), list[bool]()
+    monkeypatch.setattr(rank, "heartbeat", lambda: heartbeats.append(True))
+    assert len(find_images(Folder(str(tmp_path)), "train", rank)[0]) == 5
+    assert len(heartbeats) >= 5
+
+
 def test_images_of_one_class_are_rejected(tmp_path: Path) -> None:
     imagenet(tmp_path, classes=1, train=4, tests=1, side=32)
     with pytest.raises(DataError, match="has images of one class; it must have two classes or more"):

@@ -1,7 +1,7 @@
 """Buckets: runs save, resume and clean up, and stores fail temporarily or permanently.
 
-The store is moto's S3 server. Google's client uses it too, because Google's XML API is compatible with S3. The proxy
-translates Google's batch deletion, which S3 servers lack. Not yet tested: real clouds.
+The store is moto's S3 server. Google's client uses it too, because Google's XML API is compatible with S3. For a
+deletion of a missing object, the proxy answers as Google does. Not yet tested: real clouds.
 """
 
 from __future__ import annotations
@@ -49,6 +49,37 @@ def test_bucket_folder_writes_lists_reads_and_deletes(bucket: str, proxy: Proxy)
     assert proxy.requests
 
 
+def test_bucket_folder_deletion_waits_for_every_file(
+    bucket: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Folder(bucket)
+    for name in ("a[1].tensors", "b.tensors", "inner/c.tensors"):
+        folder.write(f"step/{name}", b"1")
+    monkeypatch.setattr("tests.trainer.proxy.SLOW_SECONDS", 0.3)
+    proxy.fault = lambda _method, path: Fault.SLOW if path.endswith("tensors") else None
+    folder.delete("step")
+    assert folder.names() == []
+
+
+@pytest.mark.parametrize("bucket", ["gs"], indirect=True)
+def test_google_folder_deletion_that_is_forbidden_raises(bucket: str, proxy: Proxy) -> None:
+    folder = Folder(bucket)
+    for name in ("a.tensors", "b.tensors"):
+        folder.write(f"step/{name}", b"1")
+
+    def forbid(method: str, path: str) -> Fault | None:
+        if method != "DELETE" or not path.endswith("tensors"):
+            return None
+        # Answer after a request for the folder's own name.
+        time.sleep(0.3)
+        return Fault.FORBIDDEN
+
+    proxy.fault = forbid
+    with pytest.raises(StorageError, match=r"/step cannot be deleted: .*403"):
+        folder.delete("step")
+    assert folder.child("step").names() == ["a.tensors", "b.tensors"]
+
+
 def test_run_in_a_bucket_saves_resumes_and_cleans_up(bucket: str, recipe: Recipe) -> None:
     flags = ("--epochs=4", "--batch-size=8", "--checkpoint-steps=10", "--keep-checkpoints=2", f"--bucket={bucket}")
     with recipe.started(*flags, "--log-steps=5", processes=2) as first:
@@ -91,6 +122,16 @@ def test_store_with_temporary_failures_saves_and_loads_the_weights(
     assert skipped == []
     assert torch.equal(found.tensors["weights"], state_at(2).tensors["weights"])
     assert proxy.faults() >= 4, proxy.requests
+
+
+@pytest.mark.long
+def test_object_that_arrives_slowly_is_read_with_one_request(bucket: str, proxy: Proxy) -> None:
+    folder, content = Folder(bucket), b"0123456789"
+    folder.write("slow", content)
+    proxy.requests.clear()
+    proxy.fault = lambda _method, _path: Fault.TRICKLE
+    assert folder.read("slow") == content
+    assert len(proxy.requests) == 1, proxy.requests
 
 
 @pytest.mark.parametrize(

@@ -6,16 +6,21 @@ import os
 import random
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
+from torch.distributed import HashStore
 
 from tests.trainer.language import MODEL
 from tests.trainer.processes import ActiveRun, RunResult, started
 from tests.trainer.recipes import Recipe
 from trainer.exit_codes import DONE, HANG, PREEMPTED
-from trainer.watchdog import SLOW_RATIO, SLOW_WINDOWS, WINDOW_SECONDS, Heartbeat, Stragglers
+from trainer.runtime import Runtime
+from trainer.watchdog import SLOW_RATIO, SLOW_WINDOWS, WINDOW_SECONDS, Heartbeat, Stragglers, wait_for_ranks
 
 ENDLESS_FLAGS = ("--epochs=1000", "--batch-size=8", "--log-steps=5", "--process-group-timeout=4")
 SPEEDUP = 5
@@ -45,6 +50,44 @@ def test_first_step_may_take_longer_than_the_timeout(recipe: Recipe) -> None:
     with two_hosts(recipe, "--epochs=1", "--process-group-timeout=4", program=program) as running:
         result = running.end(DONE, DONE)
     assert "did not answer" not in result.output
+
+
+LOADING_PROGRAM = (
+    "tests.trainer.faulty loading 1 trainer.watchdog.SETUP_SECONDS=4 trainer.runtime.base.SETUP_SECONDS=4 "
+    "trainer.runtime.base.TIMEOUT_SLACK_SECONDS=1 trainer.watchdog.GONE_SECONDS=2"
+)
+"""Program of a run whose rank 1 loads its data for longer than the time-out."""
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_rank_waits_for_a_rank_that_loads_data_until_it_is_gone(
+    is_killed: bool, both_recipes: dict[str, Recipe]
+) -> None:
+    flags = ("--epochs=1", "--process-group-timeout=4")
+    with two_hosts(both_recipes["digits"], *flags, program=LOADING_PROGRAM) as running:
+        if is_killed:
+            running.wait_for_host(1, "loading")
+            os.killpg(running.hosts[1].pid, signal.SIGKILL)
+        result = running.end()
+    assert result.codes == ([PREEMPTED, -signal.SIGKILL] if is_killed else [DONE, DONE]), result.output
+
+
+def test_waiting_ranks_do_not_count_as_progress_of_a_stopped_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainer.watchdog.GONE_SECONDS", 0.3)
+    store, progress = HashStore(), [0, 0]
+    store.set("heartbeat/2", Heartbeat(polls=5, progress=7).text())
+
+    def wait(rank: int) -> None:
+        def heartbeat() -> None:
+            progress[rank] += 1
+            store.set(f"heartbeat/{rank}", Heartbeat(polls=progress[rank], progress=progress[rank]).text())
+
+        heartbeat()
+        wait_for_ranks(cast("Runtime", SimpleNamespace(store=store, rank=rank, world=3, heartbeat=heartbeat)), "data")
+
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(wait, range(2)))
+    assert max(progress) <= 3, progress
 
 
 def test_sleeping_rank_without_store_exits(recipe: Recipe) -> None:

@@ -151,6 +151,45 @@ def test_preempted_xla_run_resumes_to_the_loss_of_an_undisturbed_run(
     assert math.isclose(float(last), float(expected), abs_tol=2e-4)
 
 
+RESUMED_FEED_PROGRAM = """
+from types import SimpleNamespace
+
+from trainer.data.datasets import Batch
+from trainer.data.sampler import EpochSampler
+from trainer.runtime.xla import PrefetchedBatches
+
+runtime = SimpleNamespace(
+    round_up_batch=lambda size: size, scale=float, to_device=lambda inputs, labels: (inputs, labels)
+)
+data = SimpleNamespace(
+    classes=2,
+    sample_shape=(1,),
+    num_samples=24,
+    num_tests=1,
+    follow=lambda sampler: None,
+    batch=lambda share, world: Batch(inputs=share.indices.view(-1, 1).float(), labels=share.indices, scale=1.0),
+)
+batches = PrefetchedBatches(data, runtime, batch_size=4, accumulate=1)
+first, resumed = (EpochSampler(24, rank=0, world=1, batch_size=4, seed=seed) for seed in (0, 1))
+batches.follow(resumed)
+first.next()
+resumed.load_state(first.state())
+for _ in range(2):
+    while resumed.steps_left:
+        share = resumed.next()
+        print("wanted", share.indices.tolist(), "got", batches.batch(share, world=1).labels.tolist())
+    resumed.next_epoch()
+"""
+"""Program that feeds the steps after a resume with another seed."""
+
+
+def test_resume_with_another_seed_feeds_the_samples_of_the_checkpoint_order(digits: Path) -> None:
+    result = run(digits, words=("-c", RESUMED_FEED_PROGRAM))
+    found = re.findall(r"wanted (\[.*\]) got (\[.*\])", result.output)
+    assert len(found) == 5 + 6, result.output
+    assert all(wanted == got for wanted, got in found), found
+
+
 def test_replicas_average_their_gradients(digits: Path, unsharded: RunResult) -> None:
     result = run(digits, *FLAGS, "--batch-size=64", words=two_processes())
     found = [float(event["loss"]) for event in result.events("test") if event["rank"] == "0/2"]

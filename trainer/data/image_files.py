@@ -11,6 +11,7 @@ from trainer.exit_codes import DataError
 from trainer.reporter import warn
 from trainer.rules import MAX_CLASSES
 from trainer.storage import FileFacts, Folder
+from trainer.watchdog import wait_for_ranks
 
 if TYPE_CHECKING:
     from trainer.runtime.base import Runtime
@@ -59,7 +60,7 @@ def find_images(folder: Folder, split: str, runtime: Runtime, *, train_classes: 
     """
     found = folder.names()
     if shards := [name for name in found if fnmatch(name, f"{split}-*.tar")]:
-        images = _in_shards(folder, shards, runtime)
+        images = _in_shards(folder, split, shards, runtime)
         names = _lines(folder, CLASS_NAMES) if CLASS_NAMES in found else []
         classes = train_classes or len(names) or 1 + max((image.label for image in images), default=0)
         for image in images:
@@ -94,7 +95,7 @@ def _lines(folder: Folder, name: str) -> list[str]:
 
 def _in_folders(folder: Folder, split: str, numbers: dict[str, int], runtime: Runtime) -> list[ImageFile]:
     """Return the images of a split's folders. Warn about files that are not images."""
-    files = folder.files(split)
+    files = folder.files(split, heartbeat=runtime.heartbeat)
     if ANNOTATIONS in files:
         return _annotated(folder, files, numbers)
     images = {
@@ -143,16 +144,16 @@ def _whole(folder: Folder, file: str, facts: FileFacts, label: int) -> ImageFile
     return ImageFile(file, 0, facts.size, facts.version, f"{folder.url}/{file}", label)
 
 
-def _in_shards(folder: Folder, shards: list[str], runtime: Runtime) -> list[ImageFile]:
+def _in_shards(folder: Folder, split: str, shards: list[str], runtime: Runtime) -> list[ImageFile]:
     """Return the images of all shards. Only one rank reads each shard of a bucket, because it must read all of it."""
-    if folder.is_local:
-        return [image for shard in shards for image in _in_shard(folder, shard, should_warn=runtime.rank == 0)]
     own = {}
-    for shard in shards[runtime.rank :: runtime.world]:
-        own[shard] = _in_shard(folder, shard, should_warn=True)
+    for shard in shards if folder.is_local else shards[runtime.rank :: runtime.world]:
+        own[shard] = _in_shard(folder, shard, should_warn=runtime.rank == 0 or not folder.is_local)
         runtime.heartbeat()
-    by_shard = {shard: images for one in runtime.gather(own) for shard, images in one.items()}
-    return [image for shard in shards for image in by_shard[shard]]
+    if not folder.is_local:
+        wait_for_ranks(runtime, f"shards/{split}")
+        own = {shard: images for each in runtime.gather(own) for shard, images in each.items()}
+    return [image for shard in shards for image in own[shard]]
 
 
 def _in_shard(folder: Folder, shard: str, *, should_warn: bool) -> list[ImageFile]:

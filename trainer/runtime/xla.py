@@ -376,7 +376,6 @@ class PrefetchedBatches(Data):
         self._size = runtime.round_up_batch(-(-batch_size // accumulate)) * accumulate
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="feed")
         self._prefetched: deque[Future[PreparedBatch | None]] = deque()
-        self._sampler: EpochSampler | None = None
         self._kept: Batch | None = None
 
     @property
@@ -384,18 +383,18 @@ class PrefetchedBatches(Data):
         return self._data.broken
 
     def follow(self, sampler: EpochSampler) -> None:
-        self._sampler = copy.copy(sampler)
-        self._data.follow(self._sampler)
+        self._followed = sampler
 
     def batch(self, share: Share, *, world: int) -> Batch:
         place = (share.epoch, share.position)
         prepared = self._prefetched.popleft().result() if self._prefetched else None
         if prepared is None or prepared[0] != place:
-            # A new epoch has started, or training was restored from a checkpoint.
+            # A new epoch has started, or a checkpoint was restored. It also restores the seed of its epoch.
             while self._prefetched:
                 self._prefetched.popleft().result()
-            assert self._sampler, "the sampler was not given"
+            self._sampler = copy.copy(self._followed)
             self._sampler.epoch, self._sampler.position = place
+            self._data.follow(self._sampler)
             prepared = self._thread.submit(self._next, world).result()
             assert prepared, "the epoch has this step"
         while len(self._prefetched) < PREFETCH_STEPS:
@@ -416,7 +415,6 @@ class PrefetchedBatches(Data):
 
     def _next(self, world: int) -> PreparedBatch | None:
         """Return the next step's batch, or None at the end of the epoch. Runs in the thread."""
-        assert self._sampler, "the sampler was not given"
         if not self._sampler.steps_left:
             return None
         share = self._sampler.next()
