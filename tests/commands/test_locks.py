@@ -145,7 +145,7 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stack_files, "STATE", tmp_path)
 
 
-def test_only_command_held_by_another_process_names_its_holder(tmp_path: Path) -> None:
+def test_stack_lock_held_by_another_process_names_its_holder(tmp_path: Path) -> None:
     words = [sys.executable, "-c", HOLDER_PROGRAM, str(tmp_path)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, cwd=ROOT, text=True) as holder:
         assert holder.stdout is not None
@@ -162,7 +162,7 @@ def test_only_command_held_by_another_process_names_its_holder(tmp_path: Path) -
             pass
 
 
-def test_only_command_with_an_unreadable_holder_fails_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stack_lock_with_an_unreadable_holder_fails_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stack_files, "READ_SECONDS", 0.0)
     with stack_lock("dev", "make up"):
         (tmp_path / "locks" / "dev").write_text('{"command": "ma', encoding="utf-8")
@@ -170,7 +170,7 @@ def test_only_command_with_an_unreadable_holder_fails_at_once(tmp_path: Path, mo
             pass
 
 
-def test_only_command_writes_its_pid_and_clears_it_afterwards(tmp_path: Path) -> None:
+def test_stack_lock_writes_its_pid_and_clears_it_afterwards(tmp_path: Path) -> None:
     file = tmp_path / "locks" / "dev"
     with stack_lock("dev", "make up"):
         assert f'"pid": {os.getpid()}' in file.read_text(encoding="utf-8")

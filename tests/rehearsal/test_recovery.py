@@ -144,13 +144,13 @@ def test_adopt_pending_without_a_listing_adopts_the_vpc_when_it_is_listed_again(
     def fail(_type: str, _inputs: Mapping[str, Any], _taken: frozenset[str]) -> str | None:
         raise error
 
-    monkeypatch.setattr(cloud_inventory, "_finder_of", lambda _file: fail)
+    monkeypatch.setattr(cloud_inventory, "_stack_id_finder", lambda _file: fail)
     cloud_inventory.adopt_pending("dev")
     line = capsys.readouterr().err
     assert line.startswith("stack dev: the resources of the interrupted update cannot be listed: ")
     assert line.endswith("; the next `make up STACK=dev` or `make down STACK=dev` looks for them again\n")
     assert [each["id"] for each in pulumi.deployment["resources"]] == ["b"]
-    monkeypatch.setattr(cloud_inventory, "_finder_of", lambda _file: lambda *_words: "vpc-1")
+    monkeypatch.setattr(cloud_inventory, "_stack_id_finder", lambda _file: lambda *_words: "vpc-1")
     cloud_inventory.adopt_pending("dev")
     assert capsys.readouterr().err == ""
     assert [each["id"] for each in pulumi.deployment["resources"]] == ["b", "vpc-1"]
@@ -164,7 +164,7 @@ def test_adopt_pending_without_a_listing_of_any_resource_changes_nothing(
         raise FileNotFoundError(2, "No such file or directory", "aws")
 
     pulumi.deployment["pending_operations"] = [operation("aws:ec2/vpc:Vpc")]
-    monkeypatch.setattr(cloud_inventory, "_finder_of", lambda _file: fail)
+    monkeypatch.setattr(cloud_inventory, "_stack_id_finder", lambda _file: fail)
     cloud_inventory.adopt_pending("dev")
     assert pulumi.calls == []
     assert [each["type"] for each in pulumi.deployment["pending_operations"]] == ["creating"]

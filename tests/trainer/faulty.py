@@ -75,7 +75,7 @@ def delay_first_step() -> None:
 
 def load_slowly() -> None:
     """Load the data 8 seconds later than other ranks, with heartbeats."""
-    build = loop.build_task
+    build: Callable[[RecipeConfig, Runtime], Task] = vars(loop)["build_task"]
 
     def slow(config: RecipeConfig, runtime: Runtime) -> Task:
         print("loading", flush=True)
@@ -84,7 +84,7 @@ def load_slowly() -> None:
             runtime.heartbeat()
         return build(config, runtime)
 
-    loop.build_task = slow
+    vars(loop)["build_task"] = slow
 
 
 def exhaust_memory() -> None:

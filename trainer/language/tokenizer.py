@@ -19,6 +19,7 @@ from trainer.language.sizes import BPE, BYTES, SEPARATOR
 from trainer.rules import invalid_setting
 from trainer.runtime.base import Runtime
 from trainer.storage import Folder, MissingFileError
+from trainer.watchdog import wait_for_ranks
 
 TOKENIZER_FILE, TOKENIZER_FOLDER = "tokenizer.json", "tokenizer"
 """File of a tokenizer, and its folder in the job's folder, where no lifecycle rule of the bucket deletes it."""
@@ -123,6 +124,7 @@ def load_tokenizer(config: LanguageConfig, runtime: Runtime, documents: Sequence
         text = saved
         if not saved and runtime.rank == 0:
             text = runtime.wait_for(ThreadPoolExecutor(1).submit(learn_byte_pairs, documents, config.vocabulary))
+        wait_for_ranks(runtime, "tokenizer")
         text, where = runtime.broadcast(text), "the learnt tokenizer"
     else:
         place, _, name = config.tokenizer.rpartition("/")
