@@ -24,8 +24,7 @@ UNFINISHED_SUFFIX = ".unfinished"
 BUCKET_SCHEMES = ("gs", "s3")
 """Schemes of the URLs of buckets. obstore is the client for both, because it retries failed requests."""
 CLIENT_TIMEOUTS = {"AWS_TIMEOUT": "1d", "AWS_READ_TIMEOUT": "30s", "GOOGLE_TIMEOUT": "1d", "GOOGLE_READ_TIMEOUT": "30s"}
-"""Variables of obstore's clients. By default a client ends a request after 30 s, although content still arrives. Its
-argument `client_options` would replace other variables, such as AWS_ALLOW_HTTP."""
+"""Variables of obstore's clients, which by default end a request after 30 s although content still arrives."""
 ATTEMPTS = 3
 """Maximum number of attempts at a request to a bucket. The client also retries within each attempt."""
 RETRY_LIMIT_SECONDS = 60.0

@@ -181,10 +181,8 @@ class Watchdog:
 
 
 def wait_for_ranks(runtime: Runtime, place: str) -> None:
-    """Wait until all ranks call this with the same `place`, before a collective that some ranks reach much later.
-
-    Records heartbeats while a missing rank makes progress. Does not wait for a process that is gone.
-    """
+    """Wait until all ranks call this with `place`, except processes that are gone, before a collective that some ranks
+    reach much later. Records heartbeats while a missing rank makes progress."""
     if (store := runtime.store) is None:
         return
     store.set(f"{place}/{runtime.rank}", "1")
