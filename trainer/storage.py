@@ -72,7 +72,8 @@ class Folder:
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
-        if self.url.startswith(tuple(f"{scheme}://" for scheme in BUCKET_SCHEMES)):
+        self._is_bucket = self.url.startswith(tuple(f"{scheme}://" for scheme in BUCKET_SCHEMES))
+        if self._is_bucket:
             # Imported here, so that a run on a disk does not wait for it.
             from obstore.fsspec import register
 
@@ -224,7 +225,7 @@ class Folder:
             with self._translate_errors("cannot be deleted", name):
                 os.unlink(path)  # noqa: PTH108  # as above
             return
-        delete = partial(self._filesystem.rm, recursive=True) if self.is_local else self._delete_objects
+        delete = self._delete_objects if self._is_bucket else partial(self._filesystem.rm, recursive=True)
         for each in (f"{name}/{first}", name) if first else (name,):
             with suppress(MissingFileError), self._translate_errors("cannot be deleted", each):
                 self._retry(partial(delete, f"{self.path}/{each}"))

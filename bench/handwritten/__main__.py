@@ -206,7 +206,10 @@ job_spec: Any = {
     "template": {
         "metadata": {
             "labels": {**labels, "app.kubernetes.io/component": "worker"},
-            "annotations": {"kubectl.kubernetes.io/default-container": "trainer"},
+            "annotations": {
+                "kubectl.kubernetes.io/default-container": "trainer",
+                "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+            },
         },
         "spec": pod,
     },
