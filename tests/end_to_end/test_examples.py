@@ -146,7 +146,10 @@ def test_tf_horovod_runs_again_after_its_worker_is_killed(checkout: Checkout) ->
     restarted = {**job, "name": "restarted", "args": [*job["args"], "--iterations=12"]}
 
     def kill_worker() -> None:
-        checkout.kubectl("exec", "restarted-worker-1", "--", "sh", "-c", "kill 1")
+        # The kernel kills the whole container, with sshd.
+        use_memory = ("exec", "restarted-worker-1", "--", "python", "-c", "print(len(b'x' * 2**32))")
+        kubeconfig = str(checkout.cluster.kubeconfig)
+        checkout.tool("kubectl", "--kubeconfig", kubeconfig, "--namespace", "training", *use_memory, status=None)
 
     with checkout.changed_jobs(restarted):
         _, after = checkout.up_with_fault(at=" train step=4 ", fault=kill_worker)
