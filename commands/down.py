@@ -164,7 +164,8 @@ def delete_jobs(run: Callable[..., object]) -> None:
 def delete_late_log_groups(resources: Iterable[Mapping[str, Any]]) -> None:
     """Delete the log groups that EKS has created again for the deleted clusters of a state.
 
-    Do nothing if there is no such group, or no `aws`. `make verify-empty` reports a group that EKS creates later.
+    Do nothing if the group does not exist, or if `aws` is not installed. `make verify-empty` reports a group that EKS
+    creates later.
     """
     for group, region in late_log_groups(resources):
         with suppress(FileNotFoundError, CalledProcessError):

@@ -45,7 +45,7 @@ CASES = {
             "bucket": {"keep": False},
             "pools": [{"name": "gpus"}],
         },
-        resources=22,
+        resources=24,
         kill_after=9,
     ),
     "eks": Case(
