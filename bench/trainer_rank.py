@@ -118,10 +118,11 @@ def make_training(
     if not bare:
         report = Reporter(runtime.rank, runtime.world, Folder(f"file://{folder}/run"), wandb=wandb)
     watch = Watchdog(runtime, on_slow=lambda _rank, _times: None)
+    watch.__enter__()
     training = Training(config, runtime, report, None, watch, lambda: False)
     if not bare:
-        watch.__enter__()
         return training
+    watch.__exit__()
     training.log.meter = NoMeter(runtime.device)
     for clock in ("begin", "data_ready", "gradients_ready", "end"):
         setattr(training.log.steps, clock, lambda: None)
