@@ -29,7 +29,7 @@ from commands.pulumi_output import is_verbose
 from infra.make_command import make_command
 from settings.text import wrap, wrap_line
 from stack.config import StackConfig
-from workloads.trainer_flags import FLAGS, value_of
+from workloads.trainer_flags import FLAGS
 
 WRITE_COMMANDS = {"gs": ("gcloud", "storage", "cp"), "s3": ("aws", "s3", "cp")}
 """Scheme of a bucket in a cloud -> command that writes a file to it."""
@@ -126,7 +126,7 @@ def start_records(found: StackOutputs, config: StackConfig, outputs: Mapping[str
 def epochs_of(config: StackConfig) -> dict[str, int]:
     """Return job -> number of epochs, for the jobs whose recipe has the flag `epochs`."""
     found = {
-        job.name: value_of(job.recipe, job.flags, "epochs") or FLAGS[job.recipe]["epochs"].default
+        job.name: job.flag("epochs") or FLAGS[job.recipe]["epochs"].default
         for job in config.jobs
         if job.recipe and "epochs" in FLAGS[job.recipe]
     }

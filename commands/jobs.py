@@ -29,7 +29,6 @@ from settings.text import counted, wrap
 from stack.config import StackConfig
 from stack.run_record import checkpoints_folder
 from workloads.kinds import KINDS
-from workloads.trainer_flags import value_of
 
 POLL_SECONDS = 1.0
 END_SECONDS = 900.0
@@ -248,7 +247,7 @@ def fresh_folder(stack: Stack, config: StackConfig) -> str:
     Raises JobError if another job uses the folder, or if the job saves to another bucket.
     """
     spec = next(each for each in config.jobs if each.name == stack.job)
-    other_bucket = value_of(spec.recipe, spec.flags, "bucket") if spec.recipe else None
+    other_bucket = spec.flag("bucket")
     if other_bucket == "":
         return ""
     up = make_command("up", STACK=stack.name)

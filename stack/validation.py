@@ -17,7 +17,6 @@ from workloads.kinds import KINDS
 from workloads.kinds.kind import ETCD_SUFFIX
 from workloads.spec import JobSpec
 from workloads.text_folder import check_texts
-from workloads.trainer_flags import value_of
 from workloads.user_files import DataSource, bucket_source, folder_source
 from workloads.validation.conflicts import conflicts
 from workloads.validation.flags import bucket_conflicts
@@ -62,7 +61,7 @@ def _name_collisions(jobs: Sequence[JobSpec]) -> Iterator[tuple[int, Problem]]:
     folders: dict[tuple[object, object], int] = {}
     for index, job in enumerate(jobs):
         path, folder = ("flags", "job") if "job" in job.flags else ("name",), job.bucket_folder
-        bucket = (job.recipe and value_of(job.recipe, job.flags, "bucket")) or ""
+        bucket = job.flag("bucket") or ""
         if folder in SHARED_FOLDERS:
             message = f"is the bucket's folder for the {folder} of all jobs; rename the job, or change the flag `job`"
             yield index, Problem("job.folder.shared_by_all_jobs", path, message, folder)
@@ -194,7 +193,7 @@ def unreadable_scripts(cloud: Cloud, jobs: Jobs) -> list[Problem]:
         if job.script is None:
             continue
         if not user_files.is_in_project(job.script):
-            if job.image is None and (path := user_files.project_path(job.script, project_folder())):
+            if not job.has_user_image and (path := user_files.project_path(job.script, project_folder())):
                 owner = "this checkout" if project_folder() == CHECKOUT else f"the project {project_folder()}"
                 message = f"is a file of {owner}, not of the image; write {path}"
                 problems.append(Problem("job.script.without_dot", ("jobs", index, "script"), message, job.script))

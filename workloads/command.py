@@ -159,14 +159,19 @@ def program(spec: JobSpec) -> tuple[str, ...]:
     """Return the training command of one host."""
     if spec.script is not None:
         words = (*_network_check(spec), _literal(path_in_pod(spec.script)), *map(_literal, spec.args))
-        launcher = LAUNCHER if _has_trainer(spec) else TORCHRUN
     else:
         words = (*_network_check(spec), "-m", "trainer", str(spec.recipe), *_flags(spec), *data_flags(spec))
-        launcher = LAUNCHER
-    return (*launcher, *words) if uses_torchrun(spec) else ("python", *words)
+    return (*_launcher(spec), *words)
 
 
-def _has_trainer(spec: JobSpec) -> bool:
+def _launcher(spec: JobSpec) -> tuple[str, ...]:
+    """Return the words that start the program of one host."""
+    if not uses_torchrun(spec):
+        return ("python",)
+    return LAUNCHER if spec.script is None or has_trainer(spec) else TORCHRUN
+
+
+def has_trainer(spec: JobSpec) -> bool:
     """Return True if the job's image has the trainer. The contents of other projects' images are unknown."""
     name = spec.image_ref.builtin
     return name is not None and "trainer" in builtin_image(name).sources
@@ -197,7 +202,7 @@ def restarts_in_place(spec: JobSpec) -> bool:
     a restart. The training-operator recreates only the failed pod and does not count a restart.
     """
     is_fixed = KINDS[spec.kind].restarts_in_place and spec.rendezvous_backend == "static"
-    return is_fixed and spec.restarts > 0 and program(spec)[: len(LAUNCHER)] == LAUNCHER
+    return is_fixed and spec.restarts > 0 and _launcher(spec) == LAUNCHER
 
 
 def _rendezvous(spec: JobSpec, layout: ProcessLayout) -> Environment:

@@ -11,7 +11,7 @@ from infra.hardware.gpus import GPUS
 from infra.hardware.tpus import GENERATIONS
 from workloads.command import process_layout, uses_torchrun
 from workloads.spec import JobSpec
-from workloads.trainer_flags import FLAGS, GROUP_NAMES, value_of
+from workloads.trainer_flags import FLAGS, GROUP_NAMES
 
 LANGUAGE = "language"
 AUTO = 0
@@ -141,17 +141,17 @@ class DeviceMemory:
 def model_sizes(spec: JobSpec) -> dict[str, int]:
     """Return the sizes of a job's model: each from its flag, else from the preset, else the flag's default."""
     flags = FLAGS[LANGUAGE]
-    preset = value_of(LANGUAGE, spec.flags, "preset") or flags["preset"].default
+    preset = spec.flag("preset") or flags["preset"].default
     sizes = dict(flags["preset"].sizes[str(preset)])
     for name in (*sizes.keys() & flags.keys(), "context", "vocabulary"):
-        given = value_of(LANGUAGE, spec.flags, name) or 0
+        given = spec.flag(name) or 0
         sizes[name] = int(str(given)) or sizes.get(name) or int(str(flags[name].default))
     return sizes
 
 
 def group_sizes(spec: JobSpec) -> dict[str, int]:
     """Return the sizes of the groups in the flag `parallelism`, AUTO for `auto`."""
-    text = str(value_of(LANGUAGE, spec.flags, "parallelism") or "")
+    text = str(spec.flag("parallelism") or "")
     pairs = [pair.split("=") for pair in text.split(",") if pair]
     return {name: AUTO if size == "auto" else int(size) for name, size in pairs}
 
@@ -176,7 +176,7 @@ def language_training(spec: JobSpec) -> LanguageTraining:
     """Return the settings of a job with the recipe `language`. Its flags and groups must be valid."""
     sizes = model_sizes(spec)
     context = sizes.pop("context")
-    output = value_of(LANGUAGE, spec.flags, "output")
+    output = spec.flag("output")
     is_tied = output == "tied" if output in ("tied", "untied") else bool(sizes["is_tied"])
     sizes.pop("is_tied")
     per_process = devices_per_process(spec)
@@ -190,18 +190,18 @@ def language_training(spec: JobSpec) -> LanguageTraining:
         context=context,
         batch_size=ceil(_count(spec, "batch_size") / per_process),
         accumulate=_count(spec, "accumulate"),
-        number_bytes=2 if value_of(LANGUAGE, spec.flags, "amp") is True else 4,
-        optimizer=str(value_of(LANGUAGE, spec.flags, "optimizer") or FLAGS[LANGUAGE]["optimizer"].default),
-        is_compiled=value_of(LANGUAGE, spec.flags, "compile") is True,
-        checkpointing=str(value_of(LANGUAGE, spec.flags, CHECKPOINTING) or "none"),
-        is_adapted=bool(value_of(LANGUAGE, spec.flags, "lora_rank")),
+        number_bytes=2 if spec.flag("amp") is True else 4,
+        optimizer=str(spec.flag("optimizer") or FLAGS[LANGUAGE]["optimizer"].default),
+        is_compiled=spec.flag("compile") is True,
+        checkpointing=str(spec.flag(CHECKPOINTING) or "none"),
+        is_adapted=bool(spec.flag("lora_rank")),
         keeps_scores=spec.on_xla,
         **{name: groups.get(name, 1) for name in GROUP_NAMES},
     )
 
 
 def _count(spec: JobSpec, name: str) -> int:
-    return int(str(value_of(LANGUAGE, spec.flags, name) or FLAGS[LANGUAGE][name].default))
+    return int(str(spec.flag(name) or FLAGS[LANGUAGE][name].default))
 
 
 def block_numbers(training: LanguageTraining) -> int:
@@ -317,7 +317,7 @@ def settings_that_fit(spec: JobSpec, limit: int) -> str:
             return " and ".join(f"`{flag}`" for flag in _changed_flags(training, found))
     presets = FLAGS[LANGUAGE]["preset"].sizes
     fixed = ("layers", "width", "heads", "kv_heads", "hidden", "init_from")
-    if not any(value_of(LANGUAGE, spec.flags, name) for name in fixed):
+    if not any(spec.flag(name) for name in fixed):
         for preset in reversed(list(presets)):
             smaller = language_training(spec.model_copy(update={"flags": {**spec.flags, "preset": preset}}))
             is_even = gcd(smaller.model.kv_heads, smaller.model.hidden) % smaller.tensor == 0

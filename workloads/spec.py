@@ -34,7 +34,7 @@ from settings.types import (
 )
 from workloads.kinds import KINDS
 from workloads.kinds.kind import COORDINATOR, Rendezvous
-from workloads.trainer_flags import FLAGS
+from workloads.trainer_flags import FLAGS, value_of
 
 JobKind = Literal["indexed-job", "pytorch-job", "mpi-job", "mx-job", "jobset", "train-job", "ray-job"]
 Recipe = Literal["digits", "imagenet", "language"]
@@ -225,7 +225,7 @@ class JobSpec(Section):
     @field_validator("recipe", mode="before")
     @classmethod
     def _reject_example(cls, value: object) -> object:
-        if value in example_names() and value not in get_args(Recipe):
+        if value not in get_args(Recipe) and value in example_names():
             raise Invalid(
                 "recipe_of_docs",
                 f"is an example in docs/recipes, not a recipe of the trainer; write one of "
@@ -284,6 +284,10 @@ class JobSpec(Section):
     def bucket_folder(self) -> str:
         """Name of the job's folders in the bucket: the flag `job`, else the job's name."""
         return str(self.flags.get("job", self.name))
+
+    def flag(self, name: str) -> Scalar | None:
+        """Return the value of a flag of the trainer, which may be set by its alias; None if it is not set."""
+        return value_of(self.recipe, self.flags, name) if self.recipe else None
 
     @property
     def rendezvous_backend(self) -> Rendezvous:

@@ -13,7 +13,7 @@ from pathlib import Path
 from settings.problem import Invalid
 from workloads.language_model import LANGUAGE
 from workloads.spec import JobSpec
-from workloads.trainer_flags import FLAGS, value_of
+from workloads.trainer_flags import FLAGS
 
 SPLITS = ("train", "test")
 """Subfolders that the trainer reads."""
@@ -101,7 +101,7 @@ def _is_document(line: bytes) -> bool:
 
 def _check_tokens(spec: JobSpec, names: list[str]) -> None:
     """Raise Invalid if there are files of tokens, but the trainer must learn a tokenizer from documents."""
-    if names and value_of(LANGUAGE, spec.flags, "tokenizer") == "bpe":
+    if names and spec.flag("tokenizer") == "bpe":
         problem = f"has rows of tokens, such as {json.dumps(names[0])}, but `tokenizer: bpe` learns from documents"
         remedy = "set `tokenizer` to the tokenizer.json that made these files, or remove them"
         raise Invalid("learnt_tokens", f"{problem}; {remedy}")

@@ -18,7 +18,6 @@ from packaging.requirements import InvalidRequirement, Requirement
 from infra.project import CHECKOUT
 from settings.problem import Invalid, Problem, token_kind
 from workloads.spec import JobSpec
-from workloads.trainer_flags import value_of
 
 PROJECT_PREFIXES = ("./", "../")
 """Prefixes of the path of a file in the project. Any other path is in the image or in a mounted bucket."""
@@ -336,18 +335,18 @@ def data_conflicts(spec: JobSpec) -> Iterator[Problem]:
     """Yield a problem for each flag that `data` sets or contradicts."""
     if spec.data is None or spec.recipe is None:
         return
-    if value := value_of(spec.recipe, spec.flags, "data_dir"):
+    if value := spec.flag("data_dir"):
         key = next(name for name in spec.flags if name.replace("-", "_") == "data_dir")
         message = "is set by the job's `data`; remove one of the two"
         yield Problem("job.data_dir.also_data", ("flags", key), message, value)
-    if value_of(spec.recipe, spec.flags, "fake_data") is True:
+    if spec.flag("fake_data") is True:
         message = "has no effect on synthetic images; remove it, or remove the flag `fake_data`"
         yield Problem("job.data.with_synthetic_images", ("data",), message, spec.data)
 
 
 def generates_images(spec: JobSpec) -> bool:
     """Return True if the recipe `imagenet` generates its images. By default it does, unless the job has `data`."""
-    fake = value_of(spec.recipe, spec.flags, "fake_data") if spec.recipe else None
+    fake = spec.flag("fake_data")
     return fake is not False and (fake is not None or spec.data is None)
 
 
@@ -355,7 +354,7 @@ def data_flags(spec: JobSpec) -> tuple[str, ...]:
     """Return the flags of a recipe that `data` sets. Kubernetes expands the variable in them."""
     if spec.data is None or spec.recipe is None:
         return ()
-    reads_files = spec.recipe == "imagenet" and value_of(spec.recipe, spec.flags, "fake_data") is None
+    reads_files = spec.recipe == "imagenet" and spec.flag("fake_data") is None
     return (f"--data-dir=$({DATA_VARIABLE})", *(["--no-fake-data"] if reads_files else []))
 
 

@@ -246,7 +246,8 @@ def test_script_for_a_newer_python_or_a_user_image_is_not_parsed(checkout: Path)
 
 def test_script_absolute_path_in_checkout_is_rejected_for_builtin_image(checkout: Path) -> None:
     path = str(checkout / "deep" / "train_2.py")
-    assert problems_of(script(path)) == [("job.script.without_dot", "jobs.0.script")]
+    for image in (None, "frameworks"):
+        assert problems_of(script(path, image=image)) == [("job.script.without_dot", "jobs.0.script")]
     assert parse(script(path, image="trainyard.local/a:1")).jobs[0].script == path
 
 

@@ -132,6 +132,7 @@ JOB_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (job(priority_class="High"), "settings.priority_class", "0.priority_class"),
     (job_on_cluster(**V4, processes_per_host=2), "job.processes_per_host.wrong_for_tpu_host", "0.processes_per_host"),
     (job_on_cluster(**L4, runtime="xla"), "job.runtime.xla_on_gpu", "0.runtime"),
+    (job_on_cluster(**L4, runtime="xla", image="xla"), "job.runtime.xla_on_gpu", "0.runtime"),
     (job_on_cluster(**V4, hosts=2), "job.hosts.differ_from_slice", "0.hosts"),
     (job(elastic={"min_hosts": 3, "max_hosts": 1}), "job.elastic.range", "0.elastic.min_hosts"),
     (job(elastic=ELASTIC_TWO_HOSTS, hosts=1), "job.hosts.differ_from_elastic", "0.hosts"),
@@ -282,10 +283,17 @@ def test_variable_that_pods_set_is_rejected_in_secrets_but_accepted_in_environme
     assert parse(job(environment={name: "1"})).jobs[0].environment == {name: "1"}
 
 
-def test_pjrt_device_without_xla_is_rejected() -> None:
+@pytest.mark.parametrize("image", [None, "frameworks"])
+def test_pjrt_device_without_xla_is_rejected(image: str | None) -> None:
     for key in ("environment", "secrets"):
         problem = ("job.environment.pjrt_device", f"jobs.0.{key}.PJRT_DEVICE")
-        assert problems_of(job(**{key: {"PJRT_DEVICE": "cpu"}})) == [problem]
+        assert problems_of(job(image=image, **{key: {"PJRT_DEVICE": "cpu"}})) == [problem]
+
+
+def test_min_bandwidth_of_a_script_in_an_image_with_the_trainer_is_accepted() -> None:
+    script = "/opt/trainyard/network_check.py"
+    values = job(recipe=None, script=script, image="frameworks", hosts=2, min_bandwidth_gbps=1)
+    assert parse(values).jobs[0].min_bandwidth_gbps == 1
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from infra.make_command import secret_command
 from settings.kubernetes_values import LABEL_LIMIT, format_memory, parse_memory
 from settings.problem import UNDEFINED, Path, Problem, secrets_in_arguments, secrets_in_variables
-from workloads.command import NEW_STORE_PER_ROUND, POD_VARIABLES, uses_torchrun
+from workloads.command import NEW_STORE_PER_ROUND, POD_VARIABLES, has_trainer, uses_torchrun
 from workloads.kinds import KINDS, kinds_where
-from workloads.spec import JobSpec, default_hosts
-from workloads.trainer_flags import flag_problems, value_of
+from workloads.spec import XLA_IMAGE, JobSpec, default_hosts
+from workloads.trainer_flags import flag_problems
 from workloads.user_files import data_conflicts, path_error
 from workloads.validation.flags import device_conflicts, folder_conflicts, language_conflicts, unused_flags
 
@@ -59,16 +59,16 @@ def _flags(spec: JobSpec) -> Iterator[Problem]:
     secrets = dict(secrets_in_variables(spec.flags))
     problems = flag_problems(spec.recipe, spec.flags, has_user_image=spec.has_user_image)
     yield from (problem for problem in problems if problem.path[-1] not in secrets)
-    values = {name: value_of(spec.recipe, spec.flags, name) for name in ("fake_data", "data_dir")}
+    values = {name: spec.flag(name) for name in ("fake_data", "data_dir")}
     if values["fake_data"] is False and not (values["data_dir"] or spec.data) and not spec.has_user_image:
         message = "requires images; write their location as `data`, or as the flag `data_dir`, or remove this flag"
         yield Problem("job.fake_data.no_data_dir", ("flags", "fake_data"), message, False)
-    if value_of(spec.recipe, spec.flags, "wandb") == "online" and "WANDB_API_KEY" not in spec.secrets:
+    if spec.flag("wandb") == "online" and "WANDB_API_KEY" not in spec.secrets:
         remedy = f"`secrets: {{WANDB_API_KEY: NAME}}` and run {secret_command('secrets:NAME')}"
         yield Problem(
             "job.wandb.no_key", ("flags", "wandb"), f"requires an API key; add {remedy}, or write offline", "online"
         )
-    if spec.on_xla and value_of(spec.recipe, spec.flags, "compile") is True:
+    if spec.on_xla and spec.flag("compile") is True:
         yield Problem("job.compile.on_xla", ("flags", "compile"), "XLA always compiles each step; remove it", True)
     if not spec.has_user_image:
         yield from unused_flags(spec)
@@ -129,7 +129,7 @@ def _runtime(spec: JobSpec) -> Iterator[Problem]:
     elif spec.runtime == "xla" and not KINDS[spec.kind].runs_recipes:
         message = f"a job of kind {spec.kind} does not start PyTorch/XLA; remove it"
         yield _problem("job.runtime.without_pytorch", spec, "runtime", message)
-    elif spec.runtime == "xla" and spec.accelerator and spec.tpu is None and spec.image is None:
+    elif spec.runtime == "xla" and spec.accelerator and spec.tpu is None and not spec.has_user_image:
         message = "PyTorch/XLA has not supported CUDA since 2.8; add `image:` with an older version, or remove it"
         yield _problem("job.runtime.xla_on_gpu", spec, "runtime", message)
 
@@ -155,7 +155,7 @@ def _elastic(spec: JobSpec) -> Iterator[Problem]:
 
 
 def _hosts(spec: JobSpec) -> Iterator[Problem]:
-    expected = default_hosts({name: getattr(spec, name) for name in ("accelerator", "topology", "slices", "elastic")})
+    expected = default_hosts(vars(spec))
     if spec.tpu and spec.hosts != expected:
         slices = f"{spec.slices} x {spec.tpu.topology_label} of {spec.tpu.generation}"
         message = f"{slices} has {expected} hosts of {spec.tpu.chips_per_host} chips; write {expected}, or remove it"
@@ -204,7 +204,7 @@ def _network_check(spec: JobSpec) -> Iterator[Problem]:
     if not uses_torchrun(spec):
         message = "requires torchrun, which this job does not use; remove it"
         yield _problem("job.min_bandwidth_gbps.without_torchrun", spec, "min_bandwidth_gbps", message)
-    elif spec.script and spec.image:
+    elif spec.script and not has_trainer(spec):
         message = "requires the trainer's image, which measures the bandwidth; remove it, or remove `image`"
         yield _problem("job.min_bandwidth_gbps.with_user_image", spec, "min_bandwidth_gbps", message)
     elif spec.hosts == 1 or spec.interactive:
@@ -266,7 +266,7 @@ def _environment(spec: JobSpec) -> Iterator[Problem]:
             if name in owners:
                 message = f"is set by {owners[name]}; remove it"
                 yield Problem("job.environment.reserved", (key, name), message, value)
-            elif name == "PJRT_DEVICE" and spec.image is None:
+            elif name == "PJRT_DEVICE" and spec.image_ref.builtin not in (None, XLA_IMAGE):
                 message = "requires PyTorch/XLA, which is in another image; write `runtime: xla` instead"
                 yield Problem("job.environment.pjrt_device", (key, name), message, value)
             elif key == "secrets" and name in POD_VARIABLE_NAMES:

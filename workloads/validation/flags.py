@@ -27,7 +27,7 @@ from workloads.language_model import (
     shard_problem,
 )
 from workloads.spec import JobSpec
-from workloads.trainer_flags import FLAGS, flag_problems, value_of
+from workloads.trainer_flags import FLAGS, flag_problems
 from workloads.user_files import generates_images
 
 
@@ -35,7 +35,7 @@ def folder_conflicts(spec: JobSpec) -> Iterator[Problem]:
     """Yield a problem for each folder in the flags that the trainer cannot write into or that hosts do not share."""
     if spec.recipe is None:
         return
-    bucket = str(_value(spec, "bucket") or "")
+    bucket = str(spec.flag("bucket") or "")
     if bucket.startswith("file:///"):
         folder = posixpath.normpath(bucket.removeprefix("file://"))
         remedy = "remove it to use the platform's bucket"
@@ -46,7 +46,7 @@ def folder_conflicts(spec: JobSpec) -> Iterator[Problem]:
         elif not is_below(folder, BUCKET_PATH):
             yield Problem("job.bucket.read_only", ("flags", "bucket"), f"is read-only in pods; {remedy}", bucket)
     has_image_files = not generates_images(spec)
-    cache = _value(spec, "cache_dir") if has_image_files else None
+    cache = spec.flag("cache_dir") if has_image_files else None
     if cache and not is_below(posixpath.normpath(str(cache)), *POD_FOLDERS, BUCKET_PATH):
         folders = " or ".join(POD_FOLDERS)
         message = f"is read-only in pods; write a folder in {folders}, or remove it"
@@ -103,7 +103,7 @@ def device_conflicts(spec: JobSpec) -> Iterator[Problem]:
         yield from _hidden_gpus(spec)
     if spec.recipe is None:
         return
-    device = _value(spec, "device")
+    device = spec.flag("device")
     if device == "cuda" and (spec.accelerator is None or spec.tpu):
         message = "the job has no GPU; add for example `accelerator: nvidia-l4`, or write auto"
         yield _problem("job.device.no_gpu", spec, "device", message)
@@ -157,20 +157,20 @@ def unused_flags(spec: JobSpec) -> Iterator[Problem]:
     if "fake_data" in FLAGS[spec.recipe]:
         yield from _unused_image_flags(spec)
     yield from _unused_bucket_flags(spec)
-    batch_size = _value(spec, "batch_size") or FLAGS[spec.recipe]["batch_size"].default
-    is_above = _number(_value(spec, "accumulate")) > _number(batch_size)
+    batch_size = spec.flag("batch_size") or FLAGS[spec.recipe]["batch_size"].default
+    is_above = _number(spec.flag("accumulate")) > _number(batch_size)
     if is_above and _are_valid(spec, "accumulate", "batch_size"):
         message = f"must be at most the batch size, {batch_size}; lower it"
         yield _problem("job.accumulate.above_batch_size", spec, "accumulate", message)
     yield from _schedule(spec)
-    if _value(spec, "sharding") == "model":
+    if spec.flag("sharding") == "model":
         if not spec.on_xla:
             message = "model requires PyTorch/XLA; add `runtime: xla`, or remove it"
             yield _problem("job.sharding.without_xla", spec, "sharding", message)
         elif spec.processes_per_host > 1:
             message = "model requires one process per host; remove `processes_per_host`"
             yield _problem("job.sharding.several_processes", spec, "sharding", message)
-    if _value(spec, "profile_port") and not spec.on_xla:
+    if spec.flag("profile_port") and not spec.on_xla:
         message = "requires PyTorch/XLA; write `profile_steps`, which works on every device, or remove it"
         yield _problem("job.profile_port.without_xla", spec, "profile_port", message)
 
@@ -179,15 +179,15 @@ def _schedule(spec: JobSpec) -> Iterator[Problem]:
     """Yield a problem for a decay without effect, or if warm-up and decay together are longer than the run."""
     if not _are_valid(spec, "schedule", "warmup", "decay"):
         return
-    warmup, decay = _value(spec, "warmup"), _value(spec, "decay")
-    if _value(spec, "schedule") != "stable":
+    warmup, decay = spec.flag("warmup"), spec.flag("decay")
+    if spec.flag("schedule") != "stable":
         if decay is not None:
             message = "applies only to the schedule stable; add `schedule: stable`, or remove it"
             yield _problem("job.decay.without_stable_schedule", spec, "decay", message)
         return
     flags = FLAGS[str(spec.recipe)]
     shares = {
-        name: float(str(flags[name].default if (value := _value(spec, name)) is None else value))
+        name: float(str(flags[name].default if (value := spec.flag(name)) is None else value))
         for name in ("warmup", "decay")
     }
     if round(sum(shares.values()), 9) > 1:
@@ -199,20 +199,16 @@ def _schedule(spec: JobSpec) -> Iterator[Problem]:
 
 def _unused_bucket_flags(spec: JobSpec) -> Iterator[Problem]:
     """Yield a problem for each flag whose output goes to the bucket, if the job has no bucket."""
-    if _value(spec, "bucket") != "":
+    if spec.flag("bucket") != "":
         return
     for name, bucket_value in BUCKET_FLAGS:
-        if (value := _value(spec, name)) and bucket_value in (None, value):
+        if (value := spec.flag(name)) and bucket_value in (None, value):
             message = "needs a bucket, but `bucket` is empty; set `bucket` or remove this flag"
             yield _problem("job.flags.no_bucket", spec, name, message)
 
 
-def _value(spec: JobSpec, name: str) -> str | int | float | bool | None:
-    return value_of(spec.recipe, spec.flags, name) if spec.recipe else None
-
-
 def _problem(code: str, spec: JobSpec, name: str, message: str) -> Problem:
-    return Problem(code, ("flags", settings_key(spec, name)), message, _value(spec, name))
+    return Problem(code, ("flags", settings_key(spec, name)), message, spec.flag(name))
 
 
 def _are_valid(spec: JobSpec, *names: str) -> bool:
@@ -233,7 +229,7 @@ def _unused_image_flags(spec: JobSpec) -> Iterator[Problem]:
     """Yield a problem for each flag that applies only to image files, or only to synthetic images."""
     is_synthetic = generates_images(spec)
     for name in IMAGE_FILE_FLAGS if is_synthetic else SYNTHETIC_IMAGE_FLAGS:
-        if _value(spec, name) in (None, "", False):
+        if spec.flag(name) in (None, "", False):
             continue
         if is_synthetic:
             message = "has no effect on synthetic images, which are the default; write `fake_data: false`, or remove it"
@@ -241,7 +237,7 @@ def _unused_image_flags(spec: JobSpec) -> Iterator[Problem]:
         else:
             message = "applies only to synthetic images; an epoch reads each image file once; remove it"
             yield _problem("job.flags.only_for_synthetic_images", spec, name, message)
-    if not is_synthetic and _value(spec, "stream") is True and _value(spec, "cache_dir"):
+    if not is_synthetic and spec.flag("stream") is True and spec.flag("cache_dir"):
         message = "is the folder of decoded images, which `stream` does not store; remove one of the two"
         yield _problem("job.cache_dir.with_stream", spec, "cache_dir", message)
 
@@ -266,7 +262,7 @@ def language_conflicts(spec: JobSpec) -> Iterator[Problem]:
 
 def _on_xla(spec: JobSpec) -> Iterator[Problem]:
     """Yield a problem for selective activation checkpointing, which PyTorch/XLA does not support."""
-    if spec.on_xla and _value(spec, CHECKPOINTING) == "selective":
+    if spec.on_xla and spec.flag(CHECKPOINTING) == "selective":
         message = "is not supported by PyTorch/XLA; write full, or none"
         yield _problem("job.activation_checkpointing.on_xla", spec, CHECKPOINTING, message)
 
@@ -281,13 +277,13 @@ def _units(spec: JobSpec) -> str:
 
 def _adapters(spec: JobSpec, sizes: dict[str, int]) -> Iterator[Problem]:
     """Yield a problem for a LoRA rank without `init_from` or above the model's sizes, or an alpha without a rank."""
-    rank = int(str(_value(spec, "lora_rank") or 0))
+    rank = int(str(spec.flag("lora_rank") or 0))
     if not rank:
-        if _value(spec, "lora_alpha") is not None:
+        if spec.flag("lora_alpha") is not None:
             message = "has no effect without adapters; add `lora_rank`, or remove this flag"
             yield _problem("job.lora_alpha.no_rank", spec, "lora_alpha", message)
         return
-    if not _value(spec, "init_from"):
+    if not spec.flag("init_from"):
         message = "needs weights to start from; add `init_from`, or remove this flag"
         yield _problem("job.lora_rank.no_weights", spec, "lora_rank", message)
     # The layers of keys and values can have fewer outputs than `width`. This rule ignores that.
@@ -298,17 +294,17 @@ def _adapters(spec: JobSpec, sizes: dict[str, int]) -> Iterator[Problem]:
 
 def _float8(spec: JobSpec) -> Iterator[Problem]:
     """Yield a problem for float8 on hardware without float8, or with flags that do not allow float8."""
-    if _value(spec, "float8") in (None, "none"):
+    if spec.flag("float8") in (None, "none"):
         return
     gpu = GPUS.get(spec.accelerator or "")
     if not gpu or not gpu.has_float8:
         allowed = ", ".join(name for name, each in GPUS.items() if each.has_float8)
         message = f"needs an accelerator with float8, one of {allowed}; change `accelerator`, or remove this flag"
         yield _problem("job.float8.no_hardware", spec, "float8", message)
-    if _value(spec, "amp") is not True:
+    if spec.flag("amp") is not True:
         message = "needs 16 bits for all other numbers; add `amp: true`, or remove this flag"
         yield _problem("job.float8.no_amp", spec, "float8", message)
-    if _value(spec, "lora_rank"):
+    if spec.flag("lora_rank"):
         message = "is not allowed with LoRA; remove this flag, or lora_rank"
         yield _problem("job.float8.lora", spec, "float8", message)
     if (context := model_sizes(spec)["context"]) % FLOAT8_MULTIPLE:
@@ -333,7 +329,7 @@ def _uneven(spec: JobSpec, name: str, size: int, message: str) -> Problem:
 
 def _parallelism(spec: JobSpec, sizes: dict[str, int]) -> Iterator[Problem]:
     """Yield a problem for groups whose sizes do not divide the number of ranks or the sizes of the model."""
-    text = str(value_of(LANGUAGE, spec.flags, "parallelism") or "")
+    text = str(spec.flag("parallelism") or "")
     groups = group_sizes(spec)
     path = ("flags", settings_key(spec, "parallelism"))
     if len(groups) < text.count("=") or list(groups.values()).count(AUTO) > 1:
@@ -381,12 +377,12 @@ def _memory(spec: JobSpec) -> Iterator[Problem]:
     state = least.weights + least.gradients + least.optimizer
     # Report the setting that changes the largest part of the memory.
     if state > least.total / 2:
-        name = "parallelism" if value_of(LANGUAGE, spec.flags, "parallelism") else "preset"
-        value: object = value_of(LANGUAGE, spec.flags, name) or FLAGS[LANGUAGE][name].default
+        name = "parallelism" if spec.flag("parallelism") else "preset"
+        value: object = spec.flag(name) or FLAGS[LANGUAGE][name].default
     else:
         single = least_memory(replace(training, batch_size=1, accumulate=1))
         name = "context" if training.rows == 1 or single.total > limit else "batch_size"
-        value = training.context if name == "context" else value_of(LANGUAGE, spec.flags, name) or training.batch_size
+        value = training.context if name == "context" else spec.flag(name) or training.batch_size
     fitting = settings_that_fit(spec, limit)
     is_host = device.startswith("resources.memory")
     more = "raise `resources.memory`, or use more hosts" if is_host else "use devices with more memory, or more hosts"

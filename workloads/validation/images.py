@@ -21,8 +21,8 @@ from workloads.kinds import KINDS
 from workloads.kinds.mpi_job import OPEN_MPI
 from workloads.kinds.ray_job import RAY
 from workloads.kinds.training_operator import MXNET
+from workloads.language_model import LANGUAGE
 from workloads.spec import CUDA_12_IMAGE, XLA_IMAGE, JobSpec
-from workloads.trainer_flags import value_of
 from workloads.user_files import is_in_project, project_path
 from workloads.validation.flags import settings_key
 
@@ -161,13 +161,13 @@ def _missing_files(spec: JobSpec, name: str, *, pulls: bool) -> Iterator[Problem
         message = f"is not a file of {_description(name)}; {remedy}"
         yield Problem("job.script.not_in_image", ("script",), message, spec.script)
     for flag in PATH_FLAGS if spec.recipe else ():
-        path = value_of(str(spec.recipe), spec.flags, flag)
+        path = spec.flag(flag)
         folder = posixpath.normpath(absolute_path(str(path).removeprefix("file://")))
         is_url = "://" in str(path) and not str(path).startswith("file://")
         if not path or path in TOKENIZER_NAMES or is_url or is_below(folder, BUCKET_PATH):
             continue
         if flag == "data_dir" and folder in data_folders(name):
-            if spec.recipe == "language" and folder != TEXT_FOLDER:
+            if spec.recipe == LANGUAGE and folder != TEXT_FOLDER:
                 message = (
                     f"has no texts; write a folder with texts in train/ and test/, or remove it to use {TEXT_FOLDER}"
                 )
