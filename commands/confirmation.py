@@ -202,8 +202,12 @@ def query_error(error: subprocess.CalledProcessError) -> str:
     return " ".join((error.stderr or "").split()) or f"exit status {error.returncode}"
 
 
-def confirm_update(stack: str, config: StackConfig, remaining: RemainingQuota, *, is_confirmed: bool) -> None:
+def confirm_update(
+    stack: str, config: StackConfig, remaining: RemainingQuota, options: Sequence[str] = (), *, is_confirmed: bool
+) -> None:
     """Show the plan and the price of an update that changes the cloud, and ask for confirmation.
+
+    `options` are Pulumi's for the update, such as the resources to replace.
 
     Raises NotConfirmed. Raises NotAllowed if the quota is too small or the policy forbids a change.
     """
@@ -211,7 +215,7 @@ def confirm_update(stack: str, config: StackConfig, remaining: RemainingQuota, *
     from commands.review.plan import forbidden, steps_of
 
     print(f"stack {stack}: computing the changes with Pulumi", flush=True)
-    steps = steps_of(pulumi("preview", "--json", "--show-sames", "--stack", stack, quiet=True))
+    steps = steps_of(pulumi("preview", "--json", "--show-sames", *options, "--stack", stack, quiet=True))
     changes = [step for step in steps if is_in_cloud(step) and step.action != "same"]
     if not changes:
         return
@@ -231,17 +235,18 @@ def is_in_cloud(step: Step) -> bool:
 
 
 def deployed_config(stack: str) -> StackConfig | None:
-    """Return the settings of the last operation if it was a successful update.
+    """Return the settings of the last operation, without refreshes, if it was a successful update.
 
     Return None after any other operation, because then only some resources may exist. Also return None if this
     version of Trainyard cannot read the settings.
     """
-    history = json.loads(pulumi("stack", "history", "--json", "--page-size", "1", "--stack", stack, quiet=True))
-    if not history or history[0]["kind"] != "update" or history[0]["result"] != "succeeded":
+    entries = json.loads(pulumi("stack", "history", "--json", "--page-size", "20", "--stack", stack, quiet=True))
+    last = next((each for each in entries if each["kind"] != "refresh"), None)
+    if last is None or last["kind"] != "update" or last["result"] != "succeeded":
         return None
     values = {
         key.partition(":")[2]: each.get("objectValue", each.get("value"))
-        for key, each in history[0]["config"].items()
+        for key, each in last["config"].items()
         if key.startswith(f"{CONFIG_NAMESPACE}:")
     }
     try:

@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from subprocess import CalledProcessError
 from typing import Any
 
@@ -37,7 +38,7 @@ from infra.local import lifecycle
 from infra.local.settings import ClusterSettings, clusters_folder, stack_cluster
 from infra.make_command import command_title, make_command, option_text
 from settings.problem import Problem
-from stack.config import load_file, missing_file
+from stack.config import load_file, missing_file, raw_settings
 
 CLUSTER_RESOURCE = "::local-processes"
 """End of the URN of a local cluster's resource (infra/local/provider.py)."""
@@ -108,15 +109,29 @@ def reject_unapplied_keep(stack: str, resources: Iterable[Mapping[str, Any]]) ->
 
     Pulumi destroys a bucket as the last update left it in the state: without `retainOnDelete`, and with `forceDestroy`.
     """
-    try:
-        keeps_bucket = load_file(PROJECT / f"Pulumi.{stack}.yaml").cloud.keeps_bucket
-    except ValueError:
-        return
     buckets = [each for each in resources if str(each.get("type")).endswith("/bucket:Bucket")]
-    if keeps_bucket and not all(each.get("retainOnDelete") for each in buckets):
+    if all(each.get("retainOnDelete") for each in buckets):
+        return
+    if _settings_keep_bucket(PROJECT / f"Pulumi.{stack}.yaml"):
         up, down = make_command("up", STACK=stack), make_command("down", STACK=stack)
         message = f"is only in the settings, so {down} would delete the bucket; run {up} to apply it, or write `false`"
         raise _rejection("down.keep_not_applied", "bucket.keep", message)
+
+
+def _settings_keep_bucket(file: Path) -> bool:
+    """Return True if the settings keep the bucket, even if other settings are invalid; False without readable settings.
+
+    The default of `bucket.keep` is true.
+    """
+    try:
+        return load_file(file, checks_availability=False).cloud.keeps_bucket
+    except ValueError:
+        pass
+    with suppress(OSError, ValueError):
+        platform = raw_settings(file).get("platform")
+        bucket = platform.get("bucket") if isinstance(platform, dict) else None
+        return not (isinstance(bucket, dict) and bucket.get("keep") is False)
+    return False
 
 
 def _rejection(code: str, key: str, message: str) -> CommandError:

@@ -287,7 +287,9 @@ def write_record(bucket: str, record: Mapping[str, Any]) -> str:
         if scheme == FOLDER_SCHEME:
             _write_file(Path(path), text)
         else:
-            subprocess.run([*WRITE_COMMANDS[scheme], "-", target], input=text, text=True, check=True)
+            subprocess.run(
+                [*WRITE_COMMANDS[scheme], "-", target], input=text, text=True, check=True, capture_output=True
+            )
     except (OSError, subprocess.CalledProcessError) as error:
         raise WriteFailed(f"{target}: cannot be written: {error}") from error
     return target

@@ -209,7 +209,7 @@ def rerun(job: str, *, fresh: bool, is_confirmed: bool) -> int:
     with stack_lock(stack.name, make_command("rerun", STACK=stack.name)):
         options = prepare(stack.name, config)
         if config.cloud.provisioned:
-            confirmation.confirm_update(stack.name, config, left, is_confirmed=is_confirmed)
+            confirmation.confirm_update(stack.name, config, left, options, is_confirmed=is_confirmed)
         # If this command stops before it deletes the checkpoints, a rerun without FRESH would resume from them.
         again = stack.command("rerun", FRESH="1") if fresh else stack.command("rerun")
         set_closing(f"the job may be deleted; {again} creates it again")

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from subprocess import CalledProcessError
 from typing import Any
@@ -62,7 +62,9 @@ def main(*, is_confirmed: bool = False, no_follow: bool = False) -> int:
         if (status := set_up(config)) != 0:
             return status
         found = bring_up(
-            stack, config, lambda: confirmation.confirm_update(stack, config, left, is_confirmed=is_confirmed)
+            stack,
+            config,
+            lambda options: confirmation.confirm_update(stack, config, left, options, is_confirmed=is_confirmed),
         )
     os.environ.update(stack_environment())
     # Import late: importing the Kubernetes client takes a while, and the job runs meanwhile.
@@ -118,12 +120,15 @@ def prepare(stack: str, config: stack_config.StackConfig) -> list[str]:
 
 
 def bring_up(
-    stack: str, config: stack_config.StackConfig, confirm: Callable[[], None] = lambda: None
+    stack: str, config: stack_config.StackConfig, confirm: Callable[[Sequence[str]], None] = lambda _options: None
 ) -> dict[str, Any]:
-    """Update the stack to match its settings. Return its outputs. On a cloud, call `confirm` before the update."""
+    """Update the stack to match its settings. Return its outputs.
+
+    On a cloud, call `confirm` with Pulumi's options for the update before it.
+    """
     options = prepare(stack, config)
     if config.cloud.provisioned:
-        confirm()
+        confirm(options)
     with explain_requirements_error(config, make_command("up", STACK=stack)):
         pulumi("up", "--yes", "--skip-preview", "--suppress-outputs", *options, "--stack", stack)
     logs, down = make_command("logs", STACK=stack), make_command("down", STACK=stack)

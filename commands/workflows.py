@@ -116,19 +116,12 @@ def ttl_of(file: Path) -> float | None:
     Settings that were valid for `up` can become invalid later, for example when support of a Kubernetes version ends.
     Raises OSError or ValueError if `ttl_hours` cannot be read.
     """
-    from settings import yaml_loader
-    from stack.config import MAX_TTL_HOURS, load_file
+    from stack.config import MAX_TTL_HOURS, load_file, raw_settings
 
     try:
         return load_file(file).ttl_hours
     except ValueError:
-        content = yaml_loader.values(yaml_loader.document(file.read_text(encoding="utf-8"))) or {}
-    settings = (content.get("config") or {}) if isinstance(content, dict) else None
-    if not isinstance(settings, dict):
-        raise ValueError(f"{file.name}: has no mapping `config:`; write `config:` and below it the settings")
-    # A key at the left margin is invalid, but it shows that the stack should end.
-    found = {**content, **settings}
-    value = found.get("trainyard:ttl_hours", found.get("ttl_hours"))
+        value = raw_settings(file).get("ttl_hours")
     if value is None:
         return None
     try:

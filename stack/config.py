@@ -226,6 +226,18 @@ def _number_texts(document: yaml.Node | None) -> dict[KeyPath, str]:
     return {value.path: value.text for value in typed_values}
 
 
+def raw_settings(path: Path) -> dict[str, Any]:
+    """Return the settings in a stack's file without checking them. Raises OSError, and ValueError for the file."""
+    from settings import yaml_loader
+
+    content = yaml_loader.values(yaml_loader.document(path.read_text(encoding="utf-8"))) or {}
+    settings = (content.get("config") or {}) if isinstance(content, dict) else None
+    if not isinstance(settings, dict):
+        raise ValueError(f"{path.name}: has no mapping `config:`; write `config:` and below it the settings")
+    # `load_file` rejects keys at the left margin, but they show what the user wants.
+    return {str(key).removeprefix(f"{CONFIG_NAMESPACE}:"): value for key, value in {**content, **settings}.items()}
+
+
 def parse(
     values: Mapping[str, Any],
     secrets: Mapping[str, bool] = MappingProxyType({}),

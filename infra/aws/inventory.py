@@ -272,7 +272,7 @@ ACTIONS: Mapping[str, Sequence[str]] = {
             kms:GetKeyRotationStatus kms:ListResourceTags kms:TagResource kms:UntagResource
             kms:UpdateKeyDescription kms:DisableKeyRotation kms:ScheduleKeyDeletion""",
         "aws:s3/bucket:Bucket": f"""s3:CreateBucket s3:DeleteBucket s3:PutBucketTagging {_S3_READ}
-            s3:ListBucketVersions s3:DeleteObject s3:DeleteObjectVersion
+            s3:ListBucketVersions s3:GetObject s3:PutObject s3:DeleteObject s3:DeleteObjectVersion
             s3:TagResource s3:UntagResource s3:ListTagsForResource""",
         "aws:s3/bucketLifecycleConfiguration:BucketLifecycleConfiguration": """s3:PutLifecycleConfiguration
             s3:GetLifecycleConfiguration""",

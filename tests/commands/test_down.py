@@ -55,7 +55,7 @@ def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str,
 
 
 GKE = {"kind": "gke", "project": "some-project", "bucket": {"keep": False}}
-INVALID_GKE = {**GKE, "bucket": {"keep": "maybe"}}
+INVALID_GKE = {**GKE, "kubernetes_version": "1.2"}
 
 
 @pytest.mark.parametrize("keep", [True, False])
@@ -98,10 +98,11 @@ def test_down_replaces_invalid_or_missing_settings_for_pulumi(
     assert has_note == (platform is INVALID_GKE)
 
 
+@pytest.mark.parametrize("changes", [{"bucket": {"keep": True}}, {"bucket": {}, "kubernetes_version": "1.2"}])
 def test_down_with_keep_only_in_the_settings_fails_before_anything_is_deleted(
-    commands: list[tuple[str, ...]], tmp_path: Path
+    changes: dict[str, Any], commands: list[tuple[str, ...]], tmp_path: Path
 ) -> None:
-    write_settings(tmp_path, {**GKE, "bucket": {"keep": True}})
+    write_settings(tmp_path, {**GKE, **changes})
     words = r"trainyard:platform\.bucket\.keep = true: is only in the settings, .* run `make up STACK=mine`.*; nothing"
     with pytest.raises(CommandError, match=words):
         down.destroy("mine")

@@ -102,9 +102,10 @@ def test_missing_quota_with_exactly_enough_is_empty() -> None:
 
 
 def set_history(monkeypatch: pytest.MonkeyPatch, values: Mapping[str, Any], result: str) -> None:
-    """Set a plan that updates a pool, and the settings and the result of the stack's last update."""
+    """Set a plan that updates a pool, and the settings and the result of the stack's last update, before a refresh."""
     config = {f"trainyard:{key}": {"value": json.dumps(value), "objectValue": value} for key, value in values.items()}
-    history = json.dumps([{"kind": "update", "result": result, "config": config}])
+    refresh = {"kind": "refresh", "result": "succeeded", "config": {}}
+    history = json.dumps([refresh, {"kind": "update", "result": result, "config": config}])
     plan = preview(("same", "gcp:compute/network:Network"), ("update", POOL))
     monkeypatch.setattr(confirmation, "pulumi", lambda *words, **_options: history if words[1] == "history" else plan)
 
@@ -127,6 +128,15 @@ def test_ask_for_a_larger_pool_needs_quota_for_the_difference(
 def test_ask_after_a_failed_update_checks_no_quota(monkeypatch: pytest.MonkeyPatch) -> None:
     set_history(monkeypatch, STACK, "failed")
     confirm_update("dev", CONFIG, dict.fromkeys(((each.name, each.location) for each in QUOTA), 0), is_confirmed=True)
+
+
+def test_ask_previews_with_the_options_of_the_update(monkeypatch: pytest.MonkeyPatch, answers: list[str]) -> None:
+    del answers
+    plans = {True: preview(("replace", POOL)), False: preview(("same", POOL))}
+    monkeypatch.setattr(confirmation, "pulumi", lambda *words, **_options: plans["--replace" in words])
+    confirm_update("dev", CONFIG, {}, is_confirmed=False)
+    with pytest.raises(NotConfirmed):
+        confirm_update("dev", CONFIG, {}, ["--replace", "urn"], is_confirmed=False)
 
 
 def test_ask_about_a_replaced_bucket_is_an_error_despite_yes(monkeypatch: pytest.MonkeyPatch) -> None:
