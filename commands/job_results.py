@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -226,24 +227,29 @@ def write_records(
 
     `is_quiet`: print only failures.
     """
-    bucket, records = Bucket.of(outputs, is_cluster_local=is_cluster_local), dict[str, dict[str, Any]]()
-    for name, job in jobs.items():
-        planned = outputs["run_records"][name]
-        records[name] = complete_record(planned, job)
-        if bucket.problem:
-            continue
+    bucket = Bucket.of(outputs, is_cluster_local=is_cluster_local)
+
+    def write(name: str) -> tuple[dict[str, Any], str]:
+        planned, job = outputs["run_records"][name], jobs[name]
+        record = complete_record(planned, job)
         try:
-            records[name] = complete_record(recorded(bucket, planned, job), job)
-            written = write_record(bucket.url, records[name])
+            if not bucket.problem:
+                record = complete_record(recorded(bucket, planned, job), job)
+                return record, write_record(bucket.url, record)
         except (BucketError, WriteFailed) as error:
             print(f"warning: {name}: the run record is only in the output `run_records`: {error}", file=sys.stderr)
-            continue
-        if not is_quiet:
-            print(f"{name}: run record in {written}")
+        return record, ""
+
+    # In a cloud, each record takes two or three programs of some seconds.
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        written = dict(zip(jobs, pool.map(write, jobs), strict=True))
+    for name, (record, place) in written.items():
+        if place and not is_quiet:
+            print(f"{name}: run record in {place}")
             fetch = make_command("fetch", JOB=name)
-            print(f"{name}: checkpoints in {bucket.url}/{records[name]['checkpoints']}; {fetch} copies them")
+            print(f"{name}: checkpoints in {bucket.url}/{record['checkpoints']}; {fetch} copies them")
             print(f"{name}: {make_command('report', JOB=name)} writes a page with its curves, restarts and price")
-    return records
+    return {name: record for name, (record, _) in written.items()}
 
 
 def recorded(bucket: Bucket, planned: Mapping[str, Any], job: JobState) -> Mapping[str, Any]:
@@ -291,7 +297,9 @@ def write_record(bucket: str, record: Mapping[str, Any]) -> str:
                 [*WRITE_COMMANDS[scheme], "-", target], input=text, text=True, check=True, capture_output=True
             )
     except (OSError, subprocess.CalledProcessError) as error:
-        raise WriteFailed(f"{target}: cannot be written: {error}") from error
+        # Only programs have `stderr`.
+        reason = " ".join((getattr(error, "stderr", None) or str(error)).split())
+        raise WriteFailed(f"{target}: cannot be written: {reason}") from error
     return target
 
 
