@@ -12,10 +12,11 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 from infra.local import leftovers
 from infra.local.api import ApiUnavailable, apply, base_objects, ready_nodes, request
@@ -84,6 +85,19 @@ def identity(settings: ClusterSettings) -> str | None:
         return (settings.folder / ID_FILE).read_text(encoding="ascii") or None
     except (FileNotFoundError, UnicodeDecodeError):
         return None
+
+
+def other_cache_problem(settings: ClusterSettings, state: Mapping[str, Any]) -> str:
+    """Return an error if the cluster of these outputs in a stack's state exists in another cache folder, else ""."""
+    folder = Path(state.get("bucket_path") or settings.bucket).parent
+    if folder == settings.folder or folder.name != settings.folder.name or not folder.exists():
+        return ""
+    base = folder.parents[2]
+    return (
+        f"XDG_CACHE_HOME = {cache_folder().parent}: the cluster of stack {settings.stack} is in {folder}; run the "
+        f"command with XDG_CACHE_HOME={base}; to use another folder, first run "
+        f"{make_command('down', STACK=settings.stack)} with XDG_CACHE_HOME={base}"
+    )
 
 
 def is_running(settings: ClusterSettings) -> bool:

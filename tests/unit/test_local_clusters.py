@@ -316,6 +316,18 @@ def test_provider_lost_data_or_moved_checkout_names_remedy(cluster: ClusterSetti
         LocalClusterProvider().diff("", cluster_in_state(cluster, "another"), cluster_in_state(cluster, "abc"))
 
 
+def test_provider_with_a_cluster_in_another_cache_names_the_variable(
+    cluster: ClusterSettings, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = {**cluster_in_state(cluster, "abc"), "bucket_path": str(cluster.bucket)}
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache / "new"))
+    assert f"run the command with XDG_CACHE_HOME={cache};" in lost_cluster(cluster, state)
+    with pytest.raises(RuntimeError, match=f"XDG_CACHE_HOME = {cache}/new: the cluster of stack mine is in {cache}/"):
+        LocalClusterProvider().delete("", state)
+    shutil.rmtree(cache / "trainyard")
+    assert "is gone from" in lost_cluster(cluster, state)
+
+
 def test_provider_delete_keeps_cluster_of_another_checkout(cache: Path) -> None:
     first = cache / "first"
     first.mkdir()
