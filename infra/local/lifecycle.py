@@ -242,6 +242,8 @@ def _make_folders(settings: ClusterSettings, port: int) -> None:
 def _launch(settings: ClusterSettings, program: str, listener: socket.socket) -> None:
     from infra.local.control_plane import UNSHARE
 
+    # The cluster's network cannot reach a proxy of the machine.
+    environment = {key: value for key, value in os.environ.items() if not key.lower().endswith("_proxy")}
     with (settings.folder / "cluster.log").open("ab") as log:
         process = subprocess.Popen(
             [
@@ -257,7 +259,7 @@ def _launch(settings: ClusterSettings, program: str, listener: socket.socket) ->
             stdout=log,
             stderr=log,
             cwd=CHECKOUT,
-            env={**os.environ, leftovers.CLUSTER_VARIABLE: str(settings.folder), "PYTHONPATH": str(CHECKOUT)},
+            env={**environment, leftovers.CLUSTER_VARIABLE: str(settings.folder), "PYTHONPATH": str(CHECKOUT)},
             pass_fds=[listener.fileno()],
             start_new_session=True,
         )
