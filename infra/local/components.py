@@ -30,6 +30,8 @@ CNI_PLUGINS = "/usr/lib/cni"
 NODE_ROOT = Path("/run/trainyard")
 """Folder in a node's mount namespace with its data (`data`), the programs (`bin`), the keys and the bucket."""
 NODE_KUBERNETES = NODE_ROOT / "bin" / "kubernetes"
+EVICTION_BYTES = 500_000_000
+"""Free disk space below which kubelets evict pods and delete images. A start of the cluster needs more."""
 BUCKET_IN_NODE = str(NODE_ROOT / "bucket")
 
 
@@ -250,7 +252,11 @@ def kubelet_config(settings: ClusterSettings, index: int) -> dict[str, Any]:
         "oomScoreAdj": 0,
         "failSwapOn": False,
         "imageGCHighThresholdPercent": 100,
-        "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
+        "evictionHard": {
+            "memory.available": "100Mi",
+            "nodefs.available": str(EVICTION_BYTES),
+            "imagefs.available": str(EVICTION_BYTES),
+        },
         "nodeStatusUpdateFrequency": "5s",
         "nodeLeaseDurationSeconds": 20,
         "readOnlyPort": 0,
