@@ -242,6 +242,9 @@ def kubelet_config(settings: ClusterSettings, index: int) -> dict[str, Any]:
         "resolvConf": "",
         "containerRuntimeEndpoint": f"unix://{CONTAINERD_SOCKET}",
         "podLogsDir": f"{NODE_ROOT}/data/pod-logs",
+        # `logs` and `report` read only the newest file. 100 MiB hold the lines of days of training.
+        "containerLogMaxSize": "100Mi",
+        "containerLogMaxFiles": 2,
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": f"{settings.cgroup}/node-{index}",
         # Without this, a kubelet of 1.35 or newer exits at once on a machine with cgroup version 1:
