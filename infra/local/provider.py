@@ -94,8 +94,13 @@ class LocalClusterProvider(dynamic.ResourceProvider):
         return dynamic.DiffResult(changes=changed or not is_complete, replaces=[], delete_before_replace=True)
 
     def read(self, id_: str, props: Properties) -> dynamic.ReadResult:
-        """Return the current cluster. A cluster that lost its data no longer exists."""
+        """Return the current cluster. A cluster that lost its data no longer exists.
+
+        Raises RuntimeError if the cluster is in another cache folder.
+        """
         settings = settings_of(props)
+        if problem := lifecycle.other_cache_problem(settings, props):
+            raise RuntimeError(problem)
         if lifecycle.identity(settings) != props.get("uid"):
             return dynamic.ReadResult("", {})
         return dynamic.ReadResult(id_, outputs(props, settings))
