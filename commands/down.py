@@ -62,6 +62,7 @@ def destroy(stack: str) -> bool:
         return True
     if not resources:
         return False
+    reject_other_cache(stack, resources)
     reject_protected_cluster(stack, resources)
     reject_unapplied_keep(stack, resources)
     before = outputs(stack)
@@ -90,6 +91,15 @@ def is_local(stack: str) -> bool:
     except ValueError:
         # Without valid settings, the stack may have resources in a cloud.
         return False
+
+
+def reject_other_cache(stack: str, resources: Iterable[Mapping[str, Any]]) -> None:
+    """Raise CommandError if the stack's local cluster is in another cache folder, where no command would find it."""
+    cluster = stack_cluster(str(PROJECT), stack)
+    for each in resources:
+        is_cluster = str(each["urn"]).endswith(CLUSTER_RESOURCE)
+        if is_cluster and (problem := lifecycle.other_cache_problem(cluster, each.get("outputs") or {})):
+            raise CommandError(f"{problem}; nothing was changed")
 
 
 def reject_protected_cluster(stack: str, resources: Iterable[Mapping[str, Any]]) -> None:

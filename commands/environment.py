@@ -86,6 +86,8 @@ def stack_environment() -> dict[str, str]:
     # Without a secrets provider in Pulumi.<stack>.yaml, use the state's, so that Pulumi does not edit the file.
     environment.setdefault("PULUMI_FALLBACK_TO_STATE_SECRETS_MANAGER", "true")
     environment.setdefault("PULUMI_SKIP_UPDATE_CHECK", "true")
+    # Unlike Go, gRPC's other clients use the proxy of `http_proxy` even for the engine on this machine.
+    environment.setdefault("no_grpc_proxy", "127.0.0.1")
     environment[TAKE_OVER_VARIABLE] = "true"
     stack = environment.get("STACK", "local")
     (PROVIDER_FILES / stack).mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -11,14 +11,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from kubernetes.client import ApiClient, Configuration
-from kubernetes.config import ConfigException, load_kube_config
+from kubernetes.client import ApiClient
+from kubernetes.config import ConfigException
 from kubernetes.dynamic import DynamicClient
 from kubernetes.dynamic.exceptions import DynamicApiError, ForbiddenError, NotFoundError, ResourceNotFoundError
 from pulumi import RunError
 from urllib3.exceptions import HTTPError
 
 from commands.environment import PROJECT
+from commands.monitor.cluster import client_settings
 from commands.review.recorded import Record, record_file
 from commands.stack import PulumiFailed
 from infra.cloud import Cloud
@@ -63,13 +64,10 @@ def _identity(type_: str, inputs: Mapping[str, Any]) -> Identity | None:
 def existing(wanted: Iterable[Identity], cloud: Cloud) -> list[Identity]:
     """Return the objects that the cluster already has. Raises PulumiFailed if they cannot be read."""
     files = ":".join(map(str, kubeconfig_files(cloud.kubeconfig)))
-    settings = Configuration()
-    settings.retries = False
-    # Any: these two have no annotations.
-    load: Any = load_kube_config
+    # Any: it has no annotations.
     client: Any = DynamicClient
     try:
-        load(files, context=cloud.context, client_configuration=settings)
+        settings = client_settings(files, cloud.context)
         with tempfile.TemporaryDirectory() as folder:
             cluster = client(ApiClient(settings), cache_file=str(Path(folder, "kinds")))
             return [each for each in wanted if _exists(cluster, *each)]

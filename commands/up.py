@@ -13,7 +13,7 @@ from typing import Any
 
 from commands import confirmation
 from commands.cloud_inventory import adopt_pending, refresh_stale, replace_options
-from commands.down import CLUSTER_RESOURCE
+from commands.down import CLUSTER_RESOURCE, reject_other_cache
 from commands.environment import PROJECT, stack_environment
 from commands.interrupts import run_command, run_set_up, set_closing
 from commands.pulumi_output import is_verbose
@@ -183,12 +183,13 @@ def rejected_changes(stack: str, config: stack_config.StackConfig, deployment: M
 def remove_lost_cluster(stack: str) -> bool:
     """Destroy the stack's resources if the data of its local cluster is gone. Return True if they were destroyed.
 
-    Pulumi cannot replace such a cluster by an update.
+    Pulumi cannot replace such a cluster by an update. Raises CommandError if the cluster is in another cache folder.
     """
     cluster = stack_cluster(str(PROJECT), stack)
     if lifecycle.identity(cluster) is not None:
         return False
     resources = read_deployment(stack).get("resources") or []
+    reject_other_cache(stack, resources)
     known = [each.get("outputs") or {} for each in resources if each["urn"].endswith(CLUSTER_RESOURCE)]
     if not any(each.get("owner") == cluster.owner for each in known):
         return False

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.parse import quote
-from urllib.request import Request, urlopen
+from urllib.request import ProxyHandler, Request, build_opener
 from xml.etree import ElementTree
 
 from infra.project import CHECKOUT
@@ -21,6 +21,8 @@ from setup.go_programs import GCS_SERVER
 from simulation.cloud.model import Properties
 
 HOST = "127.0.0.1"
+WITHOUT_PROXY = build_opener(ProxyHandler({}))
+"""HTTP client that ignores the proxy variables."""
 START_SECONDS = 60.0
 """Maximum seconds until a store accepts connections."""
 S3_ENVIRONMENT = ".venv-stores"
@@ -123,7 +125,7 @@ class AmazonStore:
 
 def _response(request: Request) -> bytes:
     try:
-        with urlopen(request, timeout=30) as answer:
+        with WITHOUT_PROXY.open(request, timeout=30) as answer:
             content: bytes = answer.read()
             return content
     except HTTPError as error:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 from kubernetes.client import ApiClient, ApiException, BatchV1Api, Configuration, CoreV1Api, CustomObjectsApi
 from kubernetes.config import ConfigException, load_kube_config
@@ -172,6 +174,21 @@ def stack_outputs() -> StackOutputs:
     return StackOutputs.of(stack, outputs_with(stack, "kubeconfig_path", "namespace", "jobs"))
 
 
+def client_settings(files: str, context: str | None) -> Configuration:
+    """Return the settings of a client for a context of kubeconfig files. Raises ConfigException or OSError.
+
+    Like kubectl, do not use the proxy of the environment for a server on this machine.
+    """
+    settings = Configuration()
+    settings.retries = False
+    load: Any = load_kube_config
+    load(files, context=context, client_configuration=settings)
+    is_here = urlsplit(settings.host).hostname in ("127.0.0.1", "::1", "localhost")
+    if is_here and settings.proxy in getproxies().values():
+        settings.proxy = None
+    return settings
+
+
 class Cluster:
     """Client for the jobs of one namespace. Its methods raise Unreachable if a request fails."""
 
@@ -187,9 +204,6 @@ class Cluster:
 
     def connect(self) -> None:
         """Read the kubeconfig and use it from now on. It changes when a cluster starts with new keys."""
-        settings = Configuration()
-        settings.retries = False
-        settings.connection_pool_maxsize = 100
         if not any(Path(each).expanduser().exists() for each in self.kubeconfig_path.split(os.pathsep)):
             if is_removed(self.kubeconfig_path):
                 up, down = make_command("up"), make_command("down")
@@ -201,10 +215,10 @@ class Cluster:
                 f"{make_command('up')} writes it again"
             )
         try:
-            load: Any = load_kube_config
-            load(self.kubeconfig_path, context=self._context, client_configuration=settings)
+            settings = client_settings(self.kubeconfig_path, self._context)
         except (ConfigException, OSError) as error:
             raise Unreachable(f"kubeconfig {self.kubeconfig_path} cannot be used: {error}") from error
+        settings.connection_pool_maxsize = 100
         api = ApiClient(settings)
         # Any: with `_preload_content=False` the calls return the raw answer, which their annotations do not say.
         self._core: Any = CoreV1Api(api)

@@ -203,7 +203,8 @@ def started(program: Path) -> Iterator[Plugin]:
                 stderr=errors,
             )
         try:
-            channel = grpc.insecure_channel(f"127.0.0.1:{_port(process, stderr)}", options=CHANNEL_OPTIONS)
+            options = [*CHANNEL_OPTIONS, ("grpc.enable_http_proxy", 0)]
+            channel = grpc.insecure_channel(f"127.0.0.1:{_port(process, stderr)}", options=options)
             yield Plugin(provider_pb2_grpc.ResourceProviderStub(channel), engine, stderr)
             channel.close()
         finally:

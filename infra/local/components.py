@@ -30,6 +30,8 @@ CNI_PLUGINS = "/usr/lib/cni"
 NODE_ROOT = Path("/run/trainyard")
 """Folder in a node's mount namespace with its data (`data`), the programs (`bin`), the keys and the bucket."""
 NODE_KUBERNETES = NODE_ROOT / "bin" / "kubernetes"
+EVICTION_BYTES = 500_000_000
+"""Free disk space below which kubelets evict pods and delete images. A start of the cluster needs more."""
 BUCKET_IN_NODE = str(NODE_ROOT / "bucket")
 
 
@@ -240,6 +242,9 @@ def kubelet_config(settings: ClusterSettings, index: int) -> dict[str, Any]:
         "resolvConf": "",
         "containerRuntimeEndpoint": f"unix://{CONTAINERD_SOCKET}",
         "podLogsDir": f"{NODE_ROOT}/data/pod-logs",
+        # `logs` and `report` read only the newest file. 100 MiB hold the lines of days of training.
+        "containerLogMaxSize": "100Mi",
+        "containerLogMaxFiles": 2,
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": f"{settings.cgroup}/node-{index}",
         # Without this, a kubelet of 1.35 or newer exits at once on a machine with cgroup version 1:
@@ -250,7 +255,11 @@ def kubelet_config(settings: ClusterSettings, index: int) -> dict[str, Any]:
         "oomScoreAdj": 0,
         "failSwapOn": False,
         "imageGCHighThresholdPercent": 100,
-        "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
+        "evictionHard": {
+            "memory.available": "100Mi",
+            "nodefs.available": str(EVICTION_BYTES),
+            "imagefs.available": str(EVICTION_BYTES),
+        },
         "nodeStatusUpdateFrequency": "5s",
         "nodeLeaseDurationSeconds": 20,
         "readOnlyPort": 0,

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from pathlib import Path
 
 from infra.local import components
 from infra.local.leftovers import NODE_VARIABLE
 from infra.local.node import attach_to_bridge, make_bridge
 from infra.local.settings import ClusterSettings
-from infra.local.supervisor import Program, keep_running
+from infra.local.supervisor import Program, keep_running, write_log
 
 UNSHARE = ("unshare", "--fork", "--pid", "--mount", "--net", "--mount-proc", "--kill-child", "--propagation", "private")
 """Command that starts a program in separate namespaces.
@@ -63,7 +62,7 @@ def main(folder: Path, binaries: Path, listener: int) -> None:
     """Run the cluster with the settings in `folder` until this process ends."""
     os.umask(0o022)
     settings = ClusterSettings.load(folder)
-    print(time.strftime("%H:%M:%S"), f"cluster {settings.name} starts", file=sys.stderr, flush=True)
+    write_log(f"cluster {settings.name} starts")
     make_bridge()
     write_configuration(settings)
     nodes = [node(settings, binaries, index) for index in range(settings.nodes)]

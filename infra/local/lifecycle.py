@@ -12,10 +12,11 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 from infra.local import leftovers
 from infra.local.api import ApiUnavailable, apply, base_objects, ready_nodes, request
@@ -84,6 +85,19 @@ def identity(settings: ClusterSettings) -> str | None:
         return (settings.folder / ID_FILE).read_text(encoding="ascii") or None
     except (FileNotFoundError, UnicodeDecodeError):
         return None
+
+
+def other_cache_problem(settings: ClusterSettings, state: Mapping[str, Any]) -> str:
+    """Return an error if the cluster of these outputs in a stack's state exists in another cache folder, else ""."""
+    folder = Path(state.get("bucket_path") or settings.bucket).parent
+    if folder == settings.folder or folder.name != settings.folder.name or not folder.exists():
+        return ""
+    base = folder.parents[2]
+    return (
+        f"XDG_CACHE_HOME = {cache_folder().parent}: the cluster of stack {settings.stack} is in {folder}; run the "
+        f"command with XDG_CACHE_HOME={base}; to use another folder, first run "
+        f"{make_command('down', STACK=settings.stack)} with XDG_CACHE_HOME={base}"
+    )
 
 
 def is_running(settings: ClusterSettings) -> bool:
@@ -228,6 +242,8 @@ def _make_folders(settings: ClusterSettings, port: int) -> None:
 def _launch(settings: ClusterSettings, program: str, listener: socket.socket) -> None:
     from infra.local.control_plane import UNSHARE
 
+    # The cluster's network cannot reach a proxy of the machine.
+    environment = {key: value for key, value in os.environ.items() if not key.lower().endswith("_proxy")}
     with (settings.folder / "cluster.log").open("ab") as log:
         process = subprocess.Popen(
             [
@@ -243,7 +259,7 @@ def _launch(settings: ClusterSettings, program: str, listener: socket.socket) ->
             stdout=log,
             stderr=log,
             cwd=CHECKOUT,
-            env={**os.environ, leftovers.CLUSTER_VARIABLE: str(settings.folder), "PYTHONPATH": str(CHECKOUT)},
+            env={**environment, leftovers.CLUSTER_VARIABLE: str(settings.folder), "PYTHONPATH": str(CHECKOUT)},
             pass_fds=[listener.fileno()],
             start_new_session=True,
         )

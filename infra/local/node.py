@@ -38,6 +38,13 @@ def mount(*words: str) -> None:
     subprocess.run(["mount", "-n", *words], check=True)
 
 
+def bind(descriptor: int, target: Path) -> None:
+    """Mount an open file or folder on `target`, even if another mount now hides its path. Close the descriptor."""
+    # Without -c, `mount` resolves the link to the hidden path.
+    mount("-c", "--bind", f"/proc/{os.getpid()}/fd/{descriptor}", str(target))
+    os.close(descriptor)
+
+
 def make_mounts(settings: ClusterSettings, binaries: Path, index: int) -> None:
     """Mount the node's folders below NODE_ROOT, and empty folders over the machine's /run, /var/lib and /var/log."""
     sources = {
@@ -46,17 +53,13 @@ def make_mounts(settings: ClusterSettings, binaries: Path, index: int) -> None:
         "keys": settings.keys,
         "bucket": settings.bucket,
     }
-    mount("-t", "tmpfs", "-o", "mode=0755", "tmpfs", "/mnt")
-    for name, source in sources.items():
-        (Path("/mnt") / name).mkdir()
-        mount("--bind", str(source), f"/mnt/{name}")
+    descriptors = {name: os.open(source, os.O_PATH) for name, source in sources.items()}
     for hidden in ("/run", "/var/lib", "/var/log"):
         mount("-t", "tmpfs", "-o", "mode=0755", "tmpfs", hidden)
     NODE_ROOT.mkdir()
-    for name in sources:
+    for name, descriptor in descriptors.items():
         (NODE_ROOT / name).mkdir()
-        mount("--move", f"/mnt/{name}", str(NODE_ROOT / name))
-    subprocess.run(["umount", "-n", "/mnt"], check=True)
+        bind(descriptor, NODE_ROOT / name)
     hide_name_servers()
 
 

@@ -94,16 +94,27 @@ class LocalClusterProvider(dynamic.ResourceProvider):
         return dynamic.DiffResult(changes=changed or not is_complete, replaces=[], delete_before_replace=True)
 
     def read(self, id_: str, props: Properties) -> dynamic.ReadResult:
-        """Return the current cluster. A cluster that lost its data no longer exists."""
+        """Return the current cluster. A cluster that lost its data no longer exists.
+
+        Raises RuntimeError if the cluster is in another cache folder.
+        """
         settings = settings_of(props)
+        if problem := lifecycle.other_cache_problem(settings, props):
+            raise RuntimeError(problem)
         if lifecycle.identity(settings) != props.get("uid"):
             return dynamic.ReadResult("", {})
         return dynamic.ReadResult(id_, outputs(props, settings))
 
     def delete(self, _id: str, props: Properties) -> None:
-        """Stop the cluster and remove its data. Keep the cluster if another existing project folder owns it."""
-        if props["owner"] == str(project_folder()) or not Path(props["owner"]).is_dir():
-            lifecycle.stop(settings_of(props))
+        """Stop the cluster and remove its data. Keep the cluster if another existing project folder owns it.
+
+        Raises RuntimeError if the cluster is in another cache folder.
+        """
+        settings = settings_of(props)
+        if problem := lifecycle.other_cache_problem(settings, props):
+            raise RuntimeError(problem)
+        if settings.owner == str(project_folder()) or not Path(settings.owner).is_dir():
+            lifecycle.stop(settings)
 
     def _start(self, props: Properties) -> Properties:
         settings = settings_of(props)
@@ -120,6 +131,8 @@ def lost_cluster(settings: ClusterSettings, state: Properties) -> str:
             f"the state of stack {settings.stack} has the cluster of stack {stack} in {owner}; move this folder back "
             f"there, or run {make_command('down', STACK=settings.stack)} here, which removes it from this state"
         )
+    if problem := lifecycle.other_cache_problem(settings, state):
+        return problem
     if lifecycle.identity(settings) != state["uid"]:
         up = make_command("up", STACK=stack)
         return (

@@ -9,9 +9,10 @@ import ssl
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from http.client import HTTPException
 from pathlib import Path
 
 from infra.local.key_files import CONTROL_PLANE_URL
@@ -67,6 +68,19 @@ class Program:
         if self.on_start:
             self.on_start(self.process.pid)
 
+    def try_start(self) -> None:
+        """Start the program. If that fails, for example without memory for a process, try again later."""
+        try:
+            self.start()
+            write_log(f"{self.name} started")
+        except (OSError, RuntimeError) as error:
+            write_log(f"{self.name} failed to start: {error}")
+            if self.process is None:
+                self.not_before = time.monotonic() + MAX_RESTART_SECONDS
+            else:
+                # `reap` schedules the restart. `Popen.kill` could reap the process itself.
+                os.kill(self.process.pid, signal.SIGKILL)
+
     def schedule_restart(self, status: int) -> None:
         """Schedule the restart after the program ended with a wait status. A run of over 10 s resets the delay."""
         seconds = time.monotonic() - self.started
@@ -77,17 +91,18 @@ class Program:
 
 
 def write_log(text: str) -> None:
-    """Write one line to the supervisor's own log."""
-    print(time.strftime("%H:%M:%S"), text, file=sys.stderr, flush=True)
+    """Write one line to the supervisor's own log. Drop the line if the disk is full."""
+    with suppress(OSError):
+        print(time.strftime("%H:%M:%S"), text, file=sys.stderr, flush=True)
 
 
 def is_api_ready(authority: Path) -> bool:
     """Return True if the API server reports that it is ready, with a certificate of `authority`."""
-    context = ssl.create_default_context(cafile=str(authority))
     try:
+        context = ssl.create_default_context(cafile=str(authority))
         with urllib.request.urlopen(f"{CONTROL_PLANE_URL}/readyz", timeout=2, context=context) as reply:
             return bool(reply.status == 200)
-    except (urllib.error.URLError, OSError):
+    except (HTTPException, OSError):
         return False
 
 
@@ -107,8 +122,7 @@ def keep_running(programs: Sequence[Program], *, every: float = 0.1) -> None:
     while not stop:
         for program in programs:
             if program.may_start():
-                program.start()
-                write_log(f"{program.name} started")
+                program.try_start()
         reap(programs)
         time.sleep(every)
     for program in reversed(programs):

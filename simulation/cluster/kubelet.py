@@ -25,7 +25,7 @@ from typing import Any
 
 from infra.local.api import JSON, STRATEGIC_MERGE_PATCH, ApiUnavailable, Client
 from infra.local.control_plane import UNSHARE
-from infra.local.node import attach_to_bridge, join_cluster
+from infra.local.node import attach_to_bridge, bind, join_cluster, mount
 from infra.local.settings import API_PORT, CONTROL_PLANE_ADDRESS, ClusterSettings, cache_folder, node_address
 from infra.operator_releases import RELEASES
 
@@ -95,7 +95,7 @@ class OperatorPod:
 
     def run(self) -> None:
         """Run the pod until this process ends."""
-        program = Path("/mnt/program")
+        program = Path("/run/program")
         self._mount_files(program)
         join_cluster(self._index, 0)
         self._write_service_account()
@@ -113,11 +113,11 @@ class OperatorPod:
 
     def _mount_files(self, program: Path) -> None:
         name = next(name for name, release in RELEASES.items() if release.image == self._container["image"])
-        mount("-t", "tmpfs", "tmpfs", "/mnt")
-        program.touch()
-        mount("--bind", str(cache_folder() / "bin" / name / name), str(program))
+        descriptor = os.open(cache_folder() / "bin" / name / name, os.O_PATH)
         for folder in ("/etc", "/run", "/tmp"):
             mount("-t", "tmpfs", "tmpfs", folder)
+        program.touch()
+        bind(descriptor, program)
 
     def _write_service_account(self) -> None:
         name = self._spec["serviceAccountName"]
@@ -223,11 +223,6 @@ def expand_references(text: str, variables: Mapping[str, str]) -> str:
     """
     found = {"$$": "$", **{f"$({name})": value for name, value in variables.items()}}
     return re.sub(r"\$\$|\$\([^)]*\)", lambda match: found.get(match[0], match[0]), text)
-
-
-def mount(*arguments: str) -> None:
-    """Run `mount`. The option -n keeps it from creating /run/mount on the machine."""
-    subprocess.run(["mount", "-n", *arguments], check=True)
 
 
 def cluster_client(settings: ClusterSettings) -> Client:

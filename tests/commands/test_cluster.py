@@ -1,4 +1,4 @@
-"""Queries of a cluster: owners of pods, limits of failures, and a local cluster that was removed."""
+"""Queries of a cluster: owners of pods, limits of failures, proxies, and a local cluster that was removed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from commands.monitor.cluster import Cluster, LocalCluster
+import pytest
+
+from commands.monitor.cluster import Cluster, LocalCluster, client_settings
+from infra.kubeconfig import one_context
 
 CREATED = "2026-11-25T10:00:00Z"
 LABELS = {"trainyard.dev/job": "ray"}
@@ -84,3 +87,21 @@ def test_local_cluster_without_its_id_counts_as_removed(tmp_path: Path) -> None:
     uid.unlink()
     assert cluster.is_removed()
     assert LocalCluster.of_kubeconfig(str(tmp_path / "keys" / "admin.kubeconfig")) is None
+
+
+@pytest.mark.parametrize(
+    ("server", "entry", "proxy"),
+    [
+        ("https://127.0.0.1:16443", {}, None),
+        ("https://127.0.0.1:16443", {"proxy-url": "socks5://127.0.0.1:1080"}, "socks5://127.0.0.1:1080"),
+        ("https://203.0.113.1", {}, "http://proxy.example.com:3128"),
+    ],
+)
+def test_client_settings_use_the_proxy_of_the_environment_only_for_other_machines(
+    server: str, entry: dict[str, str], proxy: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("https_proxy", "http://proxy.example.com:3128")
+    monkeypatch.delenv("no_proxy", raising=False)
+    file = tmp_path / "config"
+    file.write_text(json.dumps(one_context("mine", {"server": server, **entry}, {})), encoding="utf-8")
+    assert client_settings(str(file), None).proxy == proxy

@@ -128,6 +128,21 @@ def test_down_with_a_protected_cluster_fails_before_anything_is_deleted(
     assert down.destroy("mine")
 
 
+def test_down_with_a_cluster_in_another_cache_fails_before_anything_is_deleted(
+    commands: list[tuple[str, ...]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = stack_cluster(str(tmp_path), "mine")
+    cluster.bucket.mkdir(parents=True)
+    resources = [{"urn": CLUSTER_URN, "outputs": {"owner": cluster.owner, "bucket_path": str(cluster.bucket)}}]
+    monkeypatch.setattr(down, "read_deployment", lambda _stack: {"resources": resources})
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "new"))
+    with pytest.raises(CommandError, match=f"run the command with XDG_CACHE_HOME={tmp_path}/cache; .*nothing was"):
+        down.destroy("mine")
+    assert commands == []
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert down.destroy("mine")
+
+
 @pytest.mark.parametrize("error", [None, FileNotFoundError(2, "aws"), CalledProcessError(254, "aws")])
 def test_down_deletes_the_log_group_that_eks_creates_again(
     error: Exception | None, commands: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch

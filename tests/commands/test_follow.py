@@ -83,6 +83,17 @@ def test_follow_of_a_finished_job_prints_its_log_again(cluster: Cluster, apply: 
     assert text.count("train step=1") == 1
 
 
+def test_log_of_twenty_megabytes_has_its_first_line(cluster: Cluster, apply: Apply) -> None:
+    # The kubelet checks the sizes of logs every 10 s.
+    apply(job("long-log", "echo first; yes $(printf %0999d 0) | head -n 20000; sleep 15; echo last; sleep 600"))
+
+    def log(**options: int) -> list[str]:
+        return [line for pod in cluster.pods(["long-log"]) for line in cluster.log(pod, **options)]
+
+    wait_for("the job prints its last line", lambda: log(tail_lines=1) == ["last"])
+    assert log()[0] == "first"
+
+
 def test_follow_with_a_killed_api_server_loses_no_line(
     cluster: Cluster, apply: Apply, local: ClusterSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,15 +1,20 @@
-"""`make up`: changes in the cloud, jobs that it does not follow, failed installations of packages, printed outputs."""
+"""`make up`: changes in a cloud, another cache, unfollowed jobs, failed installations of packages, printed outputs."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import pytest
 
 from commands import up
-from commands.environment import PulumiFailed
+from commands.down import CLUSTER_RESOURCE
+from commands.environment import PROJECT, PulumiFailed
+from commands.interrupts import CommandError
 from commands.job_results import unfollowed
 from commands.up import explain_requirements_error, print_outputs
+from infra.local.settings import stack_cluster
 from stack.config import parse
 from tests.unit.stack_settings import JOB, PLATFORM, eks
 
@@ -166,3 +171,20 @@ def test_print_outputs_prints_one_line_each_without_empty_values(capsys: pytest.
         "      chips: 0",
         "      plan: sha256:1",
     ]
+
+
+def test_up_with_a_cluster_in_another_cache_keeps_the_state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    commands: list[tuple[str, ...]] = []
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "old"))
+    cluster = stack_cluster(str(PROJECT), "mine")
+    cluster.bucket.mkdir(parents=True)
+    urn = f"urn:pulumi:mine::trainyard::pulumi-python:dynamic:Resource{CLUSTER_RESOURCE}"
+    outputs = {"owner": cluster.owner, "bucket_path": str(cluster.bucket)}
+    monkeypatch.setattr(up, "read_deployment", lambda _stack: {"resources": [{"urn": urn, "outputs": outputs}]})
+    monkeypatch.setattr(up, "pulumi", lambda *words: commands.append(words))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "new"))
+    with pytest.raises(CommandError, match=f"run the command with XDG_CACHE_HOME={tmp_path}/old;"):
+        up.remove_lost_cluster("mine")
+    assert commands == []
+    rmtree(tmp_path / "old")
+    assert up.remove_lost_cluster("mine")

@@ -111,6 +111,16 @@ def test_cluster_start_keeps_network_and_mounts_of_host(settings: ClusterSetting
     assert (host_network(), mounts()) == before
 
 
+def test_cluster_start_with_proxy_variables_is_ready(
+    settings: ClusterSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lifecycle.stop(settings)
+    for name in ("http_proxy", "https_proxy", "HTTPS_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    lifecycle.start(settings, lambda _text: None)
+    assert lifecycle.is_running(settings)
+
+
 def test_cluster_keys_are_private_and_anonymous_calls_rejected(cluster: ClusterSettings) -> None:
     for path in cluster.keys.iterdir():
         if path.suffix in (".key", ".kubeconfig"):

@@ -59,9 +59,13 @@ class Stack:
             (self.folder / name).mkdir(exist_ok=True)
 
     def environment(self, **edits: object) -> dict[str, str]:
-        """Return the environment of a command. `edits` are the values that the program reads with `edit`."""
+        """Return the environment of a command, with a proxy that does not answer.
+
+        `edits` are the values that the program reads with `edit`.
+        """
         return {
             **stack_environment(),
+            "http_proxy": "http://127.0.0.1:9",
             "PULUMI_BACKEND_URL": f"file://{self.folder / 'backend'}",
             "PULUMI_CONFIG_PASSPHRASE": "for tests",
             "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",

@@ -48,12 +48,13 @@ class Buckets:
 
 
 @pytest.fixture(params=["gs", "s3"])
-def buckets(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Buckets]:
-    """Yield a cloud of each kind without a bucket."""
+def buckets(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Buckets]:
+    """Yield a cloud of each kind without a bucket. The environment has a proxy that does not answer."""
     if request.param == "gs":
         build_all([GCS_SERVER])
         remove_objects()
     with running(request.param) as settings:
+        monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
         yield Buckets(request.param, tmp_path, settings)
 
 

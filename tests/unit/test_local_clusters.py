@@ -22,8 +22,9 @@ from commands.environment import PROJECT, stack_environment
 from commands.monitor.cluster import is_removed
 from infra.local import leftovers, lifecycle
 from infra.local.certificates import make_keys
+from infra.local.components import kubelet_config
 from infra.local.key_files import has_keys, has_kubeconfigs, write_kubeconfigs
-from infra.local.lifecycle import check_machine
+from infra.local.lifecycle import RUN_BYTES, check_machine
 from infra.local.provider import Engine, LocalClusterProvider, engine_above, lost_cluster
 from infra.local.settings import ClusterSettings, label, stack_cluster
 from infra.make_command import COMMAND_VARIABLE
@@ -316,6 +317,20 @@ def test_provider_lost_data_or_moved_checkout_names_remedy(cluster: ClusterSetti
         LocalClusterProvider().diff("", cluster_in_state(cluster, "another"), cluster_in_state(cluster, "abc"))
 
 
+def test_provider_with_a_cluster_in_another_cache_names_the_variable(
+    cluster: ClusterSettings, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = {**cluster_in_state(cluster, "abc"), "bucket_path": str(cluster.bucket)}
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache / "new"))
+    assert f"run the command with XDG_CACHE_HOME={cache};" in lost_cluster(cluster, state)
+    provider = LocalClusterProvider()
+    for change in (provider.read, provider.delete):
+        with pytest.raises(RuntimeError, match=f"XDG_CACHE_HOME = {cache}/new: the cluster of stack mine is in"):
+            change("", state)
+    shutil.rmtree(cache / "trainyard")
+    assert "is gone from" in lost_cluster(cluster, state)
+
+
 def test_provider_delete_keeps_cluster_of_another_checkout(cache: Path) -> None:
     first = cache / "first"
     first.mkdir()
@@ -377,6 +392,11 @@ def test_changed_keys_names_the_settings_that_restart_a_running_cluster(
     monkeypatch.setattr(leftovers, "processes", lambda _folder: [1])
     assert lifecycle.changed_keys(changed) == "platform.nodes, platform.port"
     assert lifecycle.changed_keys(cluster) == ""
+
+
+def test_kubelet_evicts_pods_only_below_the_disk_space_of_a_start() -> None:
+    thresholds = kubelet_config(stack_cluster("/checkout", "mine"), 0)["evictionHard"]
+    assert all(int(thresholds[f"{disk}.available"]) < RUN_BYTES / 2 for disk in ("nodefs", "imagefs"))
 
 
 def test_down_orphan_of_an_unknown_cluster_shows_the_option_as_typed(
