@@ -247,7 +247,7 @@ def empty_large_layers(layout: Path, reference: str) -> list[str]:
         if layer["size"] > LARGE_LAYER_BYTES and layer["digest"] != content
     }
     now_unpacked = dict.fromkeys([*unpacked, *large, *(content for content, _ in large.values())])
-    (layout / "unpacked.json").write_text(json.dumps(list(now_unpacked)), encoding="utf-8")
+    write_json(layout / "unpacked.json", list(now_unpacked))
     for digest, (content, size) in large.items():
         blob(layout, content).touch()
         os.truncate(blob(layout, content), size)
@@ -283,6 +283,13 @@ def write_archive(layout: Path, reference: str, target: IO[bytes]) -> None:
             if digest not in unpacked:
                 path = blob(layout, digest)
                 archive.add(path, arcname=str(path.relative_to(layout)))
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a file in one step, so that a full disk or a crash leaves the old content."""
+    draft = path.with_suffix(".new")
+    draft.write_text(json.dumps(value), encoding="utf-8")
+    draft.replace(path)
 
 
 def add_file(archive: tarfile.TarFile, name: str, content: bytes, mode: int = 0o644) -> None:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from infra.local.control_plane import UNSHARE
-from infra.local.image_builder import add_file
+from infra.local.image_builder import add_file, write_json
 from infra.local.settings import (
     CONTAINERD_CONFIG_VERSION,
     CONTAINERD_SOCKET,
@@ -83,10 +83,7 @@ def change_store(
         store_folder().mkdir(parents=True, exist_ok=True)
         run_with_archive(command, reference, write)
         references = [stored for stored in stored_references() if stored not in {reference, *remove}] + [reference]
-        target = store_folder().parent / "references.json"
-        draft = target.with_suffix(".new")
-        draft.write_text(json.dumps(references), encoding="utf-8")
-        draft.replace(target)
+        write_json(store_folder().parent / "references.json", references)
 
 
 def share_files(builder_folder: Path) -> None:

@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import os
+import resource
 import shutil
 import tarfile
 from pathlib import Path
@@ -68,6 +69,18 @@ def test_archive_omits_layers_that_nodes_have(layout: Path) -> None:
     assert not image_builder.blob(layout, SMALL_CONTENT).exists()
     assert before - names_in_archive(layout) == {f"blobs/sha256/{large.partition(':')[2]}"}
     assert image_builder.empty_large_layers(layout, REFERENCE) == []
+
+
+def test_empty_large_layers_without_disk_space_keeps_the_list(layout: Path) -> None:
+    (layout / "unpacked.json").write_text("[]", encoding="utf-8")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            image_builder.empty_large_layers(layout, REFERENCE)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert image_builder.unpacked_layers(layout) == []
 
 
 def test_omitted_chains_name_the_layers_that_an_archive_omits(layout: Path) -> None:
