@@ -28,7 +28,14 @@ from infra.builtin_images import (
     BuiltinImage,
     JobLayer,
 )
-from infra.local.image_builder import PRIVATE_MOUNTS, Build, EngineBuilder, find_builder
+from infra.local.image_builder import (
+    PRIVATE_MOUNTS,
+    Build,
+    EngineBuilder,
+    find_builder,
+    layout_folder,
+    prune_layout,
+)
 from infra.local.image_store import Writer, change_store, share_files, stored_references
 from infra.local.settings import PAUSE_IMAGE, cache_folder
 from infra.make_command import make_command
@@ -230,7 +237,9 @@ def store_built(builder: EngineBuilder, reference: str, progress: Progress, *, k
     """Add a built image to the image store. Keep the `kept` newest images of its repository."""
     repository = reference.partition(":")[0]
     progress(f"storing {reference}")
-    old = [stored for stored in stored_references() if stored.startswith(f"{repository}:")]
+    others = [stored for stored in stored_references() if stored != reference]
+    prune_layout(layout_folder(), others)
+    old = [stored for stored in others if stored.startswith(f"{repository}:")]
     stale = old[: max(0, len(old) - kept + 1)]
     change_store(reference, lambda target: builder.write_archive(reference, target), remove=stale)
     if large := builder.forget_large_layers(reference):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import random
+import shutil
 import tarfile
 import threading
 from functools import partial
@@ -14,7 +16,8 @@ from typing import IO, Any
 
 import pytest
 
-from infra.local import image_store
+from infra.local import image_builder, image_store, trainer_image
+from infra.local.image_builder import Build, BuildahBuilder, EngineBuilder
 from infra.local.image_store import (
     DATABASES,
     INGEST_FOLDER,
@@ -28,7 +31,7 @@ from infra.local.image_store import (
     write_archive,
 )
 from infra.local.settings import built_programs
-from infra.local.trainer_image import _remove_new_folder
+from infra.local.trainer_image import Progress, _remove_new_folder, ensure_stored, store_built
 
 FIRST, SECOND = "trainyard.local/first:1", "trainyard.local/second:1"
 
@@ -120,6 +123,42 @@ def test_import_databases_are_those_that_clones_copy(program: Path) -> None:
     change_store(FIRST, partial(write_archive, FIRST, program))
     found = {str(path.relative_to(store_folder())) for path in store_folder().rglob("*.db")}
     assert found == set(DATABASES)
+
+
+needs_buildah = pytest.mark.skipif(not shutil.which("buildah"), reason="buildah is not installed")
+
+
+@pytest.fixture
+def builder(program: Path, monkeypatch: pytest.MonkeyPatch) -> BuildahBuilder:
+    """Return the builder. The layer with the program is a large layer."""
+    monkeypatch.setattr(image_builder, "LARGE_LAYER_BYTES", 10_000)
+    monkeypatch.setattr(trainer_image, "find_builder", BuildahBuilder)
+    dockerfile = program.with_name("Dockerfile")
+    dockerfile.write_text("FROM scratch\nCOPY program /program\n", encoding="utf-8")
+    return BuildahBuilder()
+
+
+def stored_image(folder: Path, number: int) -> bytes:
+    """Build and store version `number` of an image of which the store keeps one. Return its archive for a node."""
+
+    def build(builder: EngineBuilder, reference: str, progress: Progress) -> None:
+        (folder / "program").write_bytes(random.Random(number).randbytes(20_000))
+        file = folder / "Dockerfile"
+        builder.build(Build(reference=reference, context=folder, dockerfile=file, arguments={}, mounts={}))
+        store_built(builder, reference, progress, kept=1)
+
+    target = BytesIO()
+    ensure_stored(f"trainyard.local/test:{number}", print, build=build)(target)
+    return target.getvalue()
+
+
+@needs_buildah
+@pytest.mark.usefixtures("builder")
+def test_ensure_stored_earlier_version_is_built_and_unpacked_again(tmp_path: Path) -> None:
+    for number in (1, 2, 1):
+        stored_image(tmp_path, number)
+    assert stored_references() == ["trainyard.local/test:1"]
+    assert [path.read_bytes() for path in unpacked_copies()] == [random.Random(1).randbytes(20_000)]
 
 
 def _write(target: IO[bytes], archive: bytes) -> None:

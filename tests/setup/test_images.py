@@ -83,6 +83,25 @@ def test_empty_large_layers_without_disk_space_keeps_the_list(layout: Path) -> N
     assert image_builder.unpacked_layers(layout) == []
 
 
+def test_prune_layout_keeps_stored_images_and_removes_the_others(layout: Path) -> None:
+    image_builder.empty_large_layers(layout, REFERENCE)
+    before = names_in_archive(layout)
+    stale = add_blob(layout, b"layer of a removed image")
+    image_builder.prune_layout(layout, [REFERENCE, "trainyard.local/of-docker:1"])
+    assert names_in_archive(layout) == before
+    assert image_builder.blob(layout, LARGE_CONTENT).exists()
+    assert not image_builder.blob(layout, stale).exists()
+    image_builder.prune_layout(layout, [])
+    assert not image_builder.has_image(layout, REFERENCE)
+    assert image_builder.unpacked_layers(layout) == []
+    assert list(layout.glob("blobs/*/*")) == []
+
+
+def test_prune_layout_without_layout_writes_nothing(tmp_path: Path) -> None:
+    image_builder.prune_layout(tmp_path / "layout", [REFERENCE])
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_omitted_chains_name_the_layers_that_an_archive_omits(layout: Path) -> None:
     assert image_builder.omitted_chains(layout, REFERENCE) == set()
     image_builder.empty_large_layers(layout, REFERENCE)
