@@ -169,7 +169,7 @@ def ensure_stored(
     unpacked_chains: Callable[[], Set[str]] = frozenset,
     build: BuildAndStore | None = None,
 ) -> Writer:
-    """Build `reference` unless the image store has it. Return a function that writes its archive.
+    """Build `reference` unless the image store and the builder have it. Return a function that writes its archive.
 
     `build` builds and stores the image. Without `build`, the image is the pause image or a builtin image.
     `unpacked_chains` returns the chain ids of the layers that the node has unpacked. Archives omit large layers,
@@ -182,7 +182,8 @@ def ensure_stored(
     with (images / "lock").open("w", encoding="ascii") as lock:
         # With the lock, two stacks that need the same image build it only once.
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if reference not in stored_references():
+        # The builder writes the archives. It lacks a stored image if the user deleted it or another builder stored it.
+        if reference not in stored_references() or not builder.has(reference):
             (build or _build)(builder, reference, progress)
 
     def write(target: IO[bytes]) -> None:

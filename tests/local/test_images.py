@@ -161,6 +161,18 @@ def test_ensure_stored_earlier_version_is_built_and_unpacked_again(tmp_path: Pat
     assert [path.read_bytes() for path in unpacked_copies()] == [random.Random(1).randbytes(20_000)]
 
 
+@needs_buildah
+def test_ensure_stored_image_that_the_builder_lost_is_built_again(builder: BuildahBuilder, tmp_path: Path) -> None:
+    stored_image(tmp_path, 1)
+    builder.remove(["trainyard.local/test:1"])
+    shutil.rmtree(builder.layout)
+    archive = stored_image(tmp_path, 1)
+    assert stored_references() == ["trainyard.local/test:1"]
+    assert [path.read_bytes() for path in unpacked_copies()] == [random.Random(1).randbytes(20_000)]
+    with tarfile.open(fileobj=BytesIO(archive)) as written:
+        assert "index.json" in written.getnames()
+
+
 def _write(target: IO[bytes], archive: bytes) -> None:
     target.write(archive)
 
