@@ -158,6 +158,8 @@ def main(store: str, changes: str) -> None:
 
     Import an image from standard input if `import` is true. Then remove images, and delete blobs.
     """
+    # containerd creates folders of layers, which pods read, with this process's umask.
+    os.umask(0o022)
     subprocess.run(["mount", "-n", "-t", "tmpfs", "tmpfs", "/run"], check=True)
     config = Path("/run/containerd.toml")
     config.write_text(

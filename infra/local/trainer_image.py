@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import socket
+import stat
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
@@ -122,14 +123,33 @@ def sotu_folder() -> Path:
     return cache_folder() / "datasets" / "sotu"
 
 
-def copy_data(context: Path) -> None:
-    """Copy the data of the images to a build context. Raises RuntimeError if set-up has not run."""
+def write_image_context(sources: Iterable[Path], context: Path) -> None:
+    """Replace a folder by the build context of an image, with only what its Dockerfile copies: sources and data.
+
+    Raises RuntimeError if set-up has not run.
+    """
+    if context.exists():
+        shutil.rmtree(context)
+    for path in sources:
+        target = context / path.relative_to(CHECKOUT)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
     for folder in (digits_folder(), sotu_folder()):
         if not folder.is_dir():
             raise RuntimeError(
                 f"the data {folder.name} for the trainer image is missing; run {make_command('setup', STACK='')}"
             )
         shutil.copytree(folder, context / folder.name)
+    make_readable(context)
+
+
+def make_readable(context: Path) -> None:
+    """Let every user read the content of a build context: COPY keeps the modes, which depend on the umask.
+
+    The folder itself keeps its mode, so it can hide its content on this machine.
+    """
+    for path in context.rglob("*"):
+        path.chmod(0o755 if path.is_dir() or path.stat().st_mode & stat.S_IXUSR else 0o644)
 
 
 def trainer_sources() -> list[Path]:
@@ -210,6 +230,7 @@ def _build_pause(builder: EngineBuilder) -> None:
     context = cache_folder() / "images" / "pause"
     context.mkdir(parents=True, exist_ok=True)
     shutil.copy(program, context / "pause")
+    make_readable(context)
     dockerfile = CHECKOUT / "setup" / "go" / "pause" / "Dockerfile"
     builder.build(Build(reference=PAUSE_IMAGE, context=context, dockerfile=dockerfile, arguments={}, mounts={}))
     shutil.rmtree(context)
@@ -225,7 +246,8 @@ def build_from_base(builder: EngineBuilder, reference: str, progress: Progress) 
         raise RuntimeError(f"image {reference}: the sources changed during the update; run {make_command('up')} again")
     base = base_image(builder, progress)
     progress(f"building {reference}")
-    context = _context(sources)
+    context = cache_folder() / "images" / "context"
+    write_image_context(sources, context)
     arguments = {"BASE_IMAGE": base, **(BUILTIN_IMAGES[name].arguments if name else {})}
     builder.build(
         Build(reference=reference, context=context, dockerfile=dockerfile, arguments=arguments, mounts=build_mounts())
@@ -256,19 +278,6 @@ def forget_stale(builder: EngineBuilder, repository: str) -> None:
     prefix = f"{repository}:"
     if stale := [image for image in builder.images() if image.startswith(prefix) and image not in stored]:
         builder.remove(stale)
-
-
-def _context(sources: list[Path]) -> Path:
-    """Return a folder with only the files that the Dockerfile copies: the sources and the data."""
-    context = cache_folder() / "images" / "context"
-    if context.exists():
-        shutil.rmtree(context)
-    for path in sources:
-        target = context / path.relative_to(CHECKOUT)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, target)
-    copy_data(context)
-    return context
 
 
 def packages_folder() -> Path:
@@ -367,6 +376,7 @@ def write_context(layer: JobLayer, folder: Path) -> Path:
         shutil.copyfile(LAYER_SOURCES / name, folder / name)
     (folder / "requirements.txt").write_text(layer.requirements, encoding="utf-8")
     _write_files(layer.files, folder / FILES_FOLDER)
+    make_readable(folder)
     return folder
 
 

@@ -7,6 +7,7 @@ import json
 import os
 import random
 import shutil
+import stat
 import tarfile
 import threading
 from functools import partial
@@ -30,7 +31,7 @@ from infra.local.image_store import (
     stored_references,
     write_archive,
 )
-from infra.local.settings import built_programs
+from infra.local.settings import PAUSE_IMAGE, built_programs
 from infra.local.trainer_image import Progress, _remove_new_folder, ensure_stored, store_built
 
 FIRST, SECOND = "trainyard.local/first:1", "trainyard.local/second:1"
@@ -83,9 +84,9 @@ def blob(digest: str) -> Path:
     return store_folder() / "io.containerd.content.v1.content" / _path(digest)
 
 
-def unpacked_copies() -> list[Path]:
+def unpacked_copies(name: str = "program") -> list[Path]:
     """Return the unpacked copies of the program."""
-    return sorted((store_folder() / "io.containerd.snapshotter.v1.overlayfs" / "snapshots").rglob("program"))
+    return sorted((store_folder() / "io.containerd.snapshotter.v1.overlayfs" / "snapshots").rglob(name))
 
 
 def test_import_unpacks_image_and_removes_the_replaced_image(program: Path) -> None:
@@ -171,6 +172,27 @@ def test_ensure_stored_image_that_the_builder_lost_is_built_again(builder: Build
     assert [path.read_bytes() for path in unpacked_copies()] == [random.Random(1).randbytes(20_000)]
     with tarfile.open(fileobj=BytesIO(archive)) as written:
         assert "index.json" in written.getnames()
+
+
+@needs_buildah
+@pytest.mark.usefixtures("builder")
+def test_ensure_stored_with_strict_umask_lets_pods_read_the_image() -> None:
+    built = built_programs().resolve()
+    built_programs().unlink()
+    for folder in ("containerd", "pause"):
+        (built_programs() / folder).mkdir(parents=True)
+    for file in (built / "containerd").iterdir():
+        (built_programs() / "containerd" / file.name).symlink_to(file)
+    pause = built_programs() / "pause" / "pause"
+    pause.write_bytes(b"program")
+    pause.chmod(0o700)
+    before = os.umask(0o077)
+    try:
+        ensure_stored(PAUSE_IMAGE, print)
+    finally:
+        os.umask(before)
+    (unpacked,) = unpacked_copies("pause")
+    assert [stat.filemode(path.stat().st_mode) for path in (unpacked, unpacked.parent)] == ["-rwxr-xr-x", "drwxr-xr-x"]
 
 
 def _write(target: IO[bytes], archive: bytes) -> None:

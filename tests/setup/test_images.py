@@ -146,6 +146,26 @@ def test_builtin_image_name_depends_on_its_folder_and_the_installer(
     assert all(name.startswith("trainyard.local/horovod:") for name in names)
 
 
+def test_write_image_context_with_strict_umask_is_readable_by_pods(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    before = os.umask(0o077)
+    try:
+        for folder in (trainer_image.digits_folder(), trainer_image.sotu_folder()):
+            folder.mkdir(parents=True)
+            (folder / "data").touch()
+        trainer_image.write_image_context([CHECKOUT / "trainer" / "uv.txt"], tmp_path / "context")
+    finally:
+        os.umask(before)
+    paths = {path.relative_to(tmp_path / "context"): path for path in (tmp_path / "context").rglob("*")}
+    modes = {str(name): path.stat().st_mode & 0o777 for name, path in paths.items()}
+    assert modes == {
+        **dict.fromkeys(("digits", "sotu", "trainer"), 0o755),
+        **dict.fromkeys(("digits/data", "sotu/data", "trainer/uv.txt"), 0o644),
+    }
+
+
 def test_dockerfiles_bind_no_file_that_buildah_would_cache() -> None:
     # buildah 1.28 reuses a cached step even if the content of a bind-mounted file has changed.
     files = sorted(CHECKOUT.glob("*/Dockerfile*")) + sorted(CHECKOUT.glob("images/*/Docker*"))
