@@ -180,10 +180,10 @@ def main(store: str, changes: str) -> None:
         ctr("images", "remove", "--sync", reference)
     for digest in requested["forget"]:
         ctr("content", "delete", digest)
-    if requested["forget"]:
-        # containerd deletes blobs when it collects garbage. A synchronous deletion of a lease waits for that.
-        ctr("leases", "create", "--id", "collect")
-        ctr("leases", "delete", "--sync", "collect")
+    # containerd deletes blobs and replaced images when it collects garbage. A synchronous deletion of a lease waits for
+    # that. Unpacked layers could stay if containerd ended earlier.
+    ctr("leases", "create", "--id", "collect")
+    ctr("leases", "delete", "--sync", "collect")
     daemon.terminate()
     daemon.wait(timeout=30)
 

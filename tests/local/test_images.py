@@ -101,6 +101,13 @@ def test_import_unpacks_image_and_removes_the_replaced_image(program: Path) -> N
     assert [path.read_bytes() for path in unpacked_copies()] == [b"changed"]
 
 
+def test_import_of_stored_reference_removes_the_earlier_copy(program: Path) -> None:
+    change_store(FIRST, partial(write_archive, FIRST, program))
+    program.write_bytes(b"changed")
+    change_store(FIRST, partial(write_archive, FIRST, program))
+    assert [path.read_bytes() for path in unpacked_copies()] == [b"changed"]
+
+
 def test_import_without_forgotten_layer_uses_unpacked_copy(program: Path) -> None:
     archive, (layer,) = layers(FIRST, program)
     change_store(FIRST, lambda target: _write(target, archive))
