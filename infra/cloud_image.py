@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pulumi
@@ -10,7 +9,7 @@ import pulumi_docker_build as docker
 
 from infra.builtin_images import BUILTIN_IMAGES, TRAINER, JobLayer
 from infra.cloud import ImageConfig, ImagePlatform
-from infra.local.trainer_image import copy_data, trainer_sources, write_context
+from infra.local.trainer_image import trainer_sources, write_context, write_image_context
 from infra.project import CHECKOUT, project_folder
 
 CONTEXT = CHECKOUT / ".trainyard" / "image"
@@ -138,10 +137,5 @@ def trainer_images(
 
 
 def prepare_context() -> None:
-    """Copy the current sources and the data to the build context. Raises RuntimeError if set-up has not run."""
-    shutil.rmtree(CONTEXT, ignore_errors=True)
-    for path in trainer_sources():
-        target = CONTEXT / path.relative_to(CHECKOUT)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, target)
-    copy_data(CONTEXT)
+    """Write the build context. Raises RuntimeError if set-up has not run."""
+    write_image_context(trainer_sources(), CONTEXT)

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import tarfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -101,6 +101,11 @@ class EngineBuilder:
         return []
 
 
+def layout_folder() -> Path:
+    """Return the OCI layout of the images that buildah builds."""
+    return cache_folder() / "images" / "layout"
+
+
 class BuildahBuilder(EngineBuilder):
     """Builder for buildah, with a storage folder that only Trainyard uses."""
 
@@ -110,7 +115,7 @@ class BuildahBuilder(EngineBuilder):
 
     def __init__(self) -> None:
         images = cache_folder() / "images"
-        self.layout = images / "layout"
+        self.layout = layout_folder()
         self.layers_folder = images / "buildah" / "overlay"
         storage = ["--root", str(images / "buildah"), "--runroot", str(images / "buildah-run")]
         # buildah writes layers of several GB here. Its default, /var/tmp, would keep layers of an interrupted build.
@@ -247,12 +252,32 @@ def empty_large_layers(layout: Path, reference: str) -> list[str]:
         if layer["size"] > LARGE_LAYER_BYTES and layer["digest"] != content
     }
     now_unpacked = dict.fromkeys([*unpacked, *large, *(content for content, _ in large.values())])
-    (layout / "unpacked.json").write_text(json.dumps(list(now_unpacked)), encoding="utf-8")
+    write_json(layout / "unpacked.json", list(now_unpacked))
     for digest, (content, size) in large.items():
         blob(layout, content).touch()
         os.truncate(blob(layout, content), size)
         blob(layout, digest).unlink(missing_ok=True)
     return [digest for digest in large if digest not in unpacked]
+
+
+def prune_layout(layout: Path, stored: Iterable[str]) -> None:
+    """Remove every image except `stored` from the layout, and the blobs that only removed images use.
+
+    The layout of a removed image lacks its large layers, and the image store may no longer have them. A new build of
+    the image must write them again.
+    """
+    images = {reference: manifest_of(layout, reference) for reference in stored if has_image(layout, reference)}
+    used = set()
+    for reference, (descriptor, manifest) in images.items():
+        used |= {descriptor["digest"], manifest["config"]["digest"]}
+        used |= {digest for layer, content in _layers(layout, reference) for digest in (layer["digest"], content)}
+    if (layout / "index.json").exists():
+        index = json.loads((layout / "index.json").read_text(encoding="utf-8"))
+        write_json(layout / "index.json", {**index, "manifests": [descriptor for descriptor, _ in images.values()]})
+        write_json(layout / "unpacked.json", [digest for digest in unpacked_layers(layout) if digest in used])
+    for path in layout.glob("blobs/*/*"):
+        if f"{path.parent.name}:{path.name}" not in used:
+            path.unlink()
 
 
 def omitted_chains(layout: Path, reference: str) -> set[str]:
@@ -283,6 +308,13 @@ def write_archive(layout: Path, reference: str, target: IO[bytes]) -> None:
             if digest not in unpacked:
                 path = blob(layout, digest)
                 archive.add(path, arcname=str(path.relative_to(layout)))
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a file in one step, so that a full disk or a crash leaves the old content."""
+    draft = path.with_suffix(".new")
+    draft.write_text(json.dumps(value), encoding="utf-8")
+    draft.replace(path)
 
 
 def add_file(archive: tarfile.TarFile, name: str, content: bytes, mode: int = 0o644) -> None:

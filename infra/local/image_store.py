@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from infra.local.control_plane import UNSHARE
-from infra.local.image_builder import add_file
+from infra.local.image_builder import add_file, write_json
 from infra.local.settings import (
     CONTAINERD_CONFIG_VERSION,
     CONTAINERD_SOCKET,
@@ -83,10 +83,7 @@ def change_store(
         store_folder().mkdir(parents=True, exist_ok=True)
         run_with_archive(command, reference, write)
         references = [stored for stored in stored_references() if stored not in {reference, *remove}] + [reference]
-        target = store_folder().parent / "references.json"
-        draft = target.with_suffix(".new")
-        draft.write_text(json.dumps(references), encoding="utf-8")
-        draft.replace(target)
+        write_json(store_folder().parent / "references.json", references)
 
 
 def share_files(builder_folder: Path) -> None:
@@ -161,6 +158,8 @@ def main(store: str, changes: str) -> None:
 
     Import an image from standard input if `import` is true. Then remove images, and delete blobs.
     """
+    # containerd creates folders of layers, which pods read, with this process's umask.
+    os.umask(0o022)
     subprocess.run(["mount", "-n", "-t", "tmpfs", "tmpfs", "/run"], check=True)
     config = Path("/run/containerd.toml")
     config.write_text(
@@ -181,10 +180,10 @@ def main(store: str, changes: str) -> None:
         ctr("images", "remove", "--sync", reference)
     for digest in requested["forget"]:
         ctr("content", "delete", digest)
-    if requested["forget"]:
-        # containerd deletes blobs when it collects garbage. A synchronous deletion of a lease waits for that.
-        ctr("leases", "create", "--id", "collect")
-        ctr("leases", "delete", "--sync", "collect")
+    # containerd deletes blobs and replaced images when it collects garbage. A synchronous deletion of a lease waits for
+    # that. Unpacked layers could stay if containerd ended earlier.
+    ctr("leases", "create", "--id", "collect")
+    ctr("leases", "delete", "--sync", "collect")
     daemon.terminate()
     daemon.wait(timeout=30)
 

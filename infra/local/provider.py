@@ -168,14 +168,18 @@ def engine_above(pid: int) -> int | None:
 
 
 def missing_images(settings: ClusterSettings, references: Sequence[str]) -> list[NodeImage]:
-    """Return the locally built images among `references` that nodes lack. A stopped node lacks all."""
+    """Return the locally built images among `references` that nodes lack. A stopped node lacks all.
+
+    The result is ordered by image, because the store keeps only a few job layers. Ordered by node, a cluster with more
+    job layers would build each of them once per node.
+    """
     local_references = [reference for reference in references if reference.startswith(LOCAL_PREFIX)]
     with ThreadPoolExecutor() as pool:
         images_of_nodes = list(pool.map(partial(_images_of_node, settings), range(settings.nodes)))
     return [
         (index, reference)
-        for index, images in enumerate(images_of_nodes)
         for reference in local_references
+        for index, images in enumerate(images_of_nodes)
         if reference not in images
     ]
 

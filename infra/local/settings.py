@@ -48,7 +48,7 @@ API_SERVICE_ADDRESS = str(SERVICE_NETWORK[1])
 API_PORT = 6443
 ETCD_PORT = 2379
 CLUSTER_DOMAIN = "cluster.local"
-PAUSE_IMAGE = "trainyard.local/pause:1"
+PAUSE_IMAGE = "trainyard.local/pause:2"
 SETTINGS_FILE = "settings.json"
 """File with the settings, in the cluster's folder."""
 ID_FILE = "uid"

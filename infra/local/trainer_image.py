@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import socket
+import stat
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
@@ -28,7 +29,14 @@ from infra.builtin_images import (
     BuiltinImage,
     JobLayer,
 )
-from infra.local.image_builder import PRIVATE_MOUNTS, Build, EngineBuilder, find_builder
+from infra.local.image_builder import (
+    PRIVATE_MOUNTS,
+    Build,
+    EngineBuilder,
+    find_builder,
+    layout_folder,
+    prune_layout,
+)
 from infra.local.image_store import Writer, change_store, share_files, stored_references
 from infra.local.settings import PAUSE_IMAGE, cache_folder
 from infra.make_command import make_command
@@ -115,14 +123,33 @@ def sotu_folder() -> Path:
     return cache_folder() / "datasets" / "sotu"
 
 
-def copy_data(context: Path) -> None:
-    """Copy the data of the images to a build context. Raises RuntimeError if set-up has not run."""
+def write_image_context(sources: Iterable[Path], context: Path) -> None:
+    """Replace a folder by the build context of an image, with only what its Dockerfile copies: sources and data.
+
+    Raises RuntimeError if set-up has not run.
+    """
+    if context.exists():
+        shutil.rmtree(context)
+    for path in sources:
+        target = context / path.relative_to(CHECKOUT)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
     for folder in (digits_folder(), sotu_folder()):
         if not folder.is_dir():
             raise RuntimeError(
                 f"the data {folder.name} for the trainer image is missing; run {make_command('setup', STACK='')}"
             )
         shutil.copytree(folder, context / folder.name)
+    make_readable(context)
+
+
+def make_readable(context: Path) -> None:
+    """Let every user read the content of a build context: COPY keeps the modes, which depend on the umask.
+
+    The folder itself keeps its mode, so it can hide its content on this machine.
+    """
+    for path in context.rglob("*"):
+        path.chmod(0o755 if path.is_dir() or path.stat().st_mode & stat.S_IXUSR else 0o644)
 
 
 def trainer_sources() -> list[Path]:
@@ -162,7 +189,7 @@ def ensure_stored(
     unpacked_chains: Callable[[], Set[str]] = frozenset,
     build: BuildAndStore | None = None,
 ) -> Writer:
-    """Build `reference` unless the image store has it. Return a function that writes its archive.
+    """Build `reference` unless the image store and the builder have it. Return a function that writes its archive.
 
     `build` builds and stores the image. Without `build`, the image is the pause image or a builtin image.
     `unpacked_chains` returns the chain ids of the layers that the node has unpacked. Archives omit large layers,
@@ -175,7 +202,8 @@ def ensure_stored(
     with (images / "lock").open("w", encoding="ascii") as lock:
         # With the lock, two stacks that need the same image build it only once.
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if reference not in stored_references():
+        # The builder writes the archives. It lacks a stored image if the user deleted it or another builder stored it.
+        if reference not in stored_references() or not builder.has(reference):
             (build or _build)(builder, reference, progress)
 
     def write(target: IO[bytes]) -> None:
@@ -202,6 +230,7 @@ def _build_pause(builder: EngineBuilder) -> None:
     context = cache_folder() / "images" / "pause"
     context.mkdir(parents=True, exist_ok=True)
     shutil.copy(program, context / "pause")
+    make_readable(context)
     dockerfile = CHECKOUT / "setup" / "go" / "pause" / "Dockerfile"
     builder.build(Build(reference=PAUSE_IMAGE, context=context, dockerfile=dockerfile, arguments={}, mounts={}))
     shutil.rmtree(context)
@@ -217,7 +246,8 @@ def build_from_base(builder: EngineBuilder, reference: str, progress: Progress) 
         raise RuntimeError(f"image {reference}: the sources changed during the update; run {make_command('up')} again")
     base = base_image(builder, progress)
     progress(f"building {reference}")
-    context = _context(sources)
+    context = cache_folder() / "images" / "context"
+    write_image_context(sources, context)
     arguments = {"BASE_IMAGE": base, **(BUILTIN_IMAGES[name].arguments if name else {})}
     builder.build(
         Build(reference=reference, context=context, dockerfile=dockerfile, arguments=arguments, mounts=build_mounts())
@@ -230,7 +260,9 @@ def store_built(builder: EngineBuilder, reference: str, progress: Progress, *, k
     """Add a built image to the image store. Keep the `kept` newest images of its repository."""
     repository = reference.partition(":")[0]
     progress(f"storing {reference}")
-    old = [stored for stored in stored_references() if stored.startswith(f"{repository}:")]
+    others = [stored for stored in stored_references() if stored != reference]
+    prune_layout(layout_folder(), others)
+    old = [stored for stored in others if stored.startswith(f"{repository}:")]
     stale = old[: max(0, len(old) - kept + 1)]
     change_store(reference, lambda target: builder.write_archive(reference, target), remove=stale)
     if large := builder.forget_large_layers(reference):
@@ -246,19 +278,6 @@ def forget_stale(builder: EngineBuilder, repository: str) -> None:
     prefix = f"{repository}:"
     if stale := [image for image in builder.images() if image.startswith(prefix) and image not in stored]:
         builder.remove(stale)
-
-
-def _context(sources: list[Path]) -> Path:
-    """Return a folder with only the files that the Dockerfile copies: the sources and the data."""
-    context = cache_folder() / "images" / "context"
-    if context.exists():
-        shutil.rmtree(context)
-    for path in sources:
-        target = context / path.relative_to(CHECKOUT)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, target)
-    copy_data(context)
-    return context
 
 
 def packages_folder() -> Path:
@@ -357,6 +376,7 @@ def write_context(layer: JobLayer, folder: Path) -> Path:
         shutil.copyfile(LAYER_SOURCES / name, folder / name)
     (folder / "requirements.txt").write_text(layer.requirements, encoding="utf-8")
     _write_files(layer.files, folder / FILES_FOLDER)
+    make_readable(folder)
     return folder
 
 

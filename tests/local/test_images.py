@@ -5,6 +5,9 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import random
+import shutil
+import stat
 import tarfile
 import threading
 from functools import partial
@@ -14,7 +17,8 @@ from typing import IO, Any
 
 import pytest
 
-from infra.local import image_store
+from infra.local import image_builder, image_store, trainer_image
+from infra.local.image_builder import Build, BuildahBuilder, EngineBuilder
 from infra.local.image_store import (
     DATABASES,
     INGEST_FOLDER,
@@ -27,8 +31,8 @@ from infra.local.image_store import (
     stored_references,
     write_archive,
 )
-from infra.local.settings import built_programs
-from infra.local.trainer_image import _remove_new_folder
+from infra.local.settings import PAUSE_IMAGE, built_programs
+from infra.local.trainer_image import Progress, _remove_new_folder, ensure_stored, store_built
 
 FIRST, SECOND = "trainyard.local/first:1", "trainyard.local/second:1"
 
@@ -80,9 +84,9 @@ def blob(digest: str) -> Path:
     return store_folder() / "io.containerd.content.v1.content" / _path(digest)
 
 
-def unpacked_copies() -> list[Path]:
+def unpacked_copies(name: str = "program") -> list[Path]:
     """Return the unpacked copies of the program."""
-    return sorted((store_folder() / "io.containerd.snapshotter.v1.overlayfs" / "snapshots").rglob("program"))
+    return sorted((store_folder() / "io.containerd.snapshotter.v1.overlayfs" / "snapshots").rglob(name))
 
 
 def test_import_unpacks_image_and_removes_the_replaced_image(program: Path) -> None:
@@ -94,6 +98,13 @@ def test_import_unpacks_image_and_removes_the_replaced_image(program: Path) -> N
     change_store(SECOND, partial(write_archive, SECOND, program), remove=[FIRST])
     assert stored_references() == [SECOND]
     assert not blob(layer).exists()
+    assert [path.read_bytes() for path in unpacked_copies()] == [b"changed"]
+
+
+def test_import_of_stored_reference_removes_the_earlier_copy(program: Path) -> None:
+    change_store(FIRST, partial(write_archive, FIRST, program))
+    program.write_bytes(b"changed")
+    change_store(FIRST, partial(write_archive, FIRST, program))
     assert [path.read_bytes() for path in unpacked_copies()] == [b"changed"]
 
 
@@ -120,6 +131,75 @@ def test_import_databases_are_those_that_clones_copy(program: Path) -> None:
     change_store(FIRST, partial(write_archive, FIRST, program))
     found = {str(path.relative_to(store_folder())) for path in store_folder().rglob("*.db")}
     assert found == set(DATABASES)
+
+
+needs_buildah = pytest.mark.skipif(not shutil.which("buildah"), reason="buildah is not installed")
+
+
+@pytest.fixture
+def builder(program: Path, monkeypatch: pytest.MonkeyPatch) -> BuildahBuilder:
+    """Return the builder. The layer with the program is a large layer."""
+    monkeypatch.setattr(image_builder, "LARGE_LAYER_BYTES", 10_000)
+    monkeypatch.setattr(trainer_image, "find_builder", BuildahBuilder)
+    dockerfile = program.with_name("Dockerfile")
+    dockerfile.write_text("FROM scratch\nCOPY program /program\n", encoding="utf-8")
+    return BuildahBuilder()
+
+
+def stored_image(folder: Path, number: int) -> bytes:
+    """Build and store version `number` of an image of which the store keeps one. Return its archive for a node."""
+
+    def build(builder: EngineBuilder, reference: str, progress: Progress) -> None:
+        (folder / "program").write_bytes(random.Random(number).randbytes(20_000))
+        file = folder / "Dockerfile"
+        builder.build(Build(reference=reference, context=folder, dockerfile=file, arguments={}, mounts={}))
+        store_built(builder, reference, progress, kept=1)
+
+    target = BytesIO()
+    ensure_stored(f"trainyard.local/test:{number}", print, build=build)(target)
+    return target.getvalue()
+
+
+@needs_buildah
+@pytest.mark.usefixtures("builder")
+def test_ensure_stored_earlier_version_is_built_and_unpacked_again(tmp_path: Path) -> None:
+    for number in (1, 2, 1):
+        stored_image(tmp_path, number)
+    assert stored_references() == ["trainyard.local/test:1"]
+    assert [path.read_bytes() for path in unpacked_copies()] == [random.Random(1).randbytes(20_000)]
+
+
+@needs_buildah
+def test_ensure_stored_image_that_the_builder_lost_is_built_again(builder: BuildahBuilder, tmp_path: Path) -> None:
+    stored_image(tmp_path, 1)
+    builder.remove(["trainyard.local/test:1"])
+    shutil.rmtree(builder.layout)
+    archive = stored_image(tmp_path, 1)
+    assert stored_references() == ["trainyard.local/test:1"]
+    assert [path.read_bytes() for path in unpacked_copies()] == [random.Random(1).randbytes(20_000)]
+    with tarfile.open(fileobj=BytesIO(archive)) as written:
+        assert "index.json" in written.getnames()
+
+
+@needs_buildah
+@pytest.mark.usefixtures("builder")
+def test_ensure_stored_with_strict_umask_lets_pods_read_the_image() -> None:
+    built = built_programs().resolve()
+    built_programs().unlink()
+    for folder in ("containerd", "pause"):
+        (built_programs() / folder).mkdir(parents=True)
+    for file in (built / "containerd").iterdir():
+        (built_programs() / "containerd" / file.name).symlink_to(file)
+    pause = built_programs() / "pause" / "pause"
+    pause.write_bytes(b"program")
+    pause.chmod(0o700)
+    before = os.umask(0o077)
+    try:
+        ensure_stored(PAUSE_IMAGE, print)
+    finally:
+        os.umask(before)
+    (unpacked,) = unpacked_copies("pause")
+    assert [stat.filemode(path.stat().st_mode) for path in (unpacked, unpacked.parent)] == ["-rwxr-xr-x", "drwxr-xr-x"]
 
 
 def _write(target: IO[bytes], archive: bytes) -> None:

@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import os
+import resource
 import shutil
 import tarfile
 from pathlib import Path
@@ -70,6 +71,37 @@ def test_archive_omits_layers_that_nodes_have(layout: Path) -> None:
     assert image_builder.empty_large_layers(layout, REFERENCE) == []
 
 
+def test_empty_large_layers_without_disk_space_keeps_the_list(layout: Path) -> None:
+    (layout / "unpacked.json").write_text("[]", encoding="utf-8")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            image_builder.empty_large_layers(layout, REFERENCE)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert image_builder.unpacked_layers(layout) == []
+
+
+def test_prune_layout_keeps_stored_images_and_removes_the_others(layout: Path) -> None:
+    image_builder.empty_large_layers(layout, REFERENCE)
+    before = names_in_archive(layout)
+    stale = add_blob(layout, b"layer of a removed image")
+    image_builder.prune_layout(layout, [REFERENCE, "trainyard.local/of-docker:1"])
+    assert names_in_archive(layout) == before
+    assert image_builder.blob(layout, LARGE_CONTENT).exists()
+    assert not image_builder.blob(layout, stale).exists()
+    image_builder.prune_layout(layout, [])
+    assert not image_builder.has_image(layout, REFERENCE)
+    assert image_builder.unpacked_layers(layout) == []
+    assert list(layout.glob("blobs/*/*")) == []
+
+
+def test_prune_layout_without_layout_writes_nothing(tmp_path: Path) -> None:
+    image_builder.prune_layout(tmp_path / "layout", [REFERENCE])
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_omitted_chains_name_the_layers_that_an_archive_omits(layout: Path) -> None:
     assert image_builder.omitted_chains(layout, REFERENCE) == set()
     image_builder.empty_large_layers(layout, REFERENCE)
@@ -112,6 +144,26 @@ def test_builtin_image_name_depends_on_its_folder_and_the_installer(
         names.add(trainer_image.builtin_image_reference("horovod"))
     assert len(names) == 2, "the name must not depend on the trainer's sources"
     assert all(name.startswith("trainyard.local/horovod:") for name in names)
+
+
+def test_write_image_context_with_strict_umask_is_readable_by_pods(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    before = os.umask(0o077)
+    try:
+        for folder in (trainer_image.digits_folder(), trainer_image.sotu_folder()):
+            folder.mkdir(parents=True)
+            (folder / "data").touch()
+        trainer_image.write_image_context([CHECKOUT / "trainer" / "uv.txt"], tmp_path / "context")
+    finally:
+        os.umask(before)
+    paths = {path.relative_to(tmp_path / "context"): path for path in (tmp_path / "context").rglob("*")}
+    modes = {str(name): path.stat().st_mode & 0o777 for name, path in paths.items()}
+    assert modes == {
+        **dict.fromkeys(("digits", "sotu", "trainer"), 0o755),
+        **dict.fromkeys(("digits/data", "sotu/data", "trainer/uv.txt"), 0o644),
+    }
 
 
 def test_dockerfiles_bind_no_file_that_buildah_would_cache() -> None:

@@ -25,7 +25,7 @@ from infra.local.certificates import make_keys
 from infra.local.components import kubelet_config
 from infra.local.key_files import has_keys, has_kubeconfigs, write_kubeconfigs
 from infra.local.lifecycle import RUN_BYTES, check_machine
-from infra.local.provider import Engine, LocalClusterProvider, engine_above, lost_cluster
+from infra.local.provider import Engine, LocalClusterProvider, engine_above, lost_cluster, missing_images
 from infra.local.settings import ClusterSettings, label, stack_cluster
 from infra.make_command import COMMAND_VARIABLE
 
@@ -341,6 +341,13 @@ def test_provider_delete_keeps_cluster_of_another_checkout(cache: Path) -> None:
     first.rmdir()
     LocalClusterProvider().delete("", cluster_in_state(theirs, "abc"))
     assert not theirs.folder.exists()
+
+
+def test_missing_images_are_ordered_by_image_so_that_each_is_built_once() -> None:
+    cluster = stack_cluster("/checkout", "mine", nodes=2)
+    images = ["trainyard.local/layer:b", "docker.io/library/other:1", "trainyard.local/layer:a"]
+    found = missing_images(cluster, images)
+    assert found == [(0, images[0]), (1, images[0]), (0, images[2]), (1, images[2])]
 
 
 def test_engine_check_without_pulumi_raises() -> None:

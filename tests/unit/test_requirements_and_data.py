@@ -166,6 +166,18 @@ def test_build_context_of_packages_has_the_file_and_the_installer(tmp_path: Path
     assert (folder / "requirements.txt").read_text(encoding="utf-8") == "cowsay\n"
 
 
+def test_write_context_with_strict_umask_is_readable_by_pods(tmp_path: Path) -> None:
+    layer = JobLayer(base="trainer", requirements="cowsay\n", files=(("inner/more.py", "VALUE = 1\n"),))
+    before = os.umask(0o077)
+    try:
+        folder = write_context(layer, tmp_path / "context")
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in folder.rglob("*")}
+    assert {name: mode for name, mode in modes.items() if mode != 0o644} == {"project": 0o755, "inner": 0o755}
+    assert folder.stat().st_mode & 0o777 == 0o700, "other users of this machine must not read the files"
+
+
 @pytest.fixture
 def layer_with_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JobLayer:
     """Return a layer with packages and source files. The cache folder is a folder of the test."""
