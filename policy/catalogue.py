@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from ipaddress import IPv4Network, IPv6Network, collapse_addresses, ip_network
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
@@ -20,7 +22,6 @@ LAUNCH_TEMPLATE = ("aws:ec2/launchTemplate:LaunchTemplate",)
 HARDENING = "https://cloud.google.com/kubernetes-engine/docs/how-to/hardening-your-cluster"
 PRIMITIVE_ROLES = ("roles/owner", "roles/editor", "roles/viewer")
 ALL_USERS = ("allUsers", "allAuthenticatedUsers")
-ALL_ADDRESSES = ("0.0.0.0/0", "::/0")
 
 
 def _requires(path: str, expected: object, message: str) -> Check:
@@ -54,18 +55,29 @@ def _accelerators_end(inputs: Inputs) -> InvalidInput | None:
     return "autoscaling", "idle accelerators cost money until they are deleted; set min_nodes: 0 or max_run_hours"
 
 
+def _cover_internet(ranges: Iterable[object]) -> bool:
+    """Return True if the ranges together contain all IPv4 or all IPv6 addresses. Ignore values that are not ranges."""
+    networks = [ip_network(text, strict=False) for text in map(str, ranges) if "/" in text]
+    ipv4 = collapse_addresses(each for each in networks if isinstance(each, IPv4Network))
+    ipv6 = collapse_addresses(each for each in networks if isinstance(each, IPv6Network))
+    return any(each.prefixlen == 0 for each in (*ipv4, *ipv6))
+
+
 def _gke_networks(inputs: Inputs) -> InvalidInput | None:
-    path = "masterAuthorizedNetworksConfig.cidrBlocks"
-    is_open = any(block.get("cidrBlock") in ALL_ADDRESSES for block in value_at(inputs, path) or [])
-    return (path, "the API server is open to the whole internet") if is_open else None
+    key = "masterAuthorizedNetworksConfig"
+    path = f"{key}.cidrBlocks"
+    # Without this configuration, GKE allows all addresses. With an empty one, it allows none of the internet.
+    is_open = inputs.get(key) is None and not value_at(inputs, "privateClusterConfig.enablePrivateEndpoint")
+    blocks = [block.get("cidrBlock") for block in value_at(inputs, path) or [] if isinstance(block, Mapping)]
+    return (path, "the API server is open to the whole internet") if is_open or _cover_internet(blocks) else None
 
 
 def _eks_networks(inputs: Inputs) -> InvalidInput | None:
     if not value_at(inputs, "vpcConfig.endpointPublicAccess"):
         return None
     # Without ranges, EKS allows all addresses.
-    ranges = value_at(inputs, path := "vpcConfig.publicAccessCidrs") or [ALL_ADDRESSES[0]]
-    return (path, "the API server is open to the whole internet") if set(ranges) & set(ALL_ADDRESSES) else None
+    ranges = value_at(inputs, path := "vpcConfig.publicAccessCidrs")
+    return (path, "the API server is open to the whole internet") if not ranges or _cover_internet(ranges) else None
 
 
 def _primitive_role(inputs: Inputs) -> InvalidInput | None:

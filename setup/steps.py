@@ -41,6 +41,8 @@ CNI_FILES = {Path("/usr/lib/cni/bridge"): "containernetworking-plugins"}
 C_FILES = {Path("/usr/include/seccomp.h"): "libseccomp-dev", Path("/usr/include/stdio.h"): "libc6-dev"}
 """Debian package of each C header for runc."""
 POLICY_FILE = Path("/usr/sbin/policy-rc.d")
+NO_SERVICES = "#!/bin/sh\n# Trainyard set-up; delete this file if no set-up runs.\nexit 101\n"
+"""Content of POLICY_FILE during an installation. Set-up later removes a file with this content that a crash left."""
 KUBERNETES = go_programs.GoProgram(
     module="kubernetes",
     package=".",
@@ -166,21 +168,27 @@ def install_packages(packages: list[str]) -> None:
 @contextmanager
 def _without_services() -> Iterator[None]:
     """Prevent Debian from starting services on installation, by a policy-rc.d file."""
-    if POLICY_FILE.exists():
+    if POLICY_FILE.exists() and not _has_own_policy():
         yield
         return
-    POLICY_FILE.write_text("#!/bin/sh\nexit 101\n", encoding="ascii")
+    POLICY_FILE.write_text(NO_SERVICES, encoding="ascii")
     POLICY_FILE.chmod(0o755)
     try:
         yield
     finally:
-        POLICY_FILE.unlink()
+        POLICY_FILE.unlink(missing_ok=True)
+
+
+def _has_own_policy() -> bool:
+    """Return True if an installation by set-up is running or crashed."""
+    return POLICY_FILE.exists() and POLICY_FILE.read_bytes() == NO_SERVICES.encode()
 
 
 def _debian() -> Step:
     return Step(
         name=DEBIAN_STEP,
-        is_done=lambda: not missing_packages(),
+        # After a crash, the step completes the installation and removes the policy, even if all programs are present.
+        is_done=lambda: not missing_packages() and not _has_own_policy(),
         do=lambda _progress: install_packages(missing_packages()),
     )
 

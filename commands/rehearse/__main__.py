@@ -7,6 +7,7 @@ import os
 import sys
 from pathlib import Path
 
+from commands.command_line import STACK_NAME
 from commands.environment import PROJECT
 from commands.interrupts import ExitStatus, run_command, run_set_up, set_closing
 from commands.rehearse.folder import cluster_settings, rehearsal_folder
@@ -36,6 +37,12 @@ def main(arguments: list[str]) -> int:
     try:
         lifecycle.check_fault(options.fault)
         quotas = dict(map(_parse_quota, options.quota))
+        # The rehearsal deletes the folder with this name.
+        if not STACK_NAME.fullmatch(options.name):
+            raise ValueError(
+                f"--name {options.name}: must have only letters, digits, '-' and '_', and begin with a letter or "
+                "digit; write another name"
+            )
         if options.page and not options.page.absolute().parent.is_dir():
             raise ValueError(f"--page {options.page}: its folder does not exist; create it, or name another file")
     except ValueError as error:

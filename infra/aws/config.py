@@ -142,8 +142,9 @@ class EksBucketConfig(Section):
 class EcrConfig(Section):
     """ECR repository of the trainer image."""
 
-    keep_images: Annotated[int, Field(ge=1, le=1000)] = 10
-    """Number of images that the repository keeps; AWS deletes older ones."""
+    keep_images: Annotated[int, Field(ge=1, le=1000)] = 100
+    """Number of images that the repository keeps; AWS deletes older ones, even those of running jobs. The default is
+    high, because each edit of a job's requirements pushes an image. Images share most of their layers."""
 
 
 class EksImageConfig(ImageConfig):

@@ -219,9 +219,10 @@ class RegistryConfig(Section):
     cluster's region."""
     repository: Annotated[str, name_pattern("gke_name", 63, "trainyard")] | None = None
     """Repository on `LOCATION-docker.pkg.dev`, by default the cluster's name; `gcr.io` has a fixed one."""
-    keep_images: Annotated[int, Field(ge=1, le=1000)] = 10
+    keep_images: Annotated[int, Field(ge=1, le=1000)] = 100
     """Number of newest images to keep in the stack's own repository; Artifact Registry deletes others 30 days after
-    their upload."""
+    their upload, even those of running jobs. The default is high, because each edit of a job's requirements pushes an
+    image. Images share most of their layers."""
 
 
 Day = Literal["MO", "TU", "WE", "TH", "FR", "SA", "SU"]

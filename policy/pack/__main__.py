@@ -20,6 +20,7 @@ from pulumi_policy import (  # noqa: E402  (the engine runs this file itself, so
 )
 from pulumi_policy.proxy import UnknownValueError  # noqa: E402  (after the checkout is on the path)
 
+from infra.project import project_folder  # noqa: E402  (after the checkout is on the path)
 from policy.catalogue import RULES  # noqa: E402  (after the checkout is on the path)
 from policy.rules import Rule, Settings  # noqa: E402  (after the checkout is on the path)
 from stack.config import load_file  # noqa: E402  (after the checkout is on the path)
@@ -63,7 +64,7 @@ def validation(rule: Rule, settings: Settings) -> Callable[[ResourceValidationAr
 
 
 stack = os.environ.get("STACK")
-settings = load_file(CHECKOUT / f"Pulumi.{stack}.yaml").policy.settings() if stack else Settings()
+settings = load_file(project_folder() / f"Pulumi.{stack}.yaml").policy.settings() if stack else Settings()
 PolicyPack(
     name="trainyard",
     enforcement_level=EnforcementLevel.MANDATORY,

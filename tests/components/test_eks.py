@@ -84,6 +84,11 @@ def test_eks_network_has_one_nat_gateway_or_one_per_zone(nat_per_zone: bool, cou
     assert len(engine.of_type("NatGateway")) == count
 
 
+def test_eks_repository_by_default_keeps_100_images(engine: RecordingEngine) -> None:
+    (rule,) = json.loads(one(engine, "ecr/lifecyclePolicy:LifecyclePolicy")["policy"])["rules"]
+    assert (rule["selection"]["countType"], rule["selection"]["countNumber"]) == ("imageCountMoreThan", 100)
+
+
 def test_eks_endpoints_of_s3_and_ecr_are_in_vpc(engine: RecordingEngine) -> None:
     services = {record.inputs["serviceName"]: record.inputs for record in engine.of_type("VpcEndpoint")}
     assert set(services) == {f"com.amazonaws.us-west-2.{name}" for name in ("s3", "ecr.api", "ecr.dkr")}

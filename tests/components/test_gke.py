@@ -224,6 +224,12 @@ def test_gke_repository_with_clusters_name_belongs_to_the_stack() -> None:
     assert place(registry={"host": "us-docker.pkg.dev"}) == ("us", "gke-dist")
 
 
+def test_gke_repository_by_default_keeps_100_images() -> None:
+    (record,) = graph(gke())[0].of_type("repository:Repository")
+    (keep,) = [each for each in record.inputs["cleanupPolicies"] if each["action"] == "KEEP"]
+    assert keep["mostRecentVersions"] == {"keepCount": 100}
+
+
 @pytest.mark.parametrize(
     ("registry", "prefix"),
     [

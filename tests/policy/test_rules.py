@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -21,6 +22,11 @@ from tests.recording import Record
 
 PROJECT = Path(__file__).parents[2]
 EXAMPLES = examples()
+
+
+def gke_networks(*ranges: str) -> dict[str, Any]:
+    """Return the inputs of a GKE cluster with these authorized networks."""
+    return {"masterAuthorizedNetworksConfig": {"cidrBlocks": [{"cidrBlock": each} for each in ranges]}}
 
 
 def test_policy_rules_all_have_fixtures() -> None:
@@ -68,6 +74,39 @@ def test_policy_non_root_checks_each_container(
     problem = rule.problem("some-resource", {"spec": {**security(pod_value), **containers}})
     path = f"spec.{place}[0].securityContext.runAsNonRoot" if place else None
     assert (problem and dotted(problem.path)) == path
+
+
+@pytest.mark.parametrize(
+    ("is_open", "inputs"),
+    [
+        (True, {}),
+        (False, {"privateClusterConfig": {"enablePrivateEndpoint": True}}),
+        (False, {"masterAuthorizedNetworksConfig": {}}),
+        (False, {"masterAuthorizedNetworksConfig": {"cidrBlocks": "(not known before the update)"}}),
+        (True, gke_networks("0.0.0.0/1", "128.0.0.0/1")),
+        (False, gke_networks("0.0.0.0/1", "128.0.0.0/2")),
+    ],
+)
+def test_policy_gke_api_server_is_open_without_networks_or_if_they_cover_the_internet(
+    is_open: bool, inputs: dict[str, Any]
+) -> None:
+    (rule,) = [each for each in RULES if each.name == "api-server-not-public"]
+    assert (rule.problem("cluster", inputs) is not None) == is_open
+
+
+@pytest.mark.parametrize(
+    ("is_open", "ranges"),
+    [
+        (True, ["0.0.0.0/1", "128.0.0.0/1"]),
+        (True, ["203.0.113.0/24", "::/1", "8000::/1"]),
+        (False, ["0.0.0.0/1", "8000::/1"]),
+        (False, "(not known before the update)"),
+    ],
+)
+def test_policy_eks_api_server_is_open_if_ranges_cover_the_internet(is_open: bool, ranges: object) -> None:
+    (rule,) = [each for each in RULES if each.name == "eks-api-server-not-public"]
+    inputs = {"vpcConfig": {"endpointPublicAccess": True, "publicAccessCidrs": ranges}}
+    assert (rule.problem("cluster", inputs) is not None) == is_open
 
 
 @pytest.mark.parametrize("example", sorted(EACH_KIND))

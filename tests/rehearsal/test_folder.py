@@ -92,6 +92,9 @@ def test_encrypted_settings_become_secrets_that_the_program_accepts(tmp_path: Pa
     [
         (["--fault", "foo"], "--fault foo: must be one of stockout:RESOURCE, "),
         (["--quota", "foo"], "--quota foo: must be NAME=LIMIT, "),
+        (["--name", "../clusters"], "--name ../clusters: must have only letters, "),
+        (["--name", "/srv"], "--name /srv: must have only letters, "),
+        (["--name", ""], "--name : must have only letters, "),
         (["--page", "/none/page.html"], "--page /none/page.html: its folder does not exist; "),
     ],
 )
