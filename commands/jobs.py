@@ -60,9 +60,9 @@ class Stack:
         self.cluster: Cluster = found.cluster()
         self.job = job_named(found, job, target)
 
-    def config(self) -> StackConfig:
-        """Return the stack's settings. Raises CommandError."""
-        return read_settings(PROJECT / f"Pulumi.{self.name}.yaml")
+    def config(self, *, checks_machine: bool = False) -> StackConfig:
+        """Return the stack's settings. Raises CommandError. With `checks_machine`, also check the jobs' files."""
+        return read_settings(PROJECT / f"Pulumi.{self.name}.yaml", checks_machine=checks_machine)
 
     def state(self) -> JobState:
         """Return the job's state."""
@@ -187,7 +187,7 @@ def resume(job: str) -> int:
 def rerun(job: str, *, fresh: bool, is_confirmed: bool) -> int:
     """Delete a job, create it again and follow it. Return the exit status. `fresh` also deletes its checkpoints."""
     stack = Stack("rerun", job)
-    config = stack.config()
+    config = stack.config(checks_machine=True)
     before = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     if stack.job not in {each.name for each in config.jobs}:
         raise JobError(

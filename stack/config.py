@@ -130,10 +130,11 @@ def secret(name: str) -> pulumi.Output[str]:
     return pulumi.Config(SECRETS).require_secret(name)
 
 
-def load_file(path: Path, *, checks_availability: bool = True) -> StackConfig:
+def load_file(path: Path, *, checks_availability: bool = True, checks_machine: bool = True) -> StackConfig:
     """Return the configuration in a stack's file. Raises ConfigError for invalid settings, ValueError for the file.
 
-    Without `checks_availability`, the settings may need what the cloud no longer offers.
+    Without `checks_availability`, the settings may need what the cloud no longer offers. Without `checks_machine`,
+    they may need files that this machine lacks.
     """
     # Import here: the Pulumi program gets the configuration from the engine and reads no file.
     from settings import yaml_loader
@@ -181,7 +182,7 @@ def load_file(path: Path, *, checks_availability: bool = True) -> StackConfig:
     settings = {key.partition(":")[2]: value for key, value in qualified.items() if _is_setting(key)}
     # Pulumi writes single values as text: `pulumi config set trainyard:budget 30` gives "30".
     decoded = {key: _decode(value) if isinstance(value, str) else value for key, value in settings.items()}
-    return parse(decoded, secrets, number_texts, checks_availability=checks_availability)
+    return parse(decoded, secrets, number_texts, checks_availability=checks_availability, checks_machine=checks_machine)
 
 
 def missing_file(path: Path) -> str:
@@ -232,6 +233,7 @@ def parse(
     number_texts: Mapping[KeyPath, str] = MappingProxyType({}),
     *,
     checks_availability: bool = True,
+    checks_machine: bool = True,
 ) -> StackConfig:
     """Return the configuration from plain values. Raises ConfigError with all problems.
 
@@ -247,7 +249,9 @@ def parse(
         config = config.model_copy(update={"platform": platform})
     problems = configuration_conflicts(config.cloud, config.jobs) or unusable_secrets(config.jobs, secrets)
     problems += protected_despite_ttl(config.cloud, config.ttl_hours)
-    if problems := problems or machine_problems(config.cloud, config.jobs):
+    if checks_machine:
+        problems = problems or machine_problems(config.cloud, config.jobs)
+    if problems:
         raise ConfigError(problems)
     return config
 
