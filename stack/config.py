@@ -39,6 +39,7 @@ from stack.validation import (
     job_layer,
     machine_problems,
     protected_despite_ttl,
+    separate_inputs,
     settings_in_clear,
     unusable_secrets,
 )
@@ -96,10 +97,15 @@ class StackConfig(Section):
         """Names of the images that Trainyard builds for the jobs."""
         return frozenset(name for job in self.jobs for name in job.builtin_images)
 
+    @property
+    def left_out(self) -> frozenset[str]:
+        """Paths in the project that are not sent with a script, because jobs get them in another way."""
+        return separate_inputs(self.cloud, self.jobs)
+
     @cached_property
     def job_layers(self) -> dict[str, JobLayer]:
         """Job -> layer that its files add to a builtin image, if any. Raises ValueError for an invalid file."""
-        layers = {job.name: job_layer(job, self.cloud.built_images) for job in self.jobs}
+        layers = {job.name: job_layer(job, self.cloud.built_images, self.left_out) for job in self.jobs}
         return {name: layer for name, layer in layers.items() if layer}
 
     @property
