@@ -181,7 +181,7 @@ def check_syntax(script: UserScript, python_version: str) -> None:
         return
     try:
         with warnings.catch_warnings(action="ignore"):
-            ast.parse(script.text, feature_version=(major, minor))
+            ast.parse(script.text.removeprefix("\ufeff"), feature_version=(major, minor))
     except SyntaxError as error:
         message = (
             f"has a syntax error for Python {python_version} in line {error.lineno}: {error.msg}; correct the line"
