@@ -57,6 +57,7 @@ def submit(
         placement=placement,
         secrets={variable: stack_config.secret(name) for variable, name in spec.secrets.items()},
         project=project_folder(),
+        left_out=config.left_out,
         after=[*platform.before_pods(), *dependencies],
     )
     return TrainingJob(spec.name, args, platform.resource_options())

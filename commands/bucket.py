@@ -21,6 +21,7 @@ from typing import Any
 from commands.environment import PROJECT
 from commands.interrupts import CommandError, describe_file_error, set_closing
 from commands.monitor.cluster import StackOutputs, Unreachable, job_named, outputs_with
+from commands.output_file import make_output_folder
 from commands.stack_settings import read_settings
 from infra.make_command import DEFAULT_STACK, make_command, option_text
 
@@ -284,10 +285,10 @@ def copy_results(bucket: Bucket, record: dict[str, str], to: Path, *, should_cop
         return []
     if any(bucket.contains(each) for each in (to, to / "checkpoints", to / prefix.rpartition("/")[2])):
         raise BucketError(f"{to}: is in the stack's bucket {bucket.location('')}; {_other_folder()}")
-    if not to.exists():
-        to.mkdir(parents=True)
-        # Keep the folder out of git and out of the files that Trainyard sends with a job's script.
-        (to / ".gitignore").write_text("*\n", encoding="utf-8")
+    is_new = not to.exists()
+    make_output_folder(to)
+    if names and not is_new:
+        make_output_folder(to / "checkpoints")
     if names and (should_copy_all or not newest):
         # The names of a user script's checkpoints do not show which one is the newest.
         bucket.copy(record["checkpoints"], to / "checkpoints")
@@ -296,6 +297,9 @@ def copy_results(bucket: Bucket, record: dict[str, str], to: Path, *, should_cop
         bucket.copy(f"{record['checkpoints']}/{newest}", to / "checkpoints")
         copied.append(to / "checkpoints" / newest)
     if bucket.names(prefix):
+        target = to / prefix.rpartition("/")[2]
+        if not is_new:
+            make_output_folder(target)
         bucket.copy(prefix, to)
-        copied.append(to / prefix.rpartition("/")[2])
+        copied.append(target)
     return copied

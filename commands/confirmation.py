@@ -17,11 +17,13 @@ from infra.cloud import Cloud
 from infra.cost import over_budget
 from infra.inventory import run_json
 from infra.make_command import COMMAND_VARIABLE, make_command
+from infra.naming import JOB_LABEL
 from settings.problems import ConfigError
 from stack.config import CONFIG_NAMESPACE, StackConfig, parse
 from stack.placement import advice
 
 if TYPE_CHECKING:
+    from commands.monitor.job_state import JobState
     from commands.review.plan import Step
 
 
@@ -51,6 +53,20 @@ def confirm(question: str, *, is_confirmed: bool = False) -> None:
         print(flush=True)  # Ctrl-D leaves the cursor on the line of the question.
     if answer.strip().lower() not in ("y", "yes"):
         raise NotConfirmed("nothing was changed")
+
+
+def sentence(parts: Sequence[str]) -> str:
+    """Return the parts of a question as one; empty for none."""
+    question = ", and ".join(parts)
+    return question[:1].upper() + question[1:]
+
+
+def job_end(job: str, state: JobState | None) -> str:
+    """Return the part of a question about the end of a job; empty if it does not run. `state` is None if unknown."""
+    if state is None:
+        return f"end job {job}, whose state is unknown"
+    is_stopped = state.is_over or state.state in ("absent", "suspended")
+    return "" if is_stopped else f"end job {job}, which is {state.state}"
 
 
 TIMEOUT_SECONDS = 30
@@ -203,22 +219,43 @@ def query_error(error: subprocess.CalledProcessError) -> str:
 
 
 def confirm_update(
-    stack: str, config: StackConfig, remaining: RemainingQuota, options: Sequence[str] = (), *, is_confirmed: bool
+    stack: str,
+    config: StackConfig,
+    remaining: RemainingQuota,
+    options: Sequence[str] = (),
+    *,
+    is_confirmed: bool,
+    rerun: str = "",
 ) -> None:
-    """Show the plan and the price of an update that changes the cloud, and ask for confirmation.
+    """Ask for confirmation of an update that changes the cloud or ends jobs. Show the plan and the price for a cloud.
 
-    `options` are Pulumi's for the update, such as the resources to replace.
-
-    Raises NotConfirmed. Raises NotAllowed if the quota is too small or the policy forbids a change.
+    `options` are Pulumi's for the update, such as the resources to replace. The question leaves out the job `rerun`,
+    whose end the user has confirmed. Raises NotConfirmed. Raises NotAllowed if the quota is too small or the policy
+    forbids a change.
     """
     # Import this module here, because it is slow to import.
-    from commands.review.plan import forbidden, steps_of
+    from commands.review.plan import steps_of
 
     print(f"stack {stack}: computing the changes with Pulumi", flush=True)
     steps = steps_of(pulumi("preview", "--json", "--show-sames", *options, "--stack", stack, quiet=True))
     changes = [step for step in steps if is_in_cloud(step) and step.action != "same"]
-    if not changes:
+    if changes:
+        _check_plan(stack, config, steps, changes, remaining)
+    if is_confirmed:
         return
+    jobs = sorted(ended_jobs(steps) - {rerun})
+    states = job_states(stack, jobs) if jobs else {}
+    ends = [end for job in jobs if (end := job_end(job, states.get(job)))]
+    if question := sentence([*([f"change stack {stack}"] if changes else []), *ends]):
+        confirm(question)
+
+
+def _check_plan(
+    stack: str, config: StackConfig, steps: Sequence[Step], changes: Sequence[Step], remaining: RemainingQuota
+) -> None:
+    """Print the plan of an update. `changes` are its steps in the cloud. Raises NotAllowed."""
+    from commands.review.plan import forbidden
+
     is_new = not any(is_in_cloud(step) and step.action == "same" for step in steps)
     before = None if is_new or not remaining else deployed_config(stack)
     quota = missing_quota(config, remaining, before) if is_new or before else ()
@@ -226,7 +263,27 @@ def confirm_update(
     print(*plan_lines(stack, config, changes, remaining), sep="\n", flush=True)
     if problems:
         raise NotAllowed("\n".join([*(f"stack {stack} {each}" for each in problems), "nothing was created"]))
-    confirm(f"Change stack {stack}", is_confirmed=is_confirmed)
+
+
+def ended_jobs(steps: Sequence[Step]) -> set[str]:
+    """Return the jobs whose main resource the steps replace or delete."""
+    from commands.monitor.job_state import CUSTOM_KINDS
+
+    kinds = {"Job", *(resource.kind for resource in CUSTOM_KINDS.values())}
+    ended = [step for step in steps if step.kind in kinds and step.action in ("replace", "delete")]
+    labels = [(step.inputs.get("metadata") or {}).get("labels") or {} for step in ended]
+    return {each[JOB_LABEL] for each in labels if JOB_LABEL in each}
+
+
+def job_states(stack: str, jobs: Sequence[str]) -> Mapping[str, JobState]:
+    """Return the states of jobs by name; empty if the cluster does not answer."""
+    # Import this module here, because it is slow to import.
+    from commands.monitor.cluster import StackNotFound, StackOutputs, Unreachable, outputs_with
+
+    try:
+        return StackOutputs.of(stack, outputs_with(stack, "kubeconfig_path", "namespace", "jobs")).cluster().jobs(jobs)
+    except (StackNotFound, Unreachable):
+        return {}
 
 
 def is_in_cloud(step: Step) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 from commands import confirmation, job_results
 from commands.bucket import OUTPUTS, TOKENIZER_FOLDER, Bucket
-from commands.confirmation import confirm
+from commands.confirmation import confirm, job_end, sentence
 from commands.environment import PROJECT, stack_environment
 from commands.interrupts import STILL_RUNNING, CommandError, set_closing
 from commands.monitor.cluster import Cluster, StackNotFound, StackOutputs, job_named, outputs_with, stack_outputs
@@ -59,9 +59,9 @@ class Stack:
         self.cluster: Cluster = found.cluster()
         self.job = job_named(found, job, target)
 
-    def config(self) -> StackConfig:
-        """Return the stack's settings. Raises CommandError."""
-        return read_settings(PROJECT / f"Pulumi.{self.name}.yaml")
+    def config(self, *, checks_machine: bool = False) -> StackConfig:
+        """Return the stack's settings. Raises CommandError. With `checks_machine`, also check the jobs' files."""
+        return read_settings(PROJECT / f"Pulumi.{self.name}.yaml", checks_machine=checks_machine)
 
     def state(self) -> JobState:
         """Return the job's state."""
@@ -186,7 +186,7 @@ def resume(job: str) -> int:
 def rerun(job: str, *, fresh: bool, is_confirmed: bool) -> int:
     """Delete a job, create it again and follow it. Return the exit status. `fresh` also deletes its checkpoints."""
     stack = Stack("rerun", job)
-    config = stack.config()
+    config = stack.config(checks_machine=True)
     before = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     if stack.job not in {each.name for each in config.jobs}:
         raise JobError(
@@ -209,7 +209,7 @@ def rerun(job: str, *, fresh: bool, is_confirmed: bool) -> int:
     with stack_lock(stack.name, make_command("rerun", STACK=stack.name)):
         options = prepare(stack.name, config)
         if config.cloud.provisioned:
-            confirmation.confirm_update(stack.name, config, left, options, is_confirmed=is_confirmed)
+            confirmation.confirm_update(stack.name, config, left, options, is_confirmed=is_confirmed, rerun=stack.job)
         # If this command stops before it deletes the checkpoints, a rerun without FRESH would resume from them.
         again = stack.command("rerun", FRESH="1") if fresh else stack.command("rerun")
         set_closing(f"the job may be deleted; {again} creates it again")
@@ -273,14 +273,11 @@ def rerun_question(job: str, state: JobState, location: str, saved: list[str]) -
 
     `saved` are the names of the checkpoints to delete at `location`.
     """
-    parts = []
-    if not state.is_over and state.state not in ("absent", "suspended"):
-        parts.append(f"end job {job}, which is {state.state}")
+    parts = [end] if (end := job_end(job, state)) else []
     if saved:
         shown = saved[0] if len(saved) == 1 else f"{saved[0]} to {saved[-1]}"
         parts.append(f"delete its checkpoints in {location} ({shown})")
-    question = ", and ".join(parts)
-    return f"{question[:1].upper()}{question[1:]}" if parts else ""
+    return sentence(parts)
 
 
 def _delete(stack: Stack, state: JobState, seconds: float) -> None:

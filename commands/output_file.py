@@ -1,4 +1,4 @@
-"""Output files of a command, written completely or not at all."""
+"""Output files of a command, written completely or not at all, and folders for output."""
 
 from __future__ import annotations
 
@@ -8,6 +8,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from commands.interrupts import FILE_REMEDIES, CommandError
+
+
+def make_output_folder(folder: Path) -> None:
+    """Create a folder that git ignores and that Trainyard does not send with a job's script. Keep an existing one."""
+    if not folder.exists():
+        folder.mkdir(parents=True)
+        (folder / ".gitignore").write_text("*\n", encoding="utf-8")
 
 
 @contextmanager

@@ -28,6 +28,7 @@ from commands.environment import PROJECT
 from commands.interrupts import CommandError
 from commands.monitor.cluster import StackOutputs, Unreachable
 from commands.monitor.pod_state import PodState
+from commands.output_file import make_output_folder
 from commands.review.official import PluginReview, review_by_plugins
 from commands.review.page import drawing, page
 from commands.review.plan import difference, steps_of
@@ -221,7 +222,7 @@ def _show(text: str, content: dict[str, Any], *, as_json: bool) -> None:
 
 def _write(text: str, content: dict[str, Any], folder: Path | None) -> None:
     if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_output_folder(folder)
         (folder / "report.md").write_text(text, encoding="utf-8")
         (folder / "comment.md").write_text(comment(text), encoding="utf-8")
         (folder / "report.json").write_text(json.dumps(content, indent=2), encoding="utf-8")

@@ -220,10 +220,13 @@ def init(folder: Path, stack: str, given: Mapping[str, str | int | None]) -> int
     return 0
 
 
-def read_settings(file: Path) -> StackConfig:
-    """Return the settings in a stack's file. Raises CommandError if the file is missing or invalid."""
+def read_settings(file: Path, *, checks_machine: bool = False) -> StackConfig:
+    """Return the settings in a stack's file. Raises CommandError if the file is missing or invalid.
+
+    Commands about existing jobs do not need the jobs' files, so only `checks_machine` checks these.
+    """
     try:
-        return load_file(file)
+        return load_file(file, checks_machine=checks_machine)
     except ValueError as error:
         raise CommandError(error_text(file.name, error)) from error
 

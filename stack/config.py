@@ -39,6 +39,7 @@ from stack.validation import (
     job_layer,
     machine_problems,
     protected_despite_ttl,
+    separate_inputs,
     settings_in_clear,
     unusable_secrets,
 )
@@ -96,10 +97,15 @@ class StackConfig(Section):
         """Names of the images that Trainyard builds for the jobs."""
         return frozenset(name for job in self.jobs for name in job.builtin_images)
 
+    @property
+    def left_out(self) -> frozenset[str]:
+        """Paths in the project that are not sent with a script, because jobs get them in another way."""
+        return separate_inputs(self.cloud, self.jobs)
+
     @cached_property
     def job_layers(self) -> dict[str, JobLayer]:
         """Job -> layer that its files add to a builtin image, if any. Raises ValueError for an invalid file."""
-        layers = {job.name: job_layer(job, self.cloud.built_images) for job in self.jobs}
+        layers = {job.name: job_layer(job, self.cloud.built_images, self.left_out) for job in self.jobs}
         return {name: layer for name, layer in layers.items() if layer}
 
     @property
@@ -130,10 +136,11 @@ def secret(name: str) -> pulumi.Output[str]:
     return pulumi.Config(SECRETS).require_secret(name)
 
 
-def load_file(path: Path, *, checks_availability: bool = True) -> StackConfig:
+def load_file(path: Path, *, checks_availability: bool = True, checks_machine: bool = True) -> StackConfig:
     """Return the configuration in a stack's file. Raises ConfigError for invalid settings, ValueError for the file.
 
-    Without `checks_availability`, the settings may need what the cloud no longer offers.
+    Without `checks_availability`, the settings may need what the cloud no longer offers. Without `checks_machine`,
+    they may need files that this machine lacks.
     """
     # Import here: the Pulumi program gets the configuration from the engine and reads no file.
     from settings import yaml_loader
@@ -181,7 +188,7 @@ def load_file(path: Path, *, checks_availability: bool = True) -> StackConfig:
     settings = {key.partition(":")[2]: value for key, value in qualified.items() if _is_setting(key)}
     # Pulumi writes single values as text: `pulumi config set trainyard:budget 30` gives "30".
     decoded = {key: _decode(value) if isinstance(value, str) else value for key, value in settings.items()}
-    return parse(decoded, secrets, number_texts, checks_availability=checks_availability)
+    return parse(decoded, secrets, number_texts, checks_availability=checks_availability, checks_machine=checks_machine)
 
 
 def missing_file(path: Path) -> str:
@@ -244,6 +251,7 @@ def parse(
     number_texts: Mapping[KeyPath, str] = MappingProxyType({}),
     *,
     checks_availability: bool = True,
+    checks_machine: bool = True,
 ) -> StackConfig:
     """Return the configuration from plain values. Raises ConfigError with all problems.
 
@@ -259,7 +267,9 @@ def parse(
         config = config.model_copy(update={"platform": platform})
     problems = configuration_conflicts(config.cloud, config.jobs) or unusable_secrets(config.jobs, secrets)
     problems += protected_despite_ttl(config.cloud, config.ttl_hours)
-    if problems := problems or machine_problems(config.cloud, config.jobs):
+    if checks_machine:
+        problems = problems or machine_problems(config.cloud, config.jobs)
+    if problems:
         raise ConfigError(problems)
     return config
 

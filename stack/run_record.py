@@ -75,11 +75,12 @@ def plan_digest(config: StackConfig, spec: JobSpec) -> str:
     return f"sha256:{hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()}"
 
 
-def _digests_of_user_files(spec: JobSpec) -> dict[str, str]:
+def _digests_of_user_files(config: StackConfig, spec: JobSpec) -> dict[str, str]:
     """Return the digests of the user's files in the job. For a project outside the checkout, add Trainyard's commit."""
     found = {}
     if spec.script and user_files.is_in_project(spec.script):
-        found["script_digest"] = f"sha256:{user_files.read_script(spec.script, project_folder()).digest}"
+        script = user_files.read_script(spec.script, project_folder(), config.left_out)
+        found["script_digest"] = f"sha256:{script.digest}"
     if spec.requirements:
         text = user_files.read_requirements(spec.requirements, project_folder())
         found["requirements_digest"] = f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
@@ -130,7 +131,7 @@ def run_record(
     return {
         "job": spec.name,
         **asdict(source_state(project_folder())),
-        **_digests_of_user_files(spec),
+        **_digests_of_user_files(config, spec),
         "plan": plan_digest(config, spec),
         "pools": sorted(pools),
         "bucket_prefix": folder,

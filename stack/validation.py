@@ -170,15 +170,21 @@ def machine_problems(cloud: Cloud, jobs: Jobs) -> list[Problem]:
     return problems
 
 
-def job_layer(job: JobSpec, built_images: frozenset[str]) -> JobLayer | None:
+def separate_inputs(cloud: Cloud, jobs: Jobs) -> frozenset[str]:
+    """Return the paths that jobs get in another way than with a script: requirements, and data folders on `local`."""
+    found = {path for job in jobs for path in (job.requirements, job.data if cloud.nodes_here else None)}
+    return frozenset(path for path in found if path)
+
+
+def job_layer(job: JobSpec, built_images: frozenset[str], left_out: frozenset[str]) -> JobLayer | None:
     """Return the image layer with a job's packages and a script that is too large for a ConfigMap; None without these.
 
-    Raises Invalid for invalid files.
+    `left_out` are the paths that are not sent with a script. Raises Invalid for invalid files.
     """
     requirements = user_files.read_requirements(job.requirements, project_folder()) if job.requirements else ""
     files: tuple[tuple[str, str], ...] = ()
     if job.script and user_files.is_in_project(job.script):
-        script = user_files.read_script(job.script, project_folder())
+        script = user_files.read_script(job.script, project_folder(), left_out)
         if script.needs_layer and job.image_ref.builtin not in built_images:
             raise script.size_error(user_files.MAX_SCRIPT_BYTES, "a ConfigMap")
         files = tuple(sorted(script.files.items())) if script.needs_layer else ()
@@ -189,6 +195,7 @@ def job_layer(job: JobSpec, built_images: frozenset[str]) -> JobLayer | None:
 def unreadable_scripts(cloud: Cloud, jobs: Jobs) -> list[Problem]:
     """Return a problem for each user script that Trainyard cannot copy into pods."""
     problems = []
+    left_out = separate_inputs(cloud, jobs)
     for index, job in enumerate(jobs):
         if job.script is None:
             continue
@@ -199,14 +206,14 @@ def unreadable_scripts(cloud: Cloud, jobs: Jobs) -> list[Problem]:
                 problems.append(Problem("job.script.without_dot", ("jobs", index, "script"), message, job.script))
             continue
         try:
-            script = user_files.read_script(job.script, project_folder())
+            script = user_files.read_script(job.script, project_folder(), left_out)
             for path, text in script.files.items():
                 if noun := token_kind(text):
                     message = f"{path} contains {noun} in plain text"
                     raise Invalid("secret", f"{message}; read the secret from a variable of `secrets:` in the job")
             if job.image_ref.builtin and cloud.python_version:
                 user_files.check_syntax(script, cloud.python_version)
-            job_layer(job.model_copy(update={"requirements": None}), cloud.built_images)
+            job_layer(job.model_copy(update={"requirements": None}), cloud.built_images, left_out)
         except Invalid as error:
             problems.append(Problem(f"job.script.{error.code}", ("jobs", index, "script"), str(error), job.script))
     return problems

@@ -51,6 +51,8 @@ class TrainingJobArgs:
     """Secret value of each variable in the spec's `secrets`."""
     project: Path = Path()
     """Folder of the stack's file, to which the paths of user scripts are relative."""
+    left_out: frozenset[str] = frozenset()
+    """Paths in the project that are not sent with a script."""
     after: Sequence[pulumi.Resource] = ()
     """Resources that must exist before the job's pods can start."""
 
@@ -72,7 +74,7 @@ class TrainingJob(pulumi.ComponentResource):
         child = pulumi.ResourceOptions(parent=self, depends_on=dependencies)
         script = None
         if spec.script and user_files.is_in_project(spec.script):
-            script = user_files.read_script(spec.script, args.project)
+            script = user_files.read_script(spec.script, args.project, args.left_out)
         if script and not script.needs_layer:
             config_map = ConfigMap(
                 f"{name}-script",

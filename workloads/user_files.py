@@ -9,7 +9,7 @@ import posixpath
 import re
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -153,8 +153,11 @@ def project_path(script: str, project: Path) -> str | None:
     return f"./{path.resolve().relative_to(project.resolve())}"
 
 
-def read_script(script: str, project: Path) -> UserScript:
-    """Return the script. Raises Invalid with the problem of the file and the remedy."""
+def read_script(script: str, project: Path, left_out: Collection[str] = ()) -> UserScript:
+    """Return the script. Raises Invalid with the problem of the file and the remedy.
+
+    `left_out` are the paths in the project that are not sent with it.
+    """
     if not (project / script).exists() and (CHECKOUT / script).resolve().is_relative_to(EXAMPLE_SCRIPTS):
         project = CHECKOUT
     path = project / script
@@ -162,7 +165,8 @@ def read_script(script: str, project: Path) -> UserScript:
         raise Invalid("outside", f"is outside of {project}; copy the file there, or build an image with it")
     absent = f"is not a file of {project}; write a path relative to that folder, or a path in the image"
     text = _read_text(path, "", absent, "save it as UTF-8")
-    neighbours = {} if project.resolve() == CHECKOUT else _neighbours(path)
+    other_inputs = {(project / each).resolve() for each in left_out}
+    neighbours = {} if project.resolve() == CHECKOUT else _neighbours(path, other_inputs)
     script_files = UserScript(name=path.name, text=text, neighbours=neighbours)
     if script_files.num_bytes > MAX_LAYER_BYTES:
         raise script_files.size_error(MAX_LAYER_BYTES, "a layer of its image")
@@ -176,7 +180,7 @@ def check_syntax(script: UserScript, python_version: str) -> None:
         return
     try:
         with warnings.catch_warnings(action="ignore"):
-            ast.parse(script.text, feature_version=(major, minor))
+            ast.parse(script.text.removeprefix("\ufeff"), feature_version=(major, minor))
     except SyntaxError as error:
         message = (
             f"has a syntax error for Python {python_version} in line {error.lineno}: {error.msg}; correct the line"
@@ -200,11 +204,11 @@ def _read_text(path: Path, code_prefix: str, absent: str, utf8_remedy: str) -> s
         raise Invalid(f"{code_prefix}not_utf8", f"is not UTF-8 text; {utf8_remedy}") from error
 
 
-def _neighbours(script: Path) -> dict[str, str]:
-    """Return the other source files in the folder of a script and below, by path."""
+def _neighbours(script: Path, left_out: Collection[Path]) -> dict[str, str]:
+    """Return the other source files in the folder of a script and below, by path, without the files in `left_out`."""
     folder = script.parent.resolve()
     found = {}
-    for file in source_files(folder):
+    for file in source_files(folder, left_out):
         if file != folder / script.name:
             try:
                 found[file.relative_to(folder).as_posix()] = file.read_text(encoding="utf-8")
@@ -216,13 +220,16 @@ def _neighbours(script: Path) -> dict[str, str]:
     return found
 
 
-def source_files(folder: Path) -> Iterator[Path]:
-    """Yield the source files of a folder, sorted. Leave out hidden folders, caches and environments."""
+def source_files(folder: Path, left_out: Collection[Path] = ()) -> Iterator[Path]:
+    """Yield the source files of a folder, sorted. Leave out hidden folders, caches, environments and `left_out`."""
     for place, folders, names in os.walk(folder):
-        folders[:] = sorted(each for each in folders if not _is_left_out(Path(place) / each))
+        paths = {name: Path(place) / name for name in sorted(folders)}
+        folders[:] = [name for name, path in paths.items() if not _is_left_out(path) and path.resolve() not in left_out]
         for name in sorted(names):
-            if name.endswith(SOURCE_SUFFIXES) and not name.startswith(".") and not STACK_FILE.fullmatch(name):
-                yield Path(place) / name
+            path = Path(place) / name
+            is_source = name.endswith(SOURCE_SUFFIXES) and not name.startswith(".") and not STACK_FILE.fullmatch(name)
+            if is_source and path.resolve() not in left_out:
+                yield path
 
 
 def _is_left_out(folder: Path) -> bool:
@@ -231,6 +238,8 @@ def _is_left_out(folder: Path) -> bool:
     Tools put a `.gitignore` with the line `*` into such a folder.
     """
     if folder.name.startswith(".") or folder.name == "__pycache__":
+        return True
+    if (folder / "pyvenv.cfg").is_file() or (folder / "conda-meta").is_dir():
         return True
     ignored = folder / ".gitignore"
     return ignored.is_file() and "*" in ignored.read_text(encoding="utf-8", errors="replace").split()

@@ -292,8 +292,8 @@ def _record_project_at_commit(stack: str, commit: str) -> list[Record]:
             (Path(folder) / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(PROJECT / path, Path(folder) / path)
 
-        def earlier(read: Callable[[str, Path], Any]) -> Callable[[str, Path], Any]:
-            return lambda path, project: read(path, Path(folder) if project == PROJECT else project)
+        def earlier(read: Callable[..., Any]) -> Callable[..., Any]:
+            return lambda path, project, *more: read(path, Path(folder) if project == PROJECT else project, *more)
 
         file = Path(folder) / f"Pulumi.{stack}.yaml"
         with (

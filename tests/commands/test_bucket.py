@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from commands.bucket import Bucket, BucketError, copy_results, fetch, fresh_start
+from workloads.user_files import read_script
 
 RECORD = {"checkpoints": "checkpoints/digits", "bucket_prefix": "digits"}
 """Run record of the job `digits`, with the keys that `copy_results` reads."""
@@ -59,6 +60,21 @@ def test_copy_results_copies_newest_or_all_checkpoints_and_metrics(
     copied = copy_results(bucket, RECORD, tmp_path / "out", should_copy_all=should_copy_all)
     assert files_of(tmp_path / "out") == [".gitignore", *saved, "digits/metrics/rank-0.jsonl", "digits/owner"]
     assert all(path.is_dir() for path in copied)
+
+
+def test_copy_results_into_an_existing_folder_keeps_only_the_new_folders_out_of_the_sources(
+    bucket: Bucket, tmp_path: Path
+) -> None:
+    project = tmp_path / "project"
+    results = project / "results"
+    results.mkdir(parents=True)
+    for name in ("train.py", "results/mine.py"):
+        (project / name).touch()
+    Path(bucket.location("digits/run-record.json")).write_text("{}", encoding="utf-8")
+    for _ in range(2):
+        copy_results(bucket, RECORD, results, should_copy_all=False)
+        assert (results / "digits" / "run-record.json").is_file()
+        assert list(read_script("./train.py", project).neighbours) == ["results/mine.py"]
 
 
 def test_copy_results_of_a_script_copies_files_of_any_name(bucket: Bucket, tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from commands.monitor.pod_state import PodState
 from commands.monitor.screen import Screen
 from infra.local.settings import ClusterSettings
 from infra.make_command import COMMAND_VARIABLE, make_command
+from infra.project import PROJECT_VARIABLE
 from stack.config import StackConfig, parse
 from tests.commands.conftest import Apply, job
 from tests.commands.test_screen import FIRST
@@ -164,7 +165,7 @@ def stack(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     made = SimpleNamespace(name="local", job="digits", outputs={"bucket_url": "file:///bucket", "run_records": {}})
     made.state = lambda: made.current
     made.command = lambda target, **variables: make_command(target, JOB="digits", **variables)
-    made.config = lambda: config_of({})
+    made.config = lambda **_options: config_of({})
     monkeypatch.setattr(jobs, "Stack", lambda _target, _job: made)
     return made
 
@@ -202,6 +203,22 @@ def test_stop_or_resume_with_invalid_settings_lists_the_problems_and_changes_not
     stack.config = lambda: Stack.config(cast("Stack", stack))
     with pytest.raises(CommandError, match=r"Pulumi\.local\.yaml: 2 problems(.|\n)*trainyard:jobs: is missing"):
         command("digits")
+
+
+def test_config_of_a_stack_with_an_invalid_script_is_an_error_only_for_an_update(
+    stack: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs_text = "[{name: digits, script: ./train.py, data: ./moved, requirements: absent.txt}]"
+    text = f"config: {{trainyard:platform: {{kind: local}}, trainyard:jobs: {jobs_text}}}"
+    (tmp_path / "Pulumi.local.yaml").write_text(text, encoding="utf-8")
+    (tmp_path / "train.py").write_text("print(", encoding="utf-8")
+    monkeypatch.setattr(jobs, "PROJECT", tmp_path)
+    monkeypatch.setenv(PROJECT_VARIABLE, str(tmp_path))
+    made = cast("Stack", stack)
+    assert [each.name for each in Stack.config(made).jobs] == ["digits"]
+    stack.config = lambda **options: Stack.config(made, **options)
+    with pytest.raises(CommandError, match="has a syntax error"):
+        jobs.rerun("digits", fresh=False, is_confirmed=True)
 
 
 def test_stop_of_an_interactive_ray_job_is_an_error_with_a_remedy(stack: SimpleNamespace) -> None:
@@ -295,7 +312,7 @@ def test_rerun_fresh_deletes_the_tokenizer_of_a_recipe_and_no_folder_of_a_script
     RecordedRerun(tmp_path, monkeypatch, stack)
     program = {"script": "./images/lightning/elastic_lightning.py"} if is_script else {"recipe": "language"}
     config = parse({"platform": {"kind": "local"}, "jobs": [{"name": "digits", **program}]})
-    monkeypatch.setattr(stack, "config", lambda: config)
+    monkeypatch.setattr(stack, "config", lambda **_options: config)
     tokenizer = tmp_path / "digits" / "tokenizer"
     tokenizer.mkdir(parents=True)
     (tokenizer / "tokenizer.json").touch()
@@ -405,7 +422,7 @@ def test_rerun_fresh_never_deletes_the_checkpoints_of_another_job(
     run.save("shared/step-000000001")
     run.save("digits/step-000000001")
     stack.outputs["run_records"] = records
-    stack.config = lambda: config_of(flags, *others)
+    stack.config = lambda **_options: config_of(flags, *others)
     with pytest.raises(JobError, match=f"{message}.*nothing was deleted.*run `make up`"):
         jobs.rerun("digits", fresh=True, is_confirmed=True)
     assert run.changes == []
@@ -418,7 +435,7 @@ def test_rerun_fresh_of_a_job_without_a_bucket_deletes_nothing(
     stack.current = replace(JOB, state="absent", uid="")
     run = RecordedRerun(tmp_path, monkeypatch, stack)
     run.save("digits/step-000000001")
-    stack.config = lambda: config_of({"bucket": ""})
+    stack.config = lambda **_options: config_of({"bucket": ""})
     assert jobs.rerun("digits", fresh=True, is_confirmed=True) == 0
     assert (run.checkpoints / "digits" / "step-000000001").is_dir()
 

@@ -16,6 +16,7 @@ from commands.monitor.pod_state import PodState
 from commands.preview import jobs_by_pool
 from commands.rehearse import __main__ as rehearse
 from infra.naming import POOL_LABEL
+from workloads.user_files import read_script
 
 FILE = "Pulumi.dev.yaml"
 IDENTITY = ("-c", "user.name=tester", "-c", "user.email=tester@example.com")
@@ -195,3 +196,10 @@ def test_jobs_by_pool_maps_active_pods_to_pools_of_their_nodes() -> None:
 def test_jobs_by_pool_omits_ended_unscheduled_and_unpooled_pods() -> None:
     pods = [pod("done", "a", "succeeded"), pod("lost", "a", "failed"), pod("waits", "", "pending"), pod("x", "d")]
     assert jobs_by_pool(pods, NODES) == {}
+
+
+def test_preview_output_in_a_new_folder_is_kept_out_of_the_sources_of_a_script(tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    preview._write("text", {}, tmp_path / "review")
+    assert (tmp_path / "review" / "report.json").is_file()
+    assert dict(read_script("./train.py", tmp_path).neighbours) == {}

@@ -12,6 +12,10 @@ import pytest
 
 from commands import confirmation
 from commands.confirmation import NotAllowed, NotConfirmed, check_account, confirm_update, missing_quota, plan_lines
+from commands.monitor import cluster
+from commands.monitor.cluster import StackOutputs
+from commands.monitor.job_state import JobState
+from infra.naming import JOB_LABEL
 from stack.config import parse
 from tests.commands.pull_requests import STACK, changed_stack
 
@@ -88,6 +92,51 @@ def test_ask_without_changes_of_cloud_resources_asks_nothing(
     confirm_update("dev", CONFIG, {}, is_confirmed=False)
     assert answers == ["n"]
     assert "price" not in capsys.readouterr().out
+
+
+def ended(job: str, operation: str, kind: str = JOB_TYPE) -> dict[str, Any]:
+    """Return a step that replaces or deletes a resource of a job."""
+    state = {"inputs": {"metadata": {"name": job, "labels": {JOB_LABEL: job}}}}
+    urn = f"urn:pulumi:dev::trainyard::{kind}::{job}-{kind.rpartition(':')[2]}"
+    return {"op": operation, "urn": urn, "oldState": state}
+
+
+JOB_STEPS = [
+    ended("done", "replace"),
+    ended("gone", "delete", "kubernetes:jobset.x-k8s.io/v1alpha2:JobSet"),
+    ended("new-runs", "replace"),
+    ended("kept", "replace", "kubernetes:core/v1:ConfigMap"),
+]
+
+
+@pytest.fixture
+def jobs_of_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set a plan that replaces and deletes jobs, and a stack whose cluster does not answer."""
+    monkeypatch.setattr(confirmation, "pulumi", lambda *_words, **_options: json.dumps({"steps": JOB_STEPS}))
+    found = {"kubeconfig_path": "/no/kubeconfig", "namespace": "training", "jobs": []}
+    monkeypatch.setattr(cluster, "outputs", lambda _stack: found)
+
+
+@pytest.mark.usefixtures("jobs_of_plan")
+def test_ask_about_ended_jobs_names_those_that_run(monkeypatch: pytest.MonkeyPatch, answers: list[str]) -> None:
+    states = {"done": "complete", "gone": "running", "new-runs": "queued"}
+    found = {name: JobState(name=name, kind="", state=state) for name, state in states.items()}
+    monkeypatch.setattr(
+        StackOutputs, "cluster", lambda _self: SimpleNamespace(jobs=lambda names: {name: found[name] for name in names})
+    )
+    message = r"End job gone, which is running, and end job new-runs, which is queued\? There is no terminal"
+    with pytest.raises(NotConfirmed, match=message):
+        confirm_update("dev", CONFIG, {}, is_confirmed=False)
+    confirm_update("dev", CONFIG, {}, is_confirmed=True)
+    found["gone"] = found["done"]
+    confirm_update("dev", CONFIG, {}, is_confirmed=False, rerun="new-runs")
+    assert answers == []
+
+
+@pytest.mark.usefixtures("jobs_of_plan", "answers")
+def test_ask_about_ended_jobs_of_an_unreachable_cluster_names_all() -> None:
+    with pytest.raises(NotConfirmed, match=r"^End job done, whose state is unknown, and end job gone"):
+        confirm_update("dev", CONFIG, {}, is_confirmed=False)
 
 
 def test_ask_without_enough_quota_is_an_error_despite_yes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -118,6 +118,10 @@ FILES = {
     "__pycache__/helper.py": "",
     "results/.gitignore": "*\n",
     "results/run-record.json": "{}",
+    "venv/pyvenv.cfg": "",
+    "venv/lib/six.py": "",
+    "conda/conda-meta/history": "",
+    "conda/lib/six.py": "",
 }
 
 
@@ -137,6 +141,27 @@ def test_script_includes_the_source_files_of_its_folder(tmp_path: Path) -> None:
     before = script.config_map("mine")
     write_files(tmp_path, {"inner/more.py": "VALUE = 3\n"})
     assert read_script("./train.py", tmp_path).config_map("mine") != before
+
+
+SEPARATE_STACK = """
+config:
+  trainyard:platform: {kind: local}
+  trainyard:jobs:
+    - {name: mine, script: ./train.py, data: ./flowers}
+    - {name: other, script: ./train.py, requirements: packages.txt}
+"""
+
+
+def test_script_is_sent_without_requirements_and_data_of_jobs(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PROJECT_VARIABLE, str(project))
+    inputs = {"flowers/labels.json": "{}", "packages.txt": "einops\n"}
+    write_files(project, {"train.py": "", "notes.txt": "", **inputs, "Pulumi.dev.yaml": SEPARATE_STACK})
+    (project / "flowers" / "latin.txt").write_bytes(b"\xe9")  # Not UTF-8, which is an error in a file that is sent.
+    config = load_file(project / "Pulumi.dev.yaml")
+    assert set(read_script("./train.py", project, config.left_out).files) == {"train.py", "notes.txt"}
+    first = run_records(config)["mine"]["script_digest"]
+    write_files(project, {"packages.txt": "einops==0.8.1\n"})
+    assert run_records(config)["mine"]["script_digest"] == first
 
 
 def test_script_of_the_checkout_is_sent_alone() -> None:

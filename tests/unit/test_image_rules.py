@@ -237,6 +237,11 @@ def test_script_with_syntax_error_has_code_and_line(checkout: Path, platform: di
     assert "for Python 3.11 in line 2: expected ':'" in "".join(error_lines(values))
 
 
+def test_script_with_a_byte_order_mark_is_accepted(checkout: Path) -> None:
+    (checkout / "train.py").write_text("print(1)\n", encoding="utf-8-sig")
+    assert parse(on({"kind": "local"}, recipe=None, script="./train.py")).jobs[0].script == "./train.py"
+
+
 def test_script_for_a_newer_python_or_a_user_image_is_not_parsed(checkout: Path) -> None:
     (checkout / "train.py").write_text("type Rows = list[int]\n", encoding="utf-8")
     newer = {**GKE, "image": {"python_version": "3.13"}}
