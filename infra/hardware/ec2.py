@@ -118,8 +118,10 @@ _ON_DEMAND_P = Ec2Quota(code="L-417A185B", name="Running On-Demand P instances")
 _P_QUOTAS = (_ON_DEMAND_P, Ec2Quota(code="L-7212CCBC", name="All P4, P3 and P2 Spot Instance Requests"))
 _P5_QUOTAS = (_ON_DEMAND_P, Ec2Quota(code="L-C4BD4855", name="All P5 Spot Instance Requests"))
 
-_CPU_SIZES: Mapping[str, tuple[int, int, int]] = {
-    # size: vCPUs, network interfaces, addresses; https://docs.aws.amazon.com/ec2/latest/instancetypes/gp.html
+CpuSize = tuple[int, int, int]
+"""vCPUs, network interfaces, addresses of each."""
+_CPU_SIZES: Mapping[str, CpuSize] = {
+    # https://docs.aws.amazon.com/ec2/latest/instancetypes/gp.html
     "large": (2, 3, 10),
     "xlarge": (4, 4, 15),
     "2xlarge": (8, 4, 15),
@@ -145,7 +147,13 @@ def _regions(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-def _cpu_family(name: str, gib_per_vcpu: float, *, missing_memory: tuple[int, float] | Mapping[str, int]) -> Ec2Family:
+def _cpu_family(
+    name: str,
+    gib_per_vcpu: float,
+    sizes: Mapping[str, CpuSize],
+    *,
+    missing_memory: tuple[int, float] | Mapping[str, int],
+) -> Ec2Family:
     """Return a family without GPUs. `missing_memory` is size -> measured MiB, or the family's value."""
     measured = missing_memory if isinstance(missing_memory, Mapping) else {}
     return Ec2Family(
@@ -161,7 +169,7 @@ def _cpu_family(name: str, gib_per_vcpu: float, *, missing_memory: tuple[int, fl
                 addresses=addresses,
                 missing_mib=measured.get(size),
             )
-            for size, (vcpus, interfaces, addresses) in _CPU_SIZES.items()
+            for size, (vcpus, interfaces, addresses) in sizes.items()
         ),
         quotas=_STANDARD_QUOTAS,
         regions=None,
@@ -215,6 +223,7 @@ _FAMILIES = (
     _cpu_family(
         "m5",
         4,
+        _CPU_SIZES,
         missing_memory={
             "large": 559,
             "xlarge": 868,
@@ -226,12 +235,12 @@ _FAMILIES = (
             "24xlarge": 10573,
         },
     ),
-    _cpu_family("m6i", 4, missing_memory=_NEWEST_CPU),
-    _cpu_family("m7i", 4, missing_memory=_NEWEST_CPU),
-    _cpu_family("c6i", 2, missing_memory=_NEWEST_CPU),
-    _cpu_family("c7i", 2, missing_memory=_NEWEST_CPU),
-    _cpu_family("r6i", 8, missing_memory=_NEWEST_CPU),
-    _cpu_family("r7i", 8, missing_memory=_NEWEST_CPU),
+    _cpu_family("m6i", 4, _CPU_SIZES, missing_memory=_NEWEST_CPU),
+    _cpu_family("m7i", 4, _CPU_SIZES, missing_memory=_NEWEST_CPU),
+    _cpu_family("c6i", 2, _CPU_SIZES, missing_memory=_NEWEST_CPU),
+    _cpu_family("c7i", 2, _CPU_SIZES, missing_memory=_NEWEST_CPU),
+    _cpu_family("r6i", 8, _CPU_SIZES, missing_memory=_NEWEST_CPU),
+    _cpu_family("r7i", 8, _CPU_SIZES, missing_memory=_NEWEST_CPU),
     _gpu_family(
         "g4dn",
         "nvidia-tesla-t4",
