@@ -280,6 +280,18 @@ def test_init_adds_the_requirements_file_of_a_script(project: Path, monkeypatch:
     assert load_file(project / "Pulumi.second.yaml").jobs[0].requirements is None
 
 
+def test_init_with_an_invalid_requirements_file_leaves_it_out_with_the_reason(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_files(project, {"train.py": "print(1)\n", "requirements.txt": "einops\n-e .\n"})
+    monkeypatch.setenv(PROJECT_VARIABLE, str(project))
+    assert init(project, "first", {}) == 0
+    assert load_file(project / "Pulumi.first.yaml").jobs[0].requirements is None
+    reason = " ".join(capsys.readouterr().err.split())
+    assert reason.startswith("requirements = requirements.txt: line 2 refers to another file")
+    assert reason.endswith("the stack is written without `requirements`")
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
