@@ -223,9 +223,13 @@ def _neighbours(script: Path, left_out: Collection[Path]) -> dict[str, str]:
 
 def source_files(folder: Path, left_out: Collection[Path] = ()) -> Iterator[Path]:
     """Yield the source files of a folder, sorted. Leave out hidden folders, caches, environments and `left_out`."""
-    for place, folders, names in os.walk(folder):
+    for place, folders, names in os.walk(folder, followlinks=True):
         paths = {name: Path(place) / name for name in sorted(folders)}
-        folders[:] = [name for name, path in paths.items() if not _is_left_out(path) and path.resolve() not in left_out]
+        folders[:] = [
+            name
+            for name, path in paths.items()
+            if not _is_left_out(path) and not _is_other_link(path, folder) and path.resolve() not in left_out
+        ]
         for name in sorted(names):
             path = Path(place) / name
             is_source = name.endswith(SOURCE_SUFFIXES) and not name.startswith(".") and not STACK_FILE.fullmatch(name)
@@ -244,6 +248,15 @@ def _is_left_out(folder: Path) -> bool:
         return True
     ignored = folder / ".gitignore"
     return ignored.is_file() and "*" in ignored.read_text(encoding="utf-8", errors="replace").split()
+
+
+def _is_other_link(path: Path, top: Path) -> bool:
+    """Return True for a link to a folder that has no Python file, such as data, or that contains the link."""
+    if not path.is_symlink():
+        return False
+    target = path.resolve()
+    parents = [each.resolve() for each in path.parents if each.is_relative_to(top)]
+    return not any(target.glob("*.py")) or any(each.is_relative_to(target) for each in parents)
 
 
 MAX_REQUIREMENTS_BYTES = 64_000

@@ -143,6 +143,16 @@ def test_script_includes_the_source_files_of_its_folder(tmp_path: Path) -> None:
     assert read_script("./train.py", tmp_path).config_map("mine") != before
 
 
+def test_script_includes_linked_folders_with_python_files(tmp_path: Path) -> None:
+    names = ("mine/train.py", "shared/util.py", "shared/deep/more.py", "images/a.json", "other.py")
+    write_files(tmp_path, dict.fromkeys(names, ""))
+    links = {"mine/common": "../shared", "mine/data": "../images", "mine/up": "..", "shared/back": "../mine"}
+    for link, target in {**links, "shared/deep/loop": ".."}.items():
+        (tmp_path / link).symlink_to(target)
+    script = read_script("./train.py", tmp_path / "mine")
+    assert set(script.files) == {"train.py", "common/util.py", "common/deep/more.py"}
+
+
 SEPARATE_STACK = """
 config:
   trainyard:platform: {kind: local}
