@@ -41,6 +41,11 @@ CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
 SCRIPT_REMEDY = "write a path in the image, such as /opt/train.py, or ./train.py for a file in the stack's folder"
 
 
+def key_of(path: str) -> str:
+    """Return the key of a file in a ConfigMap. Keys cannot contain `/`."""
+    return path if FILE_NAME.fullmatch(path) else f"file-{hashlib.sha256(path.encode()).hexdigest()[:16]}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class UserScript:
     """Script of a user: a Python file of the project. Pods get it from a ConfigMap, without an image build.
@@ -93,9 +98,8 @@ class UserScript:
 
     @property
     def keys(self) -> dict[str, str]:
-        """Key of each file in a ConfigMap, by its path. Keys cannot contain `/`."""
-        digests = {path: hashlib.sha256(path.encode()).hexdigest()[:16] for path in self.files}
-        return {path: path if FILE_NAME.fullmatch(path) else f"file-{digest}" for path, digest in digests.items()}
+        """Key of each file in a ConfigMap, by its path."""
+        return {path: key_of(path) for path in self.files}
 
     @property
     def paths(self) -> dict[str, str]:
