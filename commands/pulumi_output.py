@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-from commands.environment import STATE
+from commands.environment import PROJECT, STATE
 from infra.local.settings import PLAIN_NAMES
 from infra.make_command import VERBOSE_VARIABLE
 from infra.naming import JOB_LABEL
@@ -322,8 +322,24 @@ def _changed_files(metadata: Mapping[str, Any]) -> str:
     names = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
     if not job or new.get("kind") != "ConfigMap" or not names:
         return ""
+    if any(name.startswith("file-") for name in names):
+        paths = _paths_by_key(PROJECT)
+        names = sorted(paths.get(name, name) for name in names)
     more = f" and {len(names) - MAX_FILES} more" if len(names) > MAX_FILES else ""
     return f"job {job} runs again, because its files have changed: {', '.join(names[:MAX_FILES])}{more}"
+
+
+def _paths_by_key(project: Path) -> dict[str, str]:
+    """Return key in a ConfigMap -> path of the source file, relative to each folder that may have the script."""
+    # Import this module here, because most updates do not need it.
+    from workloads.user_files import key_of, source_files
+
+    found = {}
+    for file in source_files(project):
+        for folder in [each for each in file.parents if each.is_relative_to(project)]:
+            path = file.relative_to(folder).as_posix()
+            found[key_of(path)] = path
+    return found
 
 
 def _counts_text(counts: Counter[str]) -> str:

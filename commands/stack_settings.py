@@ -21,9 +21,11 @@ from commands.interrupts import CommandError, ExitStatus
 from commands.stack import ensure_stack, settings_without_salt
 from infra.cloud import FirstPlatform
 from infra.make_command import DEFAULT_STACK, make_command
+from settings.problem import Invalid
 from settings.problems import ConfigError, error_text
 from settings.text import wrap
 from stack.config import CLOUDS, StackConfig, load_file, parse
+from workloads.user_files import read_requirements
 
 STACK_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?")
 """Name of a new stack, which a cloud's resources may contain."""
@@ -206,7 +208,12 @@ def init(folder: Path, stack: str, given: Mapping[str, str | int | None]) -> int
         raise InvalidSetting(f"{file}: already exists; name another stack with `--stack NAME`, or edit that file")
     answers = collect(given, folder, ask_at_terminal)
     if answers.program.endswith(".py") and (folder / REQUIREMENTS).is_file():
-        answers = replace(answers, requirements=REQUIREMENTS)
+        try:
+            read_requirements(REQUIREMENTS, folder)
+            answers = replace(answers, requirements=REQUIREMENTS)
+        except Invalid as error:
+            reason = f"requirements = {REQUIREMENTS}: {error}; the stack is written without `requirements`"
+            print(wrap(reason, sys.stderr), file=sys.stderr)
     found = settings(answers, stack)
     folder.mkdir(parents=True, exist_ok=True)
     text = f"# Stack `{stack}` of Trainyard. docs/config.md of Trainyard lists all keys.\n"

@@ -40,6 +40,11 @@ CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
 SCRIPT_REMEDY = "write a path in the image, such as /opt/train.py, or ./train.py for a file in the stack's folder"
 
 
+def key_of(path: str) -> str:
+    """Return the key of a file in a ConfigMap. Keys cannot contain `/`."""
+    return path if FILE_NAME.fullmatch(path) else f"file-{hashlib.sha256(path.encode()).hexdigest()[:16]}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class UserScript:
     """Script of a user: a Python file of the project. Pods get it from a ConfigMap, without an image build.
@@ -92,9 +97,8 @@ class UserScript:
 
     @property
     def keys(self) -> dict[str, str]:
-        """Key of each file in a ConfigMap, by its path. Keys cannot contain `/`."""
-        digests = {path: hashlib.sha256(path.encode()).hexdigest()[:16] for path in self.files}
-        return {path: path if FILE_NAME.fullmatch(path) else f"file-{digest}" for path, digest in digests.items()}
+        """Key of each file in a ConfigMap, by its path."""
+        return {path: key_of(path) for path in self.files}
 
     @property
     def paths(self) -> dict[str, str]:
@@ -222,9 +226,13 @@ def _neighbours(script: Path, left_out: Collection[Path]) -> dict[str, str]:
 
 def source_files(folder: Path, left_out: Collection[Path] = ()) -> Iterator[Path]:
     """Yield the source files of a folder, sorted. Leave out hidden folders, caches, environments and `left_out`."""
-    for place, folders, names in os.walk(folder):
+    for place, folders, names in os.walk(folder, followlinks=True):
         paths = {name: Path(place) / name for name in sorted(folders)}
-        folders[:] = [name for name, path in paths.items() if not _is_left_out(path) and path.resolve() not in left_out]
+        folders[:] = [
+            name
+            for name, path in paths.items()
+            if not _is_left_out(path) and not _is_other_link(path, folder) and path.resolve() not in left_out
+        ]
         for name in sorted(names):
             path = Path(place) / name
             is_source = name.endswith(SOURCE_SUFFIXES) and not name.startswith(".") and not STACK_FILE.fullmatch(name)
@@ -243,6 +251,15 @@ def _is_left_out(folder: Path) -> bool:
         return True
     ignored = folder / ".gitignore"
     return ignored.is_file() and "*" in ignored.read_text(encoding="utf-8", errors="replace").split()
+
+
+def _is_other_link(path: Path, top: Path) -> bool:
+    """Return True for a link to a folder that has no Python file, such as data, or that contains the link."""
+    if not path.is_symlink():
+        return False
+    target = path.resolve()
+    parents = [each.resolve() for each in path.parents if each.is_relative_to(top)]
+    return not any(target.glob("*.py")) or any(each.is_relative_to(target) for each in parents)
 
 
 MAX_REQUIREMENTS_BYTES = 64_000

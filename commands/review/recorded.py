@@ -288,6 +288,7 @@ def _record_project_at_commit(stack: str, commit: str) -> list[Record]:
     The commits of a project outside of the checkout have no program. Raises RuntimeError for invalid files.
     """
     with _files_at_commit(commit) as folder:
+        _repoint_dangling_links(Path(folder))
         for path in _ignored_sources():
             (Path(folder) / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(PROJECT / path, Path(folder) / path)
@@ -308,10 +309,20 @@ def _record_project_at_commit(stack: str, commit: str) -> list[Record]:
                 raise RuntimeError(str(error).replace(folder, str(PROJECT)).splitlines()[-1]) from error
 
 
+def _repoint_dangling_links(folder: Path) -> None:
+    """Let the links of an earlier project that leave the project refer to their present targets."""
+    for link in [each for each in folder.rglob("*") if each.is_symlink() and not each.exists()]:
+        link.unlink()
+        link.symlink_to((PROJECT / link.relative_to(folder)).resolve())
+
+
 def _ignored_sources() -> list[str]:
     """Return the source files of the project that git ignores. Jobs get them, but no commit has them."""
     words = ["git", "check-ignore", "-z", "--stdin"]
-    sources = "\0".join(str(each.relative_to(PROJECT)) for each in user_files.source_files(PROJECT))
+    top = PROJECT.resolve()
+    # git rejects a path below a link.
+    found = [each for each in user_files.source_files(top) if each.parent.resolve() == each.parent]
+    sources = "\0".join(str(each.relative_to(top)) for each in found)
     done = subprocess.run(words, cwd=PROJECT, input=sources, capture_output=True, text=True, check=False)
     return [each for each in done.stdout.split("\0") if each]
 

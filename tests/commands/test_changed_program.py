@@ -151,6 +151,9 @@ def user_project(tmp_path: Path) -> Path:
     for name, text in {**files, **others, ".gitignore": "/ignored/\n/results.json\n/report/\n"}.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
+    (folder.parent / "shared").mkdir()
+    (folder.parent / "shared" / "util.py").touch()
+    (folder / "common").symlink_to("../shared")
     git(folder.parent, "init", "--quiet", "--initial-branch=main")
     git(folder, "add", "--all")
     git(folder, "commit", "--quiet", "--message=before")

@@ -143,6 +143,16 @@ def test_script_includes_the_source_files_of_its_folder(tmp_path: Path) -> None:
     assert read_script("./train.py", tmp_path).config_map("mine") != before
 
 
+def test_script_includes_linked_folders_with_python_files(tmp_path: Path) -> None:
+    names = ("mine/train.py", "shared/util.py", "shared/deep/more.py", "images/a.json", "other.py")
+    write_files(tmp_path, dict.fromkeys(names, ""))
+    links = {"mine/common": "../shared", "mine/data": "../images", "mine/up": "..", "shared/back": "../mine"}
+    for link, target in {**links, "shared/deep/loop": ".."}.items():
+        (tmp_path / link).symlink_to(target)
+    script = read_script("./train.py", tmp_path / "mine")
+    assert set(script.files) == {"train.py", "common/util.py", "common/deep/more.py"}
+
+
 SEPARATE_STACK = """
 config:
   trainyard:platform: {kind: local}
@@ -278,6 +288,18 @@ def test_init_adds_the_requirements_file_of_a_script(project: Path, monkeypatch:
     assert load_file(project / "Pulumi.first.yaml").jobs[0].requirements == "requirements.txt"
     assert init(project, "second", {"program": "digits"}) == 0
     assert load_file(project / "Pulumi.second.yaml").jobs[0].requirements is None
+
+
+def test_init_with_an_invalid_requirements_file_leaves_it_out_with_the_reason(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_files(project, {"train.py": "print(1)\n", "requirements.txt": "einops\n-e .\n"})
+    monkeypatch.setenv(PROJECT_VARIABLE, str(project))
+    assert init(project, "first", {}) == 0
+    assert load_file(project / "Pulumi.first.yaml").jobs[0].requirements is None
+    reason = " ".join(capsys.readouterr().err.split())
+    assert reason.startswith("requirements = requirements.txt: line 2 refers to another file")
+    assert reason.endswith("the stack is written without `requirements`")
 
 
 @pytest.mark.parametrize(

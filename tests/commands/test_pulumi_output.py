@@ -14,6 +14,7 @@ import pytest
 from commands import pulumi_output
 from commands.pulumi_output import EventLog, FoldedOutput, is_verbose, reported_errors
 from tests.terminal import Terminal
+from workloads.user_files import key_of
 
 URN = "urn:pulumi:local::trainyard::trainyard:workloads:TrainingJob${}::{}"
 
@@ -103,6 +104,16 @@ def test_folded_output_names_the_changed_files_of_a_job_that_runs_again(show: Sh
         "  job train runs again, because its files have changed: gone.json, status.json, train.py",
         "  replaced: 1 ConfigMap",
     ]
+
+
+def test_folded_output_names_changed_files_in_folders_by_their_path(
+    show: Show, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "scripts" / "inner").mkdir(parents=True)
+    (tmp_path / "scripts" / "inner" / "more.py").touch()
+    monkeypatch.setattr(pulumi_output, "PROJECT", tmp_path)
+    line, _ = show(replaced_files({}, {key_of("inner/more.py"): "1", "train.py": ""}))
+    assert line.endswith("changed: inner/more.py, train.py")
 
 
 def test_folded_output_names_at_most_five_changed_files(show: Show) -> None:
