@@ -115,6 +115,11 @@ def _google(environment: Mapping[str, str]) -> str:
     variables, but the kubeconfig's plugin does not.
     """
     login = LOGINS["gs"]
+    if account := environment.get("GOOGLE_IMPERSONATE_SERVICE_ACCOUNT"):
+        return (
+            f"GOOGLE_IMPERSONATE_SERVICE_ACCOUNT = {account}: kubectl's plugin does not read it; unset it, and run "
+            f"gcloud auth application-default login --impersonate-service-account={account}"
+        )
     if file := environment.get("GOOGLE_APPLICATION_CREDENTIALS"):
         if not Path(file).is_file():
             return f"GOOGLE_APPLICATION_CREDENTIALS = {file}: no such file; {login}"

@@ -337,13 +337,14 @@ def clusters_with_other_version(deployment: Mapping[str, Any], config: EksConfig
 
 
 def doubtful_node_groups(deployment: Mapping[str, Any]) -> list[str]:
-    """Return the URNs of node groups whose creation ended with an error.
+    """Return the URNs of node groups that are not known to be active.
 
-    The state has their status only after a refresh or an update, because the provider reads it last:
-    hashicorp/terraform-provider-aws internal/service/eks/node_group.go, resourceNodeGroupCreate
+    The provider reads the status after a successful creation: hashicorp/terraform-provider-aws
+    internal/service/eks/node_group.go, resourceNodeGroupCreate. If an update ends before, a refresh may still read
+    CREATING, and EKS gives up later.
     """
     groups = [resource for resource in _existing(deployment) if resource["type"] == NODE_GROUP_TYPE]
-    return [str(each["urn"]) for each in groups if each.get("initErrors") or _has_failed(each)]
+    return [str(each["urn"]) for each in groups if each.get("initErrors") or each["outputs"].get("status") != "ACTIVE"]
 
 
 def failed_node_groups(deployment: Mapping[str, Any]) -> list[str]:

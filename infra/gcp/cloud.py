@@ -52,6 +52,9 @@ class Gke(ProvisionedCloud):
             return []
         return [f"{AUTH_PLUGIN}: is not installed, so no job can be created in the cluster; {INSTALL_AUTH_PLUGIN}"]
 
+    def problems_in_state(self, deployment: Mapping[str, Any]) -> list[Problem]:
+        return list(rules.repository_problems(deployment))
+
     def pool_nodes(self) -> list[PoolNodes]:
         return pools.pool_nodes(self.config)
 

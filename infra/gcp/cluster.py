@@ -263,7 +263,11 @@ class NodeIdentity(pulumi.ComponentResource):
     """Service account of the nodes, instead of the project's default account."""
 
     email: pulumi.Output[str]
-    """E-mail address of the account, known after its roles are granted."""
+    """E-mail address of the account, known after its main role is granted.
+
+    It does not wait for other roles: a preview does not know the id of a new grant, so it would show that all nodes are
+    replaced.
+    """
 
     def __init__(
         self, name: str, *, project: pulumi.Input[str], config: GkeConfig, opts: pulumi.ResourceOptions | None = None
@@ -278,11 +282,11 @@ class NodeIdentity(pulumi.ComponentResource):
             opts=child,
         )
         roles = {"role": NODE_ROLE, **({"image-streaming": STREAMING_ROLE} if config.image_streaming else {})}
-        grants = [
+        main, *_ = [
             gcp.projects.IAMMember(f"{name}-{suffix}", project=project, role=role, member=account.member, opts=child)
             for suffix, role in roles.items()
         ]
-        self.email = pulumi.Output.all(account.email, *(grant.id for grant in grants)).apply(lambda values: values[0])
+        self.email = pulumi.Output.all(account.email, main.id).apply(lambda values: values[0])
         self.register_outputs({"email": self.email})
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pulumi
 from pulumi_gcp import compute, container
 
+from infra.gcp.cluster import NodeIdentity
 from infra.gcp.config import GkeConfig
 from infra.gcp.pools import PODS_PER_NODE, SYSTEM_DISK_GB, NodePoolPlan, system_disk_type, system_machine
 from infra.hardware.tpus import GENERATIONS
@@ -144,7 +145,7 @@ class SystemNodePool(pulumi.ComponentResource):
         *,
         project: pulumi.Input[str],
         cluster: pulumi.Input[str],
-        service_account: pulumi.Input[str],
+        account: NodeIdentity,
         config: GkeConfig,
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
@@ -169,7 +170,7 @@ class SystemNodePool(pulumi.ComponentResource):
                 disk_size_gb=SYSTEM_DISK_GB,
                 disk_type=system_disk_type(config),
                 image_type="COS_CONTAINERD",
-                service_account=service_account,
+                service_account=account.email,
                 oauth_scopes=SCOPES,
                 gcfs_config=container.NodePoolNodeConfigGcfsConfigArgs(enabled=config.image_streaming),
                 shielded_instance_config=shielded_instance(),
@@ -180,6 +181,7 @@ class SystemNodePool(pulumi.ComponentResource):
             ),
             opts=pulumi.ResourceOptions(
                 parent=self,
+                depends_on=[account],
                 custom_timeouts=SYSTEM_TIMEOUTS,
                 delete_before_replace=True,
                 # The autoscaler changes the node count after creation.

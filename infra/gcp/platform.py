@@ -91,7 +91,7 @@ def build_components(config: GkeConfig) -> GkeComponents:
     apis = (*API_NAMES, STREAMING_API) if config.image_streaming else API_NAMES
     project = ProjectServices("services", project=config.project, apis=apis).project
     plans = node_pools(config)
-    account = NodeIdentity("nodes", project=project, config=config).email
+    account = NodeIdentity("nodes", project=project, config=config)
     fabrics = _fabrics(config, project, plans)
     cluster, system, pools = _cluster(config, project, account, plans, fabrics)
     identity = WorkloadIdentity(
@@ -112,7 +112,7 @@ def build_components(config: GkeConfig) -> GkeComponents:
     )
     repository = None
     if config.image.prebuilt is None:
-        repository = ImageRepository("registry", project=project, config=config, reader=account)
+        repository = ImageRepository("registry", project=project, config=config, reader=account.email)
     return GkeComponents(
         cluster=cluster,
         system=system,
@@ -139,7 +139,7 @@ def _fabrics(
 def _cluster(
     config: GkeConfig,
     project: pulumi.Output[str],
-    account: pulumi.Output[str],
+    account: NodeIdentity,
     plans: list[NodePoolPlan],
     fabrics: Mapping[str, tuple[Fabric, AcceleratorNetwork]],
 ) -> ClusterAndNodes:
@@ -152,18 +152,18 @@ def _cluster(
             config=config,
             network=network.network,
             subnetwork=network.subnetwork,
-            node_service_account=account,
+            node_service_account=account.email,
             multi_networking=any(machine_fabric(plan.machine) for plan in plans),
         ),
     )
-    system = SystemNodePool("system", project=project, cluster=cluster.name, service_account=account, config=config)
+    system = SystemNodePool("system", project=project, cluster=cluster.name, account=account, config=config)
     pools = {
         plan.name: AcceleratorNodePool(
             plan.name,
             AcceleratorNodePoolArgs(
                 project=project,
                 cluster=_name_after_networks(fabrics[plan.zones[0]][1], cluster) if fabric_of(plan) else cluster.name,
-                service_account=account,
+                service_account=account.email,
                 config=config,
                 plan=plan,
                 networks=fabrics[plan.zones[0]][1].names if fabric_of(plan) else [],

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from difflib import get_close_matches
 from ipaddress import IPv4Network
 from itertools import combinations
+from typing import Any
 
 from infra.cloud import open_to_internet_problems, platform_problem, pool_name_problems, pool_problem
 from infra.gcp.config import POOL_NAME_LIMIT, GkeConfig, GkePoolConfig
@@ -35,6 +36,25 @@ from infra.hardware.versions import gke_version_error, minor_of
 from settings.problem import Path, Problem
 from settings.problems import SKIP_CHECK_HINT
 from settings.text import counted
+
+
+def repository_problems(deployment: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield a problem for an image repository that the next update would delete although others may use it.
+
+    Earlier versions of Trainyard owned any repository, such as `gcr.io` of the whole project.
+    """
+    resources = [each for each in deployment.get("resources") or [] if each.get("id") and not each.get("delete")]
+    names = {str(each["outputs"].get("name")) for each in resources if each["type"] == "gcp:container/cluster:Cluster"}
+    for each in resources:
+        if each["type"] != "gcp:artifactregistry/repository:Repository" or each.get("retainOnDelete"):
+            continue
+        name = str(each["outputs"].get("repositoryId"))
+        if name not in names:
+            message = (
+                "the update would delete this image repository, which jobs or other stacks may use; set its "
+                "`retainOnDelete` as docs/upgrading.md says, and delete it yourself when nothing uses it"
+            )
+            yield Problem("gke.registry.would_be_deleted", ("platform", "registry"), message, name)
 
 
 def problems(config: GkeConfig) -> list[Problem]:

@@ -76,6 +76,13 @@ def test_missing_key_file_is_named_until_it_exists(machine: Path) -> None:
     assert missing_credentials("gs", {"GOOGLE_APPLICATION_CREDENTIALS": str(machine / "key.json")}) == ""
 
 
+def test_impersonation_that_the_plugin_of_the_kubeconfig_ignores_is_an_error(machine: Path) -> None:
+    (machine / "key.json").touch()
+    variables = {"GOOGLE_APPLICATION_CREDENTIALS": str(machine / "key.json")}
+    found = missing_credentials("gs", {**variables, "GOOGLE_IMPERSONATE_SERVICE_ACCOUNT": "a@b.example"})
+    assert found.endswith("gcloud auth application-default login --impersonate-service-account=a@b.example")
+
+
 def test_variable_that_the_plugin_of_the_kubeconfig_does_not_read_is_no_login(machine: Path) -> None:
     found = missing_credentials("gs", {"HOME": str(machine), "GOOGLE_CREDENTIALS": "{}"})
     assert found.startswith("this machine has no credentials for Google Cloud")

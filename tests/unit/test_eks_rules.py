@@ -185,11 +185,12 @@ def test_cluster_with_another_version_than_the_settings_is_refreshed(version: st
     assert cloud.stale_resources({}) == []
 
 
-def test_node_group_with_a_failed_creation_is_refreshed_and_replaced() -> None:
+def test_node_group_with_a_failed_or_unfinished_creation_is_refreshed_and_replaced() -> None:
     cloud = parse({"platform": eks(), "jobs": []}).cloud
     kind = "eks/nodeGroup:NodeGroup"
     unknown = {**resource(kind, "unknown"), "initErrors": ["unexpected state 'CREATE_FAILED'"]}
     failed, active = resource(kind, "failed", status="CREATE_FAILED"), resource(kind, "active", status="ACTIVE")
-    deployment = {"resources": [unknown, failed, active, {**failed, "delete": True}]}
-    assert cloud.stale_resources(deployment) == [unknown["urn"], failed["urn"]]
+    creating = resource(kind, "creating", status="CREATING")
+    deployment = {"resources": [unknown, failed, active, creating, {**failed, "delete": True}]}
+    assert cloud.stale_resources(deployment) == [unknown["urn"], failed["urn"], creating["urn"]]
     assert cloud.failed_resources(deployment) == [failed["urn"]]

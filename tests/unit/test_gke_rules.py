@@ -243,6 +243,20 @@ def test_gke_defaults_equal_those_of_the_tutorials_script() -> None:
     assert (config.image.name, config.image.git_branch) == ("sh22-dist-gpu", "main")
 
 
+@pytest.mark.parametrize(
+    ("name", "is_kept", "has_problem"),
+    [("gke-dist", False, False), ("gcr.io", False, True), ("gcr.io", True, False)],
+)
+def test_gke_repository_of_an_earlier_version_must_be_kept(name: str, is_kept: bool, has_problem: bool) -> None:
+    cluster = {"id": "1", "type": "gcp:container/cluster:Cluster", "outputs": {"name": "gke-dist"}}
+    repository = {"id": "2", "type": "gcp:artifactregistry/repository:Repository", "retainOnDelete": is_kept}
+    repository["outputs"] = {"repositoryId": name}
+    cloud = parse({"platform": gke(), "jobs": []}).cloud
+    found = [each.code for each in cloud.problems_in_state({"resources": [cluster, repository]})]
+    assert found == (["gke.registry.would_be_deleted"] if has_problem else [])
+    assert cloud.problems_in_state({}) == []
+
+
 def test_gke_up_problems_name_the_missing_plugin_of_the_kubeconfig(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
