@@ -60,7 +60,7 @@ def _cover_internet(ranges: Iterable[object]) -> bool:
     networks = [ip_network(text, strict=False) for text in map(str, ranges) if "/" in text]
     ipv4 = collapse_addresses(each for each in networks if isinstance(each, IPv4Network))
     ipv6 = collapse_addresses(each for each in networks if isinstance(each, IPv6Network))
-    return any(each.prefixlen == 0 for each in (*ipv4, *ipv6))
+    return any(each.prefixlen == 0 for each in ipv4) or any(each.prefixlen == 0 for each in ipv6)
 
 
 def _gke_networks(inputs: Inputs) -> InvalidInput | None:
