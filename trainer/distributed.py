@@ -54,8 +54,7 @@ def rendezvous_environment(environment: Mapping[str, str]) -> dict[str, str]:
     https://cloud.google.com/kubernetes-engine/docs/how-to/tpu-multislice
     """
     names = [name for name in environment.get("TPU_WORKER_HOSTNAMES", "").split(",") if name]
-    slices = int(environment.get("MEGASCALE_NUM_SLICES", "1"))
-    world = len(names) * slices
+    world = len(names) * int(environment.get("MEGASCALE_NUM_SLICES", "1"))
     if world <= 1:
         return {}
     rank = int(environment.get("MEGASCALE_SLICE_ID", "0")) * len(names) + int(environment["TPU_WORKER_ID"])

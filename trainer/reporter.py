@@ -377,8 +377,7 @@ class WeightsAndBiases(Sink):
             with suppress(MissingFileError):
                 self._id = self._folder.read(f"id-{self._rank}").decode()
         if points:
-            run = self._open()
-            run.log({**points, **_images(record)}, step=record.global_step)
+            self._open().log({**points, **_images(record)}, step=record.global_step)
 
     def close(self) -> None:
         if self._run is not None:

@@ -310,8 +310,7 @@ def flops_per_sample(model: nn.Module, shape: tuple[int, ...]) -> float | None:
     try:
         with counter:
             # Two samples, because batch statistics need more than one value per channel.
-            output = shapes(torch.empty((2, *shape), device="meta"))
-            output.sum().backward()
+            shapes(torch.empty((2, *shape), device="meta")).sum().backward()
     except RuntimeError:
         # The model depends on values, which meta tensors do not have.
         return None

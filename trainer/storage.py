@@ -238,7 +238,7 @@ class Folder:
                 self._filesystem.rm_file(file)
 
         with ThreadPoolExecutor() as threads:
-            list(threads.map(delete, self._filesystem.find(path)))
+            list(threads.map(delete, self._filesystem.find(path) or [path]))
 
     def _retry(self, request: Callable[[], Answer]) -> Answer:
         """Send a request. For a bucket, repeat it if the failure may be temporary."""

@@ -127,9 +127,8 @@ class Watchdog:
 
     def _is_hanging(self) -> bool:
         """Return True if training hangs on this rank, or if another rank reported a hang."""
-        if time.monotonic() - self._progressed > self._current_timeout():
-            return True
-        return bool(self._store and self._store.check(["hang"]))
+        is_late = time.monotonic() - self._progressed > self._current_timeout()
+        return is_late or bool(self._store and self._store.check(["hang"]))
 
     def _current_timeout(self) -> float:
         return self._timeout if self._work[0] else max(self._timeout, SETUP_SECONDS)
@@ -186,15 +185,20 @@ def wait_for_ranks(runtime: Runtime, place: str) -> None:
     if (store := runtime.store) is None:
         return
     store.set(f"{place}/{runtime.rank}", "1")
-    for rank in range(runtime.world):
-        before, polled, pause = Heartbeat(), time.monotonic(), 0.01
-        while not store.check([f"{place}/{rank}"]) and time.monotonic() - polled < GONE_SECONDS:
-            now = Heartbeat.read(store.get(f"heartbeat/{rank}"))
-            if now.progress != before.progress:
+    store.add(place, 1)
+    missing, before, polled, pause = list(range(runtime.world)), dict[int, Heartbeat](), time.monotonic(), 0.01
+    while missing and store.add(place, 0) < runtime.world and time.monotonic() - polled < GONE_SECONDS:
+        time.sleep(pause := min(1.2 * pause, MAX_POLL_SECONDS))
+        if pause < MAX_POLL_SECONDS / 4:
+            continue  # Most ranks arrive in the first second. To look at each would take world² requests.
+        missing = [rank for rank in missing if not store.check([f"{place}/{rank}"])]
+        for rank, text in zip(missing, store.multi_get([f"heartbeat/{rank}" for rank in missing]), strict=True):
+            now = Heartbeat.read(text)
+            last, before[rank] = before.get(rank, now), now
+            if now.progress != last.progress:
                 runtime.heartbeat()
-            if now.polls != before.polls:
-                before, polled = now, time.monotonic()
-            time.sleep(pause := min(1.2 * pause, MAX_POLL_SECONDS))
+            if now.polls != last.polls:
+                polled = time.monotonic()
 
 
 class Stragglers:

@@ -29,6 +29,7 @@ from workloads.kinds import KINDS
 from workloads.kinds.kind import COORDINATOR
 from workloads.objects import (
     CONTAINER_SECURITY,
+    KEEP_ON_NODE,
     POD_SECURITY,
     SKIP_AWAIT,
     Placement,
@@ -125,7 +126,8 @@ def _render_etcd(name: str, spec: JobSpec, placement: Placement, opts: pulumi.Re
             strategy=DeploymentStrategyArgs(type="Recreate"),
             selector=LabelSelectorArgs(match_labels=selector),
             template=PodTemplateSpecArgs(
-                metadata=ObjectMetaArgs(labels={**labels, **selector}), spec=_etcd_pod(spec, placement)
+                metadata=ObjectMetaArgs(labels={**labels, **selector}, annotations=KEEP_ON_NODE),
+                spec=_etcd_pod(spec, placement),
             ),
         ),
         opts=opts,

@@ -65,7 +65,10 @@ def test_learnt_tokens_are_less_than_half_as_many_as_bytes(learnt: FileTokenizer
 
 
 def test_long_documents_have_the_same_tokens_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    documents = [LINES, b"", TEXT, b"\n" * 9000, b"\xff" + LINES[:9000]]
+    one_line = LINES.replace(b"\n", b" ")
+    windows = LINES.replace(b"\n", b"\r\n")
+    documents = [LINES, b"", TEXT, b"\n" * 9000, b"\xff" + LINES[:9000], one_line, windows]
+    assert all(len(tokenizer.PIECE.findall(text.decode())) > len(LINES) / 10_000 for text in (one_line, windows))
     heartbeats: list[int] = []
     runtime = ReaderRank()
     runtime.heartbeat = lambda: heartbeats.append(1)
@@ -180,6 +183,13 @@ def test_broken_tokenizer_is_data_error(text: str, tmp_path: Path) -> None:
 def test_absent_tokenizer_is_data_error_with_remedy(place: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=f"{tmp_path}/{place} cannot be read: No such file.*: set --tokenizer to one"):
         load_tokenizer(LanguageConfig(tokenizer=f"{tmp_path}/{place}"), ReaderRank(), [])
+
+
+def test_missing_learnt_tokenizer_of_checkpoints_is_an_error(tmp_path: Path) -> None:
+    config = LanguageConfig(tokenizer="bpe", vocabulary=300, bucket=f"file://{tmp_path}", job="training")
+    (tmp_path / "checkpoints" / "training" / "step-000000001").mkdir(parents=True)
+    with pytest.raises(ConfigurationError, match=r"training/tokenizer/tokenizer\.json is missing; restore that file"):
+        load_tokenizer(config, ReaderRank(), [TEXT])
 
 
 def test_resumed_run_keeps_the_learnt_tokens(tmp_path: Path) -> None:

@@ -74,6 +74,7 @@ def test_rank_waits_for_a_rank_that_loads_data_until_it_is_gone(
 
 def test_waiting_ranks_do_not_count_as_progress_of_a_stopped_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trainer.watchdog.GONE_SECONDS", 0.3)
+    monkeypatch.setattr("trainer.watchdog.MAX_POLL_SECONDS", 0.02)
     store, progress = vars(distributed)["HashStore"](), [0, 0]
     store.set("heartbeat/2", Heartbeat(polls=5, progress=7).text())
 
@@ -88,6 +89,19 @@ def test_waiting_ranks_do_not_count_as_progress_of_a_stopped_rank(monkeypatch: p
     with ThreadPoolExecutor(2) as threads:
         list(threads.map(wait, range(2)))
     assert max(progress) <= 3, progress
+
+
+def test_wait_for_ranks_looks_at_all_lost_ranks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainer.watchdog.GONE_SECONDS", 0.3)
+    monkeypatch.setattr("trainer.watchdog.MAX_POLL_SECONDS", 0.02)
+    store, heartbeats = vars(distributed)["HashStore"](), list[int]()
+    for rank in range(50):
+        store.set(f"heartbeat/{rank}", Heartbeat(polls=5, progress=7).text())
+    runtime = SimpleNamespace(store=store, rank=0, world=50, heartbeat=lambda: heartbeats.append(1))
+    began = time.monotonic()
+    wait_for_ranks(cast("Runtime", runtime), "data")
+    assert time.monotonic() - began < 5, "not 0.3 s for each lost rank"
+    assert not heartbeats
 
 
 def test_sleeping_rank_without_store_exits(recipe: Recipe) -> None:

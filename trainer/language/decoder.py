@@ -180,8 +180,7 @@ def rotation_of(tokens: int, head_width: int, base: float, device: torch.device,
 
     A factor other than 1 divides the speed of slow rotations, as in Llama 3.1, for longer contexts.
     """
-    exponents = torch.arange(0, head_width, 2, device=device) / head_width
-    speeds = base**-exponents
+    speeds = base ** -(torch.arange(0, head_width, 2, device=device) / head_width)
     if factor != 1:
         low, high = ROPE_RANGE
         kept = ((ROPE_TOKENS / (2 * math.pi) * speeds - low) / (high - low)).clamp(0, 1)
@@ -208,8 +207,7 @@ def document_mask(tokens: torch.Tensor, separator: int = SEPARATOR) -> torch.Ten
     if tokens.device.type == "cpu" and not begins[:, 1:].any():
         return None
     documents = begins.cumsum(dim=1)
-    is_same = documents.unsqueeze(1) == documents.unsqueeze(2)
-    return is_same.tril().unsqueeze(1)
+    return (documents.unsqueeze(1) == documents.unsqueeze(2)).tril().unsqueeze(1)
 
 
 @torch.no_grad()

@@ -138,8 +138,7 @@ class PublishedModel:
         """Yield the name and place of each weight in a file: https://huggingface.co/docs/safetensors/index#format."""
         size = int.from_bytes(self.folder.read_part(file, 0, 8), "little")
         try:
-            header = json.loads(self.folder.read_part(file, 8, size))
-            for name, found in header.items():
+            for name, found in json.loads(self.folder.read_part(file, 8, size)).items():
                 if name != "__metadata__":
                     start, dtype = 8 + size + found["data_offsets"][0], DTYPES[found["dtype"]]
                     yield name, Place(file=file, start=start, shape=found["shape"], dtype=dtype)

@@ -18,7 +18,7 @@ from trainer.exit_codes import DataError
 from trainer.language.sizes import BPE, BYTES, SEPARATOR
 from trainer.rules import invalid_setting
 from trainer.runtime.base import Runtime
-from trainer.storage import Folder, MissingFileError
+from trainer.storage import Folder, MissingFileError, checkpoints_folder
 from trainer.watchdog import wait_for_ranks
 
 TOKENIZER_FILE, TOKENIZER_FOLDER = "tokenizer.json", "tokenizer"
@@ -31,8 +31,8 @@ BYTE_TOKEN = re.compile("<0x[0-9A-F]{2}>")
 """Name of the token for a single byte, in tokenizers whose other tokens are text."""
 BATCH, PIECE_LENGTH = 256, 2**12
 """Number of texts to tokenize at once, and minimum characters of a piece. A byte needs up to 200 bytes of memory."""
-PIECE, WHOLE = re.compile(rf"\A\Z|.{{{PIECE_LENGTH}}}.*?\S(?=\n)|.+", re.DOTALL), re.compile(r"\A.*", re.DOTALL)
-"""Part of a text up to the end of a line, or a whole text. A learnt token has no visible character before a newline."""
+PIECE, WHOLE = re.compile(rf"\A\Z|.{{{PIECE_LENGTH}}}.*?\S(?=[ \t\r\n])|.+", re.DOTALL), re.compile(r"\A.*", re.DOTALL)
+"""Part of a text up to the end of a word, or a whole text. A learnt token has no visible character before a space."""
 Row = npt.NDArray[Any]
 
 
@@ -87,8 +87,7 @@ class FileTokenizer(ByteTokenizer):
         while batch := list(islice(pieces, BATCH)):
             texts, encode = [text for _, text in batch], self._tokenizer.encode_batch_fast
             work = ThreadPoolExecutor(1).submit(encode, texts, add_special_tokens=False)
-            encodings = self._runtime.wait_for(work)
-            for (number, _), found in zip(batch, encodings, strict=True):
+            for (number, _), found in zip(batch, self._runtime.wait_for(work), strict=True):
                 yield number, np.array(found.ids, dtype=np.uint32)
             self._runtime.heartbeat()
 
@@ -122,6 +121,9 @@ def load_tokenizer(config: LanguageConfig, runtime: Runtime, documents: Sequence
         saved = folder.read(TOKENIZER_FILE).decode("utf-8", errors="replace") if folder else ""
     if config.tokenizer == BPE:
         text = saved
+        if folder and not saved and checkpoints_folder(Folder(config.bucket), config.job).folders():
+            allowed = f"a tokenizer that its checkpoints know, but {folder.url}/{TOKENIZER_FILE} is missing"
+            raise invalid_setting("tokenizer", BPE, allowed, "restore that file, or give --job another name")
         if not saved and runtime.rank == 0:
             text = runtime.wait_for(ThreadPoolExecutor(1).submit(learn_byte_pairs, documents, config.vocabulary))
         wait_for_ranks(runtime, "tokenizer")
