@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -24,6 +25,7 @@ from commands.monitor.cluster import StackOutputs, Unreachable, job_named, outpu
 from commands.output_file import make_output_folder
 from commands.stack_settings import read_settings
 from infra.make_command import DEFAULT_STACK, make_command, option_text
+from workloads.command import BUCKET_PATH
 
 FOLDER_SCHEME = "file"
 """Scheme of a bucket that is a folder."""
@@ -134,7 +136,7 @@ class Bucket:
     def _copy_all(self, folder: str, copied: Path) -> None:
         """Copy a folder of the bucket into an empty folder of the same name. Raises BucketError, OSError."""
         if self.scheme == FOLDER_SCHEME:
-            _copy_files(Path(self.location(folder)), copied)
+            _copy_files(Path(self.location(folder)), copied, Path(self.location("")))
         elif self.scheme == "gs":
             # gcloud creates the copied folder inside an existing target folder.
             _run(*COPY_COMMANDS["gs"], f"{self.url}/{folder}", str(copied.parent))
@@ -188,19 +190,33 @@ class Bucket:
             raise BucketError(self.problem)
 
 
-def _copy_files(source: Path, target: Path) -> None:
-    """Copy a folder into an empty one. Follow links. Raises OSError with the name of the file."""
+def _copy_files(source: Path, target: Path, bucket: Path) -> None:
+    """Copy a folder of the bucket into an empty one. Raises OSError with the name of the file.
+
+    Copies the targets of links, which pods see below BUCKET_PATH. Skips links that lead nowhere or to a parent folder.
+    """
     for found in sorted(source.iterdir()):
         copied = target / found.name
+        content = _link_target(found, bucket) if found.is_symlink() else found
+        if not content.exists() or source.resolve().is_relative_to(content.resolve()):
+            print(f"warning: {found}: the link leads to no other file; it is not copied", file=sys.stderr)
+            continue
         try:
-            if not found.is_dir():
-                shutil.copy2(found, copied)
+            if not content.is_dir():
+                shutil.copy2(content, copied)
                 continue
             copied.mkdir()
         except OSError as error:
             # The error may have no name, or that of the copy in a temporary folder, which the user does not know.
             raise OSError(error.errno, error.strerror or str(error), found.name) from error
-        _copy_files(found, copied)
+        _copy_files(content, copied, bucket)
+
+
+def _link_target(link: Path, bucket: Path) -> Path:
+    """Return the path on this machine to which a link in the bucket leads."""
+    target = link.readlink()
+    inside = target.is_relative_to(BUCKET_PATH)
+    return bucket / target.relative_to(BUCKET_PATH) if inside else link.parent / target
 
 
 def _move_files(source: Path, target: Path) -> None:
@@ -295,6 +311,9 @@ def copy_results(bucket: Bucket, record: dict[str, str], to: Path, *, should_cop
         copied.append(to / "checkpoints" / record["checkpoints"].rpartition("/")[2])
     elif newest:
         bucket.copy(f"{record['checkpoints']}/{newest}", to / "checkpoints")
+        later = [each.name for each in (to / "checkpoints").glob("step-*") if each.name > newest]
+        if later:
+            print(f"warning: {to / 'checkpoints'}: {max(later)} is of an earlier run", file=sys.stderr)
         copied.append(to / "checkpoints" / newest)
     if bucket.names(prefix):
         target = to / prefix.rpartition("/")[2]

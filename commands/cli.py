@@ -448,7 +448,7 @@ def doctor(project: Path | None, as_json: bool) -> int:
 def bundle(output: Path | None) -> int:
     """Pack an archive for a bug report, with secrets masked.
 
-    It contains settings, outputs, state, events, recent logs and versions.
+    It contains settings, outputs, state, events, recent logs and versions. The state has the source files of your jobs.
 
     \b
     Example:

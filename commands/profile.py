@@ -111,7 +111,7 @@ def read_trace(
     matches = filter(None, map(TRACE_NAME.fullmatch, bucket.names(f"{folder}/rank-{rank}")))
     traces = sorted(matches, key=lambda match: int(match["last"]))
     if not traces and any(each.startswith(XLA_PREFIX) for each in folders):
-        curves = make_command("tensorboard", JOB=job)
+        curves = make_command("tensorboard")  # With a job, it shows only the job's folder.
         raise ProfileError(f"job {job} has traces of XLA's profiler; {curves} shows them in its profile tab")
     if not traces and ranks is not None and rank >= ranks:
         raise ProfileError(
@@ -235,18 +235,21 @@ def check_port(port: int) -> None:
         ) from error
 
 
-def log_folder(bucket: str, job: str) -> str:
-    """Return the location of the events: a path on this machine, or a URL that TensorBoard opens with fsspec."""
+def log_folder(bucket: str, folder: str) -> str:
+    """Return the location of the events in a folder of the bucket, or in all of it if `folder` is empty.
+
+    It is a path on this machine, or a URL that TensorBoard opens with fsspec.
+    """
     root = bucket.removeprefix("file://").rstrip("/")
-    return f"{root}/{job}" if job else root
+    return f"{root}/{folder}" if folder else root
 
 
-def command_line(bucket: str, job: str, port: str) -> list[str]:
+def command_line(bucket: str, folder: str, port: str) -> list[str]:
     """Return TensorBoard's command. The server is reachable only from this machine."""
     # The fast loader reads only disks and GCS, and gives no error for other locations.
     return [
         str(TENSORBOARD),
-        f"--logdir={log_folder(bucket, job)}",
+        f"--logdir={log_folder(bucket, folder)}",
         "--host=localhost",
         f"--port={port}",
         "--load_fast=false",
@@ -257,12 +260,14 @@ def serve_tensorboard(set_up: Callable[[], int] = lambda: 0) -> int:
     """Serve TensorBoard until Ctrl-C. Return the exit status. `set_up` installs TensorBoard and returns a status."""
     set_closing(STILL_RUNNING)
     stack, job = os.environ.get("STACK", DEFAULT_STACK), os.environ.get("JOB", "")
-    found = outputs_with(stack, "bucket_url", "kubeconfig_path", "namespace", "jobs")
+    found = outputs_with(stack, "bucket_url", "kubeconfig_path", "namespace", "jobs", "run_records")
+    folder = ""
     if job:
-        job_named(StackOutputs.of(stack, found), job, "tensorboard")
+        name = job_named(StackOutputs.of(stack, found), job, "tensorboard")
+        folder = str(found["run_records"][name]["bucket_prefix"])
     if problem := _bucket_problem(stack, found):
         raise ProfileError(problem)
-    return set_up() or run_server(command_line(str(found["bucket_url"]), job, os.environ.get("PORT", DEFAULT_PORT)))
+    return set_up() or run_server(command_line(str(found["bucket_url"]), folder, os.environ.get("PORT", DEFAULT_PORT)))
 
 
 def _bucket_problem(stack: str, found: Mapping[str, Any]) -> str:

@@ -87,6 +87,35 @@ def test_copy_results_of_a_script_copies_files_of_any_name(bucket: Bucket, tmp_p
     assert files_of(tmp_path / "out") == [".gitignore", "checkpoints/mine/last.pt"]
 
 
+def test_copy_results_follows_links_of_pods_and_skips_links_without_files(
+    bucket: Bucket, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = Path(bucket.location("checkpoints/mine"))
+    folder.mkdir()
+    (folder / "epoch-5.pt").write_text("five", encoding="utf-8")
+    (folder / "last.pt").symlink_to("/bucket/checkpoints/mine/epoch-5.pt")
+    (folder / "gone.pt").symlink_to("/bucket/checkpoints/mine/epoch-4.pt")
+    (folder / "latest").symlink_to(".")
+    record = {"checkpoints": "checkpoints/mine", "bucket_prefix": "mine"}
+    copy_results(bucket, record, tmp_path / "out", should_copy_all=False)
+    names = ["epoch-5.pt", "last.pt"]
+    assert files_of(tmp_path / "out") == [".gitignore", *(f"checkpoints/mine/{name}" for name in names)]
+    assert (tmp_path / "out" / "checkpoints" / "mine" / "last.pt").read_text(encoding="utf-8") == "five"
+    warnings = capsys.readouterr().err
+    assert "gone.pt: the link leads to no other file" in warnings
+    assert "latest: the link leads to no other file" in warnings
+
+
+def test_copy_results_with_a_later_checkpoint_of_an_earlier_run_names_it(
+    bucket: Bucket, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy_results(bucket, RECORD, tmp_path / "out", should_copy_all=False)
+    assert capsys.readouterr().err == ""
+    (tmp_path / "out" / "checkpoints" / "step-999999999").mkdir()
+    copy_results(bucket, RECORD, tmp_path / "out", should_copy_all=False)
+    assert "step-999999999 is of an earlier run" in capsys.readouterr().err
+
+
 def files_of(folder: Path) -> list[str]:
     """Return the paths of all files in a folder."""
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())

@@ -90,7 +90,7 @@ def test_rank_that_the_job_does_not_have_is_an_error_with_its_ranks(tmp_path: Pa
 
 def test_read_trace_of_xla_names_make_tensorboard(tmp_path: Path) -> None:
     (tmp_path / "profiles" / "digits" / "proc_0").mkdir(parents=True)
-    with pytest.raises(ProfileError, match="make tensorboard JOB=digits"):
+    with pytest.raises(ProfileError, match="make tensorboard`"):
         read_trace(bucket(tmp_path), "profiles/digits", "digits", 0)
 
 

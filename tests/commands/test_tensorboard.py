@@ -26,6 +26,13 @@ from trainer.storage import Folder
 
 START_SECONDS = 90.0
 
+STACK_OUTPUTS: dict[str, Any] = {
+    "kubeconfig_path": "/k",
+    "namespace": "training",
+    "jobs": ["digits"],
+    "run_records": {},
+}
+
 
 def get_json(address: str) -> Any:
     """Return the JSON response of a server. Wait until the server answers."""
@@ -86,7 +93,7 @@ def test_serve_tensorboard_of_a_stack_that_is_not_up_names_make_up(monkeypatch: 
 
 
 def test_serve_tensorboard_of_an_unknown_job_names_the_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    outputs = {"bucket_url": "file:///b", "kubeconfig_path": "/k", "namespace": "training", "jobs": ["digits", "other"]}
+    outputs = {**STACK_OUTPUTS, "bucket_url": "file:///b", "jobs": ["digits", "other"]}
     monkeypatch.setattr("commands.monitor.cluster.outputs", lambda _stack: outputs)
     monkeypatch.setenv("JOB", "digitz")
     monkeypatch.setenv("STACK", "local")
@@ -108,17 +115,29 @@ def test_port_in_use_is_an_error_with_a_remedy() -> None:
 
 
 def test_serve_tensorboard_returns_the_status_of_a_failed_installation(monkeypatch: pytest.MonkeyPatch) -> None:
-    outputs = {"bucket_url": "file:///b", "kubeconfig_path": "/k", "namespace": "training", "jobs": ["digits"]}
+    outputs = {**STACK_OUTPUTS, "bucket_url": "file:///b"}
     monkeypatch.setattr("commands.monitor.cluster.outputs", lambda _stack: outputs)
     monkeypatch.setenv("STACK", "local")
     monkeypatch.setenv("JOB", "")
     assert serve_tensorboard(lambda: 7) == 7
 
 
+def test_serve_tensorboard_of_a_job_shows_the_folder_of_its_flag(monkeypatch: pytest.MonkeyPatch) -> None:
+    records = {"digits": {"bucket_prefix": "digits-2"}}
+    outputs = {**STACK_OUTPUTS, "bucket_url": "gs://b", "run_records": records}
+    monkeypatch.setattr("commands.monitor.cluster.outputs", lambda _stack: outputs)
+    commands = list[list[str]]()
+    monkeypatch.setattr(profile, "run_server", commands.append)
+    monkeypatch.setenv("STACK", "gke-tpu")
+    monkeypatch.setenv("JOB", "digits")
+    serve_tensorboard()
+    assert "--logdir=gs://b/digits-2" in commands[0]
+
+
 def test_serve_tensorboard_of_a_bucket_in_a_volume_of_an_existing_cluster_is_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    outputs = {"bucket_url": "file:///bucket", "kubeconfig_path": "/k", "namespace": "training", "jobs": ["digits"]}
+    outputs = {**STACK_OUTPUTS, "bucket_url": "file:///bucket"}
     monkeypatch.setattr("commands.monitor.cluster.outputs", lambda _stack: outputs)
     monkeypatch.setattr(profile, "load_file", lambda _file: SimpleNamespace(cloud=SimpleNamespace(nodes_here=0)))
     monkeypatch.setenv("JOB", "")

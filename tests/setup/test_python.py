@@ -42,7 +42,7 @@ def write_pin(checkout: Path, version: str) -> Path:
 
 def start(checkout: Path) -> subprocess.Popen[str]:
     """Start `setup/python` without a network."""
-    words = [checkout / "setup" / "python", FOLDER, REQUIREMENTS]
+    words = [str(checkout / "setup" / "python"), FOLDER, REQUIREMENTS]
     environment = os.environ | {"UV_OFFLINE": "1"}
     return subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 

@@ -87,7 +87,8 @@ class FileTokenizer(ByteTokenizer):
         while batch := list(islice(pieces, BATCH)):
             texts, encode = [text for _, text in batch], self._tokenizer.encode_batch_fast
             work = ThreadPoolExecutor(1).submit(encode, texts, add_special_tokens=False)
-            for (number, _), found in zip(batch, self._runtime.wait_for(work), strict=True):
+            encodings = self._runtime.wait_for(work)
+            for (number, _), found in zip(batch, encodings, strict=True):
                 yield number, np.array(found.ids, dtype=np.uint32)
             self._runtime.heartbeat()
 
