@@ -271,6 +271,10 @@ def fetch(job: str, to: Path | None, *, should_copy_all: bool, as_json: bool) ->
     name = job_named(read, job, "fetch")
     config = read_settings(PROJECT / f"Pulumi.{stack}.yaml")
     bucket = Bucket.of(found, is_cluster_local=config.cloud.nodes_here > 0)
+    # `up --no-follow` does not wait for the end of a job, so its record is not complete. That module imports this one.
+    from commands.job_results import update_records
+
+    update_records(read, config, found, [name])
     folder = to or Path(name)
     try:
         copied = copy_results(bucket, found["run_records"][name], folder, should_copy_all=should_copy_all)

@@ -83,7 +83,7 @@ def follow_jobs(
         stopped = report_stopped(found.cluster(), names) if only is None else []
     status, results = int("failed" in finished.values()), dict[str, str]()
     followed = [name for name in names if name not in finished and name not in stopped]
-    start_records(found, config, outputs, followed)
+    update_records(found, config, outputs, followed)
     if followed or not found.jobs:
         detail = Detail.ALL if is_verbose() else Detail.READABLE
         screen = Screen(sys.stdout, detail=detail)
@@ -112,13 +112,13 @@ def follow_jobs(
 def leave_jobs(stack: str, config: StackConfig, outputs: Mapping[str, Any]) -> None:
     """Write the first run records of the jobs, and print how to follow them."""
     found = StackOutputs.of(stack, outputs)
-    start_records(found, config, outputs, [name for name in found.jobs if name not in unfollowed(config)])
+    update_records(found, config, outputs, [name for name in found.jobs if name not in unfollowed(config)])
     follows = f"; {make_command('logs', STACK=stack)} follows its jobs" if found.jobs else ""
     print(f"stack {stack} is up{follows}")
 
 
-def start_records(found: StackOutputs, config: StackConfig, outputs: Mapping[str, Any], names: Sequence[str]) -> None:
-    """Write the run records of jobs that have just started, so that later updates keep their commit and settings."""
+def update_records(found: StackOutputs, config: StackConfig, outputs: Mapping[str, Any], names: Sequence[str]) -> None:
+    """Write the run records of jobs as they are now, so that later updates keep their commit and settings."""
     with suppress(Unreachable):  # The records are then written when the jobs are over.
         begun = {name: job for name, job in found.cluster().jobs(names).items() if job.state != "absent"}
         write_records(begun, outputs, is_cluster_local=config.cloud.nodes_here > 0, is_quiet=True)

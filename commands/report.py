@@ -8,6 +8,7 @@ import re
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -252,8 +253,23 @@ def _metrics(bucket: Bucket, folder: str) -> tuple[list[Event], dict[int, Event]
         found = Path(bucket.location(f"{folder}/metrics"))
         return read_events(found), last_events(found)
     with tempfile.TemporaryDirectory(prefix="trainyard-report-") as copied:
-        bucket.copy(f"{folder}/metrics", Path(copied))
-        return read_events(Path(copied) / "metrics"), last_events(Path(copied) / "metrics")
+        copy_metrics(bucket, f"{folder}/metrics", Path(copied))
+        return read_events(Path(copied)), last_events(Path(copied))
+
+
+def copy_metrics(bucket: Bucket, folder: str, to: Path) -> None:
+    """Copy the metrics of rank 0, and the two newest files of each other rank, which may have thousands."""
+
+    def copy_newest(rank: str) -> None:
+        (to / rank).mkdir()
+        for name in bucket.names(f"{folder}/{rank}")[-2:]:
+            (to / rank / name).write_text(bucket.read(f"{folder}/{rank}/{name}"), encoding="utf-8")
+
+    ranks = [name for name in bucket.names(folder) if RANK_NAME.fullmatch(name)]
+    if "rank-0" in ranks:
+        bucket.copy(f"{folder}/rank-0", to)
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        list(pool.map(copy_newest, [rank for rank in ranks if rank != "rank-0"]))
 
 
 def newest_checkpoint(bucket: Bucket, folder: str) -> str:

@@ -31,7 +31,16 @@ from commands.interrupts import CommandError
 from commands.monitor.cluster import Cluster, StackOutputs, Unreachable
 from commands.monitor.job_state import JobState
 from commands.monitor.pod_state import PodState
-from commands.report import JobReport, default_file, events_of_log, known_restarts, last_events, log_events, read_events
+from commands.report import (
+    JobReport,
+    copy_metrics,
+    default_file,
+    events_of_log,
+    known_restarts,
+    last_events,
+    log_events,
+    read_events,
+)
 from commands.report_page import page
 from tests.commands.browser import draw, needs_chromium
 from tests.commands.dashboard_state import START_TIME, event, pod, stamp
@@ -234,6 +243,20 @@ def test_curves_keep_the_last_label_of_an_axis_inside_the_picture() -> None:
     drawn = curves([Series(name="loss", points=[(74_000, 2.0), (82_000, 1.0)])], unit="loss")
     assert re.search(r'<text x="748.0" y="210" text-anchor="end">82,000</text>', drawn)
     assert re.search(r'<text x="62.0" y="210" text-anchor="middle">74,000</text>', drawn)
+
+
+def test_copy_metrics_copies_all_of_rank_0_and_the_newest_of_other_ranks(tmp_path: Path) -> None:
+    for rank in ("rank-0", "rank-1"):
+        for part in range(4):
+            path = tmp_path / "bucket" / "metrics" / rank / f"{part}.jsonl"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps({"event": "train", "time": part}) + "\n", encoding="utf-8")
+    (tmp_path / "copied").mkdir()
+    bucket = Bucket(url=f"file://{tmp_path}/bucket", is_cluster_local=True)
+    copy_metrics(bucket, "metrics", tmp_path / "copied")
+    assert [event["time"] for event in read_events(tmp_path / "copied")] == [0, 1, 2, 3]
+    assert {rank: event["time"] for rank, event in last_events(tmp_path / "copied").items()} == {0: 3, 1: 3}
+    assert len(list((tmp_path / "copied" / "rank-1").iterdir())) == 2
 
 
 def test_last_events_of_each_rank_come_from_its_file_or_parts(tmp_path: Path) -> None:
