@@ -74,14 +74,6 @@ LAUNCHER = ("python", "-m", "trainer.launch")
 """torchrun of an image with the trainer. It exits with the code of the process that failed first."""
 TORCHRUN = ("python", "-m", "torch.distributed.run")
 """torchrun of any image with torch. It exits with 1 if any process fails."""
-IDLE = (
-    "python",
-    "-c",
-    "import os, signal, sys; end = {signal.SIGTERM, signal.SIGINT}; signal.pthread_sigmask(signal.SIG_BLOCK, end); "
-    "signal.sigwait(end); sys.exit(75 + int(os.environ.get('TRAINYARD_RETRYABLE_OFFSET', '0')))",
-)
-"""Program that waits for SIGTERM or SIGINT and exits as a preempted host does: after exit code 0, Kubernetes would not
-replace an evicted host. As process 1 of a container, it gets only signals that it handles."""
 RENDEZVOUS_PORT = 29500
 """torchrun's default port."""
 ETCD_PORT = 2379
@@ -130,7 +122,7 @@ class Command:
 def host_command(
     spec: JobSpec, layout: ProcessLayout, nccl_environment: NcclEnvironmentScript | None = None
 ) -> Command:
-    """Return the command and environment of each host. The program of an interactive job is IDLE."""
+    """Return the command and environment of each host. An interactive job gets the program `idle`."""
     environment: Environment = {
         "TRAINYARD_JOB": spec.name,
         "TRAINYARD_NAMESPACE": NAMESPACE,
@@ -143,7 +135,7 @@ def host_command(
     }
     environment.update({name: _literal(value) for name, value in spec.environment.items()})
     return Command(
-        argv=IDLE if spec.interactive else with_nccl_environment(nccl_environment, program(spec)),
+        argv=idle(spec) if spec.interactive else with_nccl_environment(nccl_environment, program(spec)),
         environment=environment,
     )
 
@@ -153,6 +145,19 @@ def with_nccl_environment(nccl_environment: NcclEnvironmentScript | None, argv: 
     return (
         argv if nccl_environment is None else ("bash", "-c", f'. {nccl_environment.script} && exec "$@"', "bash", *argv)
     )
+
+
+def idle(spec: JobSpec) -> tuple[str, ...]:
+    """Return a program that waits for SIGTERM or SIGINT and exits as a preempted host does.
+
+    After exit code 0, Kubernetes would not replace an evicted host. As process 1 of a container, the program gets only
+    signals that it handles.
+    """
+    code = (
+        "import signal, sys; end = {signal.SIGTERM, signal.SIGINT}; signal.pthread_sigmask(signal.SIG_BLOCK, end); "
+        f"signal.sigwait(end); sys.exit({75 + KINDS[spec.kind].retryable_offset})"
+    )
+    return ("python", "-c", code)
 
 
 def program(spec: JobSpec) -> tuple[str, ...]:

@@ -18,7 +18,6 @@ from tests.golden.manifests import examples
 from trainer import exit_codes
 from trainer.config import parse
 from workloads.command import (
-    IDLE,
     LAUNCHER,
     TORCHRUN,
     Command,
@@ -252,14 +251,18 @@ def test_sshd_reads_no_configuration_file_and_uses_an_unprivileged_port() -> Non
     assert int(words.partition("-p ")[2].split()[0]) > 1024
 
 
-def test_idle_command_waits_until_sigterm() -> None:
-    assert command(interactive=True).argv == IDLE
-    with subprocess.Popen([sys.executable, *IDLE[1:]]) as process:
+@pytest.mark.parametrize(
+    ("kind", "code"), [("indexed-job", 75), ("mpi-job", 75), ("pytorch-job", 203), ("mx-job", 203)]
+)
+def test_idle_command_waits_until_sigterm(kind: str, code: int) -> None:
+    script = {"recipe": None, "script": "/opt/a.py"}
+    _, *arguments = command(kind=kind, interactive=True, **(script if kind == "mx-job" else {})).argv
+    with subprocess.Popen([sys.executable, *arguments]) as process:
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(timeout=0.5)
         process.send_signal(signal.SIGTERM)
-        # Kubernetes replaces an evicted host only if it ends with an error.
-        assert process.wait(timeout=30) == 75
+        # Kubernetes replaces an evicted host only after an error, and the training-operator only after 128 or more.
+        assert process.wait(timeout=30) == code
 
 
 def test_torchrun_parser_accepts_elastic_host_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -175,8 +175,8 @@ def slots_per_worker(spec: JobSpec, layout: ProcessLayout) -> int:
 def launcher_command(
     spec: JobSpec, layout: ProcessLayout, host: Command, nccl_environment: NcclEnvironmentScript | None = None
 ) -> Command:
-    """Return the launcher's command: mpirun on all workers, or IDLE if the job is interactive."""
-    from workloads.command import IDLE, JOIN_SECONDS, NAMESPACE, POD_VARIABLES, program, with_nccl_environment
+    """Return the launcher's command: mpirun on all workers, or `idle` if the job is interactive."""
+    from workloads.command import JOIN_SECONDS, NAMESPACE, POD_VARIABLES, idle, program, with_nccl_environment
     from workloads.user_files import DATA_VARIABLE
 
     slots = slots_per_worker(spec, layout)
@@ -190,4 +190,4 @@ def launcher_command(
         *with_nccl_environment(nccl_environment, program(spec)),
     )
     wait = ("sh", "-c", WAIT_FOR_WORKERS, "sh", str(JOIN_SECONDS))
-    return replace(host, argv=IDLE if spec.interactive else (*wait, *argv))
+    return replace(host, argv=idle(spec) if spec.interactive else (*wait, *argv))

@@ -243,6 +243,7 @@ class MXJob(Kind):
     image_software = MXNET
     one_process_per_host = True
     recreates_pods = True
+    retryable_offset = 128
     operator_variables = (
         *("DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT", "DMLC_NUM_SERVER", "DMLC_NUM_WORKER", "DMLC_ROLE"),
         *("DMLC_USE_KUBERNETES", "DMLC_WORKER_ID", "MX_CONFIG"),
