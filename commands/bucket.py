@@ -317,7 +317,8 @@ def copy_results(bucket: Bucket, record: dict[str, str], to: Path, *, should_cop
         bucket.copy(f"{record['checkpoints']}/{newest}", to / "checkpoints")
         later = [each.name for each in (to / "checkpoints").glob("step-*") if each.name > newest]
         if later:
-            print(f"warning: {to / 'checkpoints'}: {max(later)} is of an earlier run", file=sys.stderr)
+            problem = f"{to / 'checkpoints'}: {max(later)} is of an earlier run; delete it, or {_other_folder()}"
+            print(f"warning: {problem}", file=sys.stderr)
         copied.append(to / "checkpoints" / newest)
     if bucket.names(prefix):
         target = to / prefix.rpartition("/")[2]

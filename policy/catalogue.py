@@ -66,7 +66,8 @@ def _cover_internet(ranges: Iterable[object]) -> bool:
 def _gke_networks(inputs: Inputs) -> InvalidInput | None:
     key = "masterAuthorizedNetworksConfig"
     path = f"{key}.cidrBlocks"
-    # Without this configuration, GKE allows all addresses. With an empty one, it allows none of the internet.
+    # Without this configuration, GKE allows all addresses. With an empty one, it allows none of the internet:
+    # https://registry.terraform.io/providers/hashicorp/google/latest/docs/resources/container_cluster
     is_open = inputs.get(key) is None and not value_at(inputs, "privateClusterConfig.enablePrivateEndpoint")
     blocks = [block.get("cidrBlock") for block in value_at(inputs, path) or [] if isinstance(block, Mapping)]
     return (path, "the API server is open to the whole internet") if is_open or _cover_internet(blocks) else None

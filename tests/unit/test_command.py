@@ -27,6 +27,7 @@ from workloads.command import (
     program,
     restarts_in_place,
 )
+from workloads.kinds import KINDS
 from workloads.kinds.mpi_job import SSHD, launcher_command
 from workloads.objects import LOST_LAUNCHER_EXIT_CODES, NON_RETRYABLE_EXIT_CODES, PREEMPTED_EXIT_CODE
 from workloads.spec import JobSpec, Recipe
@@ -256,7 +257,7 @@ def test_sshd_reads_no_configuration_file_and_uses_an_unprivileged_port() -> Non
 )
 def test_idle_command_waits_until_sigterm(kind: str, code: int) -> None:
     script = {"recipe": None, "script": "/opt/a.py"}
-    _, *arguments = command(kind=kind, interactive=True, **(script if kind == "mx-job" else {})).argv
+    _, *arguments = command(kind=kind, interactive=True, **({} if KINDS[kind].runs_recipes else script)).argv
     with subprocess.Popen([sys.executable, *arguments]) as process:
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(timeout=0.5)
