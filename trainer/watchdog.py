@@ -131,7 +131,7 @@ class Watchdog:
         return is_late or bool(self._store and self._store.check(["hang"]))
 
     def _current_timeout(self) -> float:
-        return self._timeout if self._work[0] else max(self._timeout, SETUP_SECONDS)
+        return self._timeout if self._work[0] > 1 else max(self._timeout, SETUP_SECONDS)
 
     def _exit_hanging(self) -> None:
         """Print every thread's stack and the ranks at fault. Exit once all ranks have done so, or time is up."""

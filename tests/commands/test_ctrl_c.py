@@ -23,7 +23,7 @@ def deployed_stack_environment(port: int, folder: Path) -> dict[str, str]:
     server = {"name": "there", "cluster": {"server": f"http://127.0.0.1:{port}"}}
     kubeconfig.write_text(json.dumps({**KUBECONFIG, "clusters": [server]}), encoding="utf-8")
     return shell_environment(
-        backend_of_deployed_stack(folder, kubeconfig, jobs=["digits"], bucket_url=f"file://{folder}")
+        backend_of_deployed_stack(folder, kubeconfig, jobs=["digits"], run_records={}, bucket_url=f"file://{folder}")
     )
 
 

@@ -62,13 +62,14 @@ def wait_for_data() -> None:
 
 
 def delay_first_step() -> None:
-    """Start the first step 8 seconds late."""
+    """Start the first step 6 seconds late, and end it 6 seconds late."""
     step = Training.step
 
     def delayed(self: Training, *args: Any, **kwargs: Any) -> None:
         Training.step = step  # type: ignore[method-assign]  # once
-        time.sleep(8)
+        time.sleep(6)
         step(self, *args, **kwargs)
+        time.sleep(6)
 
     Training.step = delayed  # type: ignore[method-assign]  # the fault
 
