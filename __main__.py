@@ -13,6 +13,7 @@ gc.disable()
 
 import pulumi
 
+from infra.builtin_images import TRAINER
 from infra.naming import JOB_LABEL, KUEUE, stack_labels
 from infra.project import project_folder
 from stack import config as stack_config
@@ -40,11 +41,13 @@ def submit(
     from workloads.job import TrainingJob, TrainingJobArgs
     from workloads.objects import PUBLIC_ETCD_IMAGE, Placement
 
-    data = data_source(config.cloud, spec)
+    data, layer = data_source(config.cloud, spec), config.job_layers.get(spec.name)
+    image_name = layer.name if layer else spec.image_ref.builtin or TRAINER
     placement = Placement(
         namespace=platform.namespace,
         service_account=platform.service_account,
-        image=platform.image_of(spec.image_ref, config.job_layers.get(spec.name)),
+        # The trainer image replaces images that the platform did not build.
+        image=spec.image_ref.reference or platform.builtin_images.get(image_name, platform.image),
         bucket_url=platform.bucket_url,
         bucket_claim=platform.bucket_claim,
         data_location=data.location if data else None,

@@ -22,7 +22,6 @@ from pulumi_kubernetes.core.v1 import (
 )
 from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
 
-from infra.builtin_images import TRAINER, ImageRef, JobLayer
 from infra.naming import stack_labels
 
 if TYPE_CHECKING:
@@ -71,14 +70,6 @@ class Platform:
     def resource_options(self) -> pulumi.ResourceOptions:
         """Return the options of a component whose resources are in this platform's cluster."""
         return pulumi.ResourceOptions(providers={"kubernetes": self.provider}, deleted_with=self.deleted_with)
-
-    def image_of(self, image: ImageRef, layer: JobLayer | None) -> pulumi.Input[str]:
-        """Return the reference of a job's image, with the job's layer if it has one.
-
-        The trainer image replaces images that the platform did not build.
-        """
-        name = layer.name if layer else image.builtin or TRAINER
-        return image.reference or self.builtin_images.get(name, self.image)
 
     def before_pods(self) -> list[pulumi.Resource]:
         """Return the resources that must exist before a pod can start."""

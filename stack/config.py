@@ -44,7 +44,7 @@ from stack.validation import (
     unusable_secrets,
 )
 from workloads.kinds import operators_of
-from workloads.spec import JobSpec, example_jobs
+from workloads.spec import ETCD_IMAGE, JobSpec, example_jobs
 
 if TYPE_CHECKING:
     import pulumi
@@ -95,7 +95,8 @@ class StackConfig(Section):
     @property
     def builtin_images(self) -> frozenset[str]:
         """Names of the images that Trainyard builds for the jobs."""
-        return frozenset(name for job in self.jobs for name in job.builtin_images)
+        etcd = {ETCD_IMAGE for job in self.jobs if job.rendezvous_backend == "etcd"}
+        return frozenset(job.image_ref.builtin for job in self.jobs if job.image_ref.builtin) | etcd
 
     @property
     def left_out(self) -> frozenset[str]:

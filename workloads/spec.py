@@ -268,12 +268,6 @@ class JobSpec(Section):
         return self.image_ref.builtin is None
 
     @property
-    def builtin_images(self) -> frozenset[str]:
-        """Names of the builtin images of all pods of the job."""
-        etcd = ETCD_IMAGE if self.rendezvous_backend == "etcd" else None
-        return frozenset(name for name in (self.image_ref.builtin, etcd) if name)
-
-    @property
     def accelerators(self) -> int:
         """Number of GPUs or TPU chips of each host."""
         if self.tpu:
