@@ -77,8 +77,8 @@ def up(job: str | None, yes: bool, no_follow: bool, as_json: bool) -> int:
     """Create or update the stack and follow its jobs.
 
     Sets up this machine first. Before it changes resources of a cloud, it shows the plan, the price and the quota, and
-    asks. On a cloud, it also asks before it ends a running job. The exit status is that of the jobs. While jobs run,
-    Ctrl-C ends only this command; the jobs continue.
+    asks. Except on platform `local`, it also asks before it ends a running job. The exit status is that of the jobs.
+    While jobs run, Ctrl-C ends only this command; the jobs continue.
 
     \b
     Examples:

@@ -124,10 +124,10 @@ def bring_up(
 ) -> dict[str, Any]:
     """Update the stack to match its settings. Return its outputs.
 
-    On a cloud, call `confirm` with Pulumi's options for the update before it.
+    Before the update, call `confirm` with Pulumi's options for it, except on platform `local`.
     """
     options = prepare(stack, config)
-    if config.cloud.provisioned:
+    if not config.cloud.nodes_here:
         confirm(options)
     with explain_requirements_error(config, make_command("up", STACK=stack)):
         pulumi("up", "--yes", "--skip-preview", "--suppress-outputs", *options, "--stack", stack)

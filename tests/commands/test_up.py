@@ -16,8 +16,9 @@ from commands.job_results import unfollowed
 from commands.up import explain_requirements_error, print_outputs
 from infra.local.settings import stack_cluster
 from stack.config import parse
-from tests.unit.stack_settings import JOB, PLATFORM, eks
+from tests.unit.stack_settings import CLUSTER, JOB, KUBECONFIG, PLATFORM, eks
 
+EXISTING = {**CLUSTER, "kubeconfig": str(KUBECONFIG)}
 CLUSTER_URN = "urn:pulumi:mine::trainyard::aws:eks/cluster:Cluster::cluster-eks"
 
 
@@ -66,6 +67,23 @@ def test_up_with_a_leftover_log_group_fails_before_it_creates_anything(monkeypat
     assert commands == []
     monkeypatch.setattr(up, "run_json", without_aws)
     up.prepare("mine", config)
+
+
+@pytest.mark.parametrize(("platform", "asks"), [(PLATFORM, False), (EXISTING, True), (eks(), True)])
+def test_up_asks_before_it_ends_jobs_except_on_the_local_platform(
+    platform: dict[str, Any], asks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[str] = []
+
+    def stop(*words: str) -> None:
+        called.append(words[0])
+        raise PulumiFailed("the test ends here")
+
+    monkeypatch.setattr(up, "prepare", lambda _stack, _config: ["--replace", "urn"])
+    monkeypatch.setattr(up, "pulumi", stop)
+    with pytest.raises(PulumiFailed):
+        up.bring_up("mine", parse({"platform": platform, "jobs": []}), lambda options: called.extend(options))
+    assert called == (["--replace", "urn"] if asks else []) + ["up"]
 
 
 @pytest.mark.usefixtures("recovered")
