@@ -98,7 +98,7 @@ class StackConfig(Section):
         etcd = {ETCD_IMAGE for job in self.jobs if job.rendezvous_backend == "etcd"}
         return frozenset(job.image_ref.builtin for job in self.jobs if job.image_ref.builtin) | etcd
 
-    @property
+    @cached_property
     def left_out(self) -> frozenset[str]:
         """Paths in the project that are not sent with a script, because jobs get them in another way."""
         return separate_inputs(self.cloud, self.jobs)
