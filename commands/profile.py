@@ -108,8 +108,7 @@ def read_trace(
     `ranks` is the job's number of ranks, if known.
     """
     folders = bucket.names(folder)
-    matches = filter(None, map(TRACE_NAME.fullmatch, bucket.names(f"{folder}/rank-{rank}")))
-    traces = sorted(matches, key=lambda match: int(match["last"]))
+    traces = list(filter(None, map(TRACE_NAME.fullmatch, bucket.names(f"{folder}/rank-{rank}"))))
     if not traces and any(each.startswith(XLA_PREFIX) for each in folders):
         curves = make_command("tensorboard")  # With a job, it shows only the job's folder.
         raise ProfileError(f"job {job} has traces of XLA's profiler; {curves} shows them in its profile tab")
@@ -124,9 +123,16 @@ def read_trace(
         raise ProfileError(f"rank {rank} of job {job} has no trace in {bucket.location(folder)}; {advice}")
     with tempfile.TemporaryDirectory() as scratch:
         bucket.copy(f"{folder}/rank-{rank}", Path(scratch))
-        content = Path(scratch, f"rank-{rank}", traces[-1][0]).read_bytes()
-    title = f"Job {job}, rank {rank}, steps {traces[-1]['first']} to {traces[-1]['last']}"
+        contents = [(Path(scratch, f"rank-{rank}", match[0]).read_bytes(), match) for match in traces]
+    # A run that began again may have a newer trace of lower steps.
+    content, match = max(contents, key=lambda each: (_compressed_at(each[0]), int(each[1]["last"])))
+    title = f"Job {job}, rank {rank}, steps {match['first']} to {match['last']}"
     return title, json.loads(gzip.decompress(content))["traceEvents"]
+
+
+def _compressed_at(content: bytes) -> int:
+    """Return the time in the header of a gzip file, in seconds since 1970 (RFC 1952, MTIME)."""
+    return int.from_bytes(content[4:8], "little")
 
 
 def spans(events: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Span, str, float]]:

@@ -55,19 +55,19 @@ def test_summary_has_milliseconds() -> None:
 
 
 def bucket(folder: Path, *traces: str) -> Bucket:
-    """Return a bucket with these traces of rank 0, each with one operation of its own name."""
-    for name in traces:
+    """Return a bucket with these traces of rank 0, the oldest first, each with one operation of its own name."""
+    for written, name in enumerate(traces):
         file = folder / "profiles" / "digits" / "rank-0" / name
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(gzip.compress(json.dumps({"traceEvents": [event(name, 0, 1)]}).encode()))
+        file.write_bytes(gzip.compress(json.dumps({"traceEvents": [event(name, 0, 1)]}).encode(), mtime=written))
     return Bucket(url=f"file://{folder}", is_cluster_local=True)
 
 
-def test_newest_trace_of_a_rank_is_the_one_with_the_last_steps(tmp_path: Path) -> None:
+def test_newest_trace_of_a_rank_is_the_one_written_last(tmp_path: Path) -> None:
     source = bucket(tmp_path, "steps-5-9.json.gz", "steps-100-110.json.gz", "steps-20-30.json.gz")
     title, events = read_trace(source, "profiles/digits", "digits", 0)
-    assert title == "Job digits, rank 0, steps 100 to 110"
-    assert events[0]["name"] == "steps-100-110.json.gz"
+    assert title == "Job digits, rank 0, steps 20 to 30"
+    assert events[0]["name"] == "steps-20-30.json.gz"
 
 
 def test_missing_trace_is_an_error_with_the_setting_or_the_ranks(tmp_path: Path) -> None:
