@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commands.interrupts import CommandError, ExitStatus
-from commands.stack import pulumi
+from commands.stack import BACKEND_VARIABLE, pulumi
 from infra.cloud import Cloud
 from infra.cost import over_budget
 from infra.inventory import run_json
@@ -243,7 +243,8 @@ def confirm_update(
 
     print(f"stack {stack}: computing the changes with Pulumi", flush=True)
     steps = steps_of(pulumi("preview", "--json", "--show-sames", *options, "--stack", stack, quiet=True))
-    changes = [step for step in steps if is_in_cloud(step) and step.action != "same"]
+    is_cloud = config.cloud.provisioned is not None
+    changes = [step for step in steps if is_cloud and is_in_cloud(step) and step.action != "same"]
     if changes:
         _check_plan(stack, config, steps, changes, remaining)
     if is_confirmed:
@@ -342,8 +343,11 @@ def plan_lines(stack: str, config: StackConfig, steps: Sequence[Step], remaining
         known = "remaining quota unknown" if available is None else f"{available} left"
         lines.append(f"  quota: {quota.amount} of {quota.name} in {quota.location} ({known})")
     down = make_command("down", STACK=stack)
-    end = f"the GitHub workflow `destroy` removes the stack after {config.ttl_hours:g} h" if config.ttl_hours else ""
-    end = end or "the stack has no `ttl_hours`"
+    end = "the stack has no `ttl_hours`"
+    if config.ttl_hours and BACKEND_VARIABLE in os.environ:
+        end = f"after {config.ttl_hours:g} h, the GitHub workflow `destroy` removes the stack, if it is approved"
+    elif config.ttl_hours:
+        end = f"`ttl_hours` has no effect, because no workflow can read the stack's state; set {BACKEND_VARIABLE}"
     lines += [f"  note: {each}" for each in advice(config.cloud, config.jobs, config.ttl_hours)]
     return [*lines, f"  the stack costs money until {down}; {end}"]
 

@@ -229,9 +229,9 @@ def _raise_interrupted(words: Sequence[str], stack: str, done: Child) -> None:
 def settings_without_salt(folder: Path | None = None) -> Iterator[None]:
     """Keep `encryptionsalt` out of settings files that had none. A salt belongs to the state of only one checkout.
 
-    The files are in `folder`, by default the project. After this block, restore a file if its settings are unchanged,
-    and delete a new file that has only the salt. Pulumi may also write numbers as text, which does not count as a
-    change.
+    The files are in `folder`, by default the project. After this block, restore a file that has a salt now, if its
+    settings are unchanged, and delete a new file that has only the salt. Pulumi may also write numbers as text, which
+    does not count as a change. Files that the user has changed or removed meanwhile stay as they are.
     """
     place = folder or PROJECT
     files = sorted(path for path in place.glob("Pulumi.*.yaml") if path.is_file())
@@ -240,10 +240,12 @@ def settings_without_salt(folder: Path | None = None) -> Iterator[None]:
         yield
     finally:
         for path, content in before.items():
-            if (now := path.read_bytes()) != content and _settings(now) == _settings(content):
-                path.write_bytes(content)
+            with suppress(FileNotFoundError, yaml.YAMLError):
+                if SALT_KEY in (now := path.read_bytes()) and _settings(now) == _settings(content):
+                    path.write_bytes(content)
         for path in set(place.glob("Pulumi.*.yaml")) - set(files):
-            if path.is_file() and all(line.startswith(SALT_KEY) for line in path.read_bytes().splitlines()):
+            lines = path.read_bytes().splitlines() if path.is_file() else []
+            if lines and all(line.startswith(SALT_KEY) for line in lines):
                 path.unlink()
 
 
@@ -340,20 +342,21 @@ def save_kubeconfig(stack: str, path: Path) -> None:
     text = pulumi("stack", "output", "kubeconfig", "--show-secrets", "--stack", stack, quiet=True)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.touch(mode=0o600)
-    path.write_text(text, encoding="utf-8")
+    # A running kubectl must not read half of an equal file.
+    if path.read_text(encoding="utf-8") != text:
+        path.write_text(text, encoding="utf-8")
 
 
 def kubeconfig_of(stack: str, found: Mapping[str, Any]) -> str:
     """Return the path of the kubeconfig in a stack's outputs; empty for none.
 
-    Write the file of a cloud cluster if this checkout does not have it.
+    Write the file of a cloud cluster: someone else may have created the cluster again, at another address.
     """
     path = str(found.get("kubeconfig_path") or "")
     if not path or Path(path).is_absolute():
         return path
     file = PROJECT / path
-    if not file.exists():
-        save_kubeconfig(stack, file)
+    save_kubeconfig(stack, file)
     return str(file)
 
 

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from subprocess import CalledProcessError
 from typing import Any
@@ -15,7 +15,7 @@ from commands import confirmation
 from commands.cloud_inventory import adopt_pending, refresh_stale, replace_options
 from commands.down import CLUSTER_RESOURCE, reject_other_cache
 from commands.environment import PROJECT, stack_environment
-from commands.interrupts import run_command, run_set_up, set_closing
+from commands.interrupts import CommandError, run_command, run_set_up, set_closing
 from commands.pulumi_output import is_verbose
 from commands.stack import (
     JOBS_TARGET,
@@ -33,6 +33,7 @@ from infra.inventory import run_json
 from infra.local import lifecycle
 from infra.local.settings import stack_cluster
 from infra.make_command import command_title, make_command
+from settings.problem import Problem
 from setup.disk import remaining_bytes
 from setup.steps import steps
 from stack import config as stack_config
@@ -106,11 +107,12 @@ def prepare(stack: str, config: stack_config.StackConfig) -> list[str]:
     ensure_stack(stack)
     adopt_pending(stack)
     if config.cloud.nodes_here:
-        remove_lost_cluster(stack)
+        remove_lost_cluster(stack, config)
         return []
     deployment = refresh_stale(
         config.cloud, lambda: read_deployment(stack), lambda *words: pulumi(*words, "--stack", stack)
     )
+    reject_other_platform(stack, config, deployment.get("resources") or [])
     if rejected := rejected_changes(stack, config, deployment):
         raise PulumiFailed("\n".join(rejected))
     for urn in config.cloud.failed_resources(deployment):
@@ -180,16 +182,31 @@ def rejected_changes(stack: str, config: stack_config.StackConfig, deployment: M
     return found
 
 
-def remove_lost_cluster(stack: str) -> bool:
+def reject_other_platform(stack: str, config: stack_config.StackConfig, resources: Iterable[Mapping[str, Any]]) -> None:
+    """Raise CommandError if the state has a cluster of another kind of platform, which the update would destroy."""
+    kinds = {cloud.cluster_component: kind for kind, cloud in stack_config.CLOUDS.items() if cloud.cluster_component}
+    deployed = {str(each.get("type")) for each in resources} & kinds.keys() - {config.cloud.cluster_component}
+    for component in deployed:
+        kind, down = kinds[component], make_command("down", STACK=stack)
+        message = (
+            f"would destroy the stack's cluster of kind `{kind}`; nothing was changed; use another stack, or write "
+            f"`kind: {kind}` with its settings again and run {down} first"
+        )
+        raise CommandError(str(Problem("up.other_platform", ("platform", "kind"), message, config.platform.kind)))
+
+
+def remove_lost_cluster(stack: str, config: stack_config.StackConfig) -> bool:
     """Destroy the stack's resources if the data of its local cluster is gone. Return True if they were destroyed.
 
-    Pulumi cannot replace such a cluster by an update. Raises CommandError if the cluster is in another cache folder.
+    Pulumi cannot replace such a cluster by an update. Raises CommandError if the cluster is in another cache folder, or
+    of another platform.
     """
     cluster = stack_cluster(str(PROJECT), stack)
     if lifecycle.identity(cluster) is not None:
         return False
     resources = read_deployment(stack).get("resources") or []
     reject_other_cache(stack, resources)
+    reject_other_platform(stack, config, resources)
     known = [each.get("outputs") or {} for each in resources if each["urn"].endswith(CLUSTER_RESOURCE)]
     if not any(each.get("owner") == cluster.owner for each in known):
         return False

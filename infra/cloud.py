@@ -73,6 +73,8 @@ class Cloud(ABC):
 
     first_platform: ClassVar[FirstPlatform | None] = None
     """Platform that `trainyard init` offers; None if it does not offer this kind."""
+    cluster_component = ""
+    """Type of the component with the cluster that the stack creates; empty for an existing cluster."""
     scheme = ""
     """Scheme of the bucket's URL; empty if the bucket is a volume in the cluster."""
     nodes_here = 0

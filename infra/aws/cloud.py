@@ -28,6 +28,7 @@ class Eks(ProvisionedCloud):
         account_title="AWS region",
         pools={"nvidia-tesla-t4": {"machine_type": "g4dn.2xlarge"}, "nvidia-l4": {"machine_type": "g6.2xlarge"}},
     )
+    cluster_component = "trainyard:aws:EksCluster"
     scheme = "s3"
     command = "aws"
     listings = inventory.LISTINGS

@@ -32,6 +32,7 @@ class Gke(ProvisionedCloud):
             for accelerator, machine_type in {"nvidia-tesla-t4": "n1-standard-8", "nvidia-l4": "g2-standard-8"}.items()
         },
     )
+    cluster_component = "trainyard:gcp:GkeCluster"
     scheme = "gs"
     command = "gcloud"
     listings = inventory.LISTINGS

@@ -43,6 +43,7 @@ class Local(Cloud):
     """Cluster on this machine that the stack provisions."""
 
     first_platform = FirstPlatform(settings={"nodes": 2})
+    cluster_component = "trainyard:local:LocalCluster"
     has_accelerators = False
     pulls_images = False
 

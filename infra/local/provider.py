@@ -127,9 +127,11 @@ def lost_cluster(settings: ClusterSettings, state: Properties) -> str:
     """Return an error with a remedy if the cluster in a stack's state cannot start again, else an empty string."""
     owner, stack = state["owner"], state["stack"]
     if (owner, stack) != (settings.owner, settings.stack):
+        is_copy = Path(owner).is_dir()
+        effect = "removes it from this state" if is_copy else "deletes that cluster with its checkpoints"
         return (
             f"the state of stack {settings.stack} has the cluster of stack {stack} in {owner}; move this folder back "
-            f"there, or run {make_command('down', STACK=settings.stack)} here, which removes it from this state"
+            f"there, or run {make_command('down', STACK=settings.stack)} here, which {effect}"
         )
     if problem := lifecycle.other_cache_problem(settings, state):
         return problem

@@ -15,6 +15,7 @@ from commands.confirmation import NotAllowed, NotConfirmed, check_account, confi
 from commands.monitor import cluster
 from commands.monitor.cluster import StackOutputs
 from commands.monitor.job_state import JobState
+from commands.stack import BACKEND_VARIABLE
 from infra.naming import JOB_LABEL
 from stack.config import parse
 from tests.commands.pull_requests import STACK, changed_stack
@@ -117,6 +118,20 @@ def jobs_of_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "outputs", lambda _stack: found)
 
 
+def test_ask_on_the_local_platform_is_only_about_ended_jobs(
+    monkeypatch: pytest.MonkeyPatch, answers: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = parse({"platform": {"kind": "local"}, "jobs": []})
+    set_plan(monkeypatch, ("update", "pulumi-python:dynamic:Resource"))
+    confirm_update("local", config, {}, is_confirmed=False)
+    assert "price" not in capsys.readouterr().out
+    monkeypatch.setattr(confirmation, "pulumi", lambda *_words, **_options: json.dumps({"steps": JOB_STEPS}))
+    monkeypatch.setattr(confirmation, "job_states", lambda _stack, _jobs: {})
+    with pytest.raises(NotConfirmed, match="End job done"):
+        confirm_update("local", config, {}, is_confirmed=False)
+    assert answers == []
+
+
 @pytest.mark.usefixtures("jobs_of_plan")
 def test_ask_about_ended_jobs_names_those_that_run(monkeypatch: pytest.MonkeyPatch, answers: list[str]) -> None:
     states = {"done": "complete", "gone": "running", "new-runs": "queued"}
@@ -194,9 +209,13 @@ def test_ask_about_a_replaced_bucket_is_an_error_despite_yes(monkeypatch: pytest
         confirm_update("dev", CONFIG, {}, is_confirmed=True)
 
 
-def test_plan_lines_name_the_end_of_the_costs() -> None:
+def test_plan_lines_name_the_end_of_the_costs(monkeypatch: pytest.MonkeyPatch) -> None:
     config = parse({**STACK, "ttl_hours": 12})
-    assert "the GitHub workflow `destroy` removes the stack after 12 h" in plan_lines("dev", config, [], {})[-1]
+    monkeypatch.setenv(BACKEND_VARIABLE, "gs://states")
+    end = "after 12 h, the GitHub workflow `destroy` removes the stack, if it is approved"
+    assert end in plan_lines("dev", config, [], {})[-1]
+    monkeypatch.delenv(BACKEND_VARIABLE)
+    assert "`ttl_hours` has no effect" in plan_lines("dev", config, [], {})[-1]
 
 
 def set_account(monkeypatch: pytest.MonkeyPatch, login: str, answer: Mapping[tuple[str, str], int] | Exception) -> None:

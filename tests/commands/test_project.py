@@ -281,6 +281,19 @@ def test_settings_without_salt_removes_the_salt_that_pulumi_adds(project: Path) 
     assert not (project / "Pulumi.other.yaml").exists()
 
 
+def test_settings_without_salt_keeps_what_the_user_writes_meanwhile(project: Path) -> None:
+    edited, removed = project / "Pulumi.dev.yaml", project / "Pulumi.removed.yaml"
+    removed.write_text("config: {}\n", encoding="utf-8")
+    for text in ("config: {}  # a comment\n", "config: [half", "encryptionsalt: v1:a:b\nconfig: [half"):
+        edited.write_text("config: {}\n", encoding="utf-8")
+        with settings_without_salt(project):
+            edited.write_text(text, encoding="utf-8")
+            removed.unlink(missing_ok=True)
+            (project / "Pulumi.new.yaml").touch()
+        assert edited.read_text(encoding="utf-8") == text
+    assert (project / "Pulumi.new.yaml").exists()
+
+
 def test_init_adds_the_requirements_file_of_a_script(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_files(project, {"train.py": "print(1)\n", "requirements.txt": "einops==0.8.1\n"})
     monkeypatch.setenv(PROJECT_VARIABLE, str(project))

@@ -59,22 +59,20 @@ def test_ensure_stack_restores_settings_file_and_config_set_changes_it(project: 
     assert "30" in settings.read_text(encoding="utf-8"), "an explicit change must stay"
 
 
-def test_kubeconfig_of_cloud_stack_writes_missing_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    commands: list[tuple[str, ...]] = []
-
-    def pulumi(*words: str, **_: object) -> str:
-        commands.append(words)
-        return "apiVersion: v1"
-
+def test_kubeconfig_of_cloud_stack_is_that_of_the_current_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kubeconfig = "apiVersion: v1"
     monkeypatch.setattr(stack, "PROJECT", tmp_path)
-    monkeypatch.setattr(stack, "pulumi", pulumi)
+    monkeypatch.setattr(stack, "pulumi", lambda *_words, **_options: kubeconfig)
     found = {"kubeconfig_path": ".trainyard/gke.kubeconfig"}
     path = tmp_path / ".trainyard" / "gke.kubeconfig"
     assert stack.kubeconfig_of("dev", found) == str(path)
     assert path.read_text(encoding="utf-8") == "apiVersion: v1"
     assert path.stat().st_mode & 0o777 == 0o600
+    kubeconfig = "apiVersion: v1  # of a new cluster"
     stack.kubeconfig_of("dev", found)
-    assert len(commands) == 1
+    assert path.read_text(encoding="utf-8") == kubeconfig
 
 
 @pytest.mark.parametrize("path", ["", "/clusters/local/admin.kubeconfig", "/one:/two"])

@@ -19,6 +19,7 @@ from stack.config import parse
 from tests.unit.stack_settings import CLUSTER, JOB, KUBECONFIG, PLATFORM, eks
 
 EXISTING = {**CLUSTER, "kubeconfig": str(KUBECONFIG)}
+LOCAL = parse({"platform": PLATFORM, "jobs": []})
 CLUSTER_URN = "urn:pulumi:mine::trainyard::aws:eks/cluster:Cluster::cluster-eks"
 
 
@@ -67,6 +68,21 @@ def test_up_with_a_leftover_log_group_fails_before_it_creates_anything(monkeypat
     assert commands == []
     monkeypatch.setattr(up, "run_json", without_aws)
     up.prepare("mine", config)
+
+
+@pytest.mark.usefixtures("recovered")
+@pytest.mark.parametrize("platform", [PLATFORM, EXISTING, eks()])
+def test_up_that_would_replace_the_cluster_by_another_platform_changes_nothing(
+    platform: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    component = {
+        "urn": "urn:pulumi:mine::trainyard::trainyard:gcp:GkeCluster::cluster",
+        "type": "trainyard:gcp:GkeCluster",
+    }
+    monkeypatch.setattr(up, "read_deployment", lambda _stack: {"resources": [component]})
+    with pytest.raises(CommandError, match="destroy the stack's cluster of kind `gke`; nothing was changed"):
+        up.prepare("mine", parse({"platform": platform, "jobs": []}))
 
 
 @pytest.mark.parametrize(("platform", "asks"), [(PLATFORM, False), (EXISTING, True), (eks(), True)])
@@ -202,7 +218,7 @@ def test_up_with_a_cluster_in_another_cache_keeps_the_state(monkeypatch: pytest.
     monkeypatch.setattr(up, "pulumi", lambda *words: commands.append(words))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "new"))
     with pytest.raises(CommandError, match=f"run the command with XDG_CACHE_HOME={tmp_path}/old;"):
-        up.remove_lost_cluster("mine")
+        up.remove_lost_cluster("mine", LOCAL)
     assert commands == []
     rmtree(tmp_path / "old")
-    assert up.remove_lost_cluster("mine")
+    assert up.remove_lost_cluster("mine", LOCAL)

@@ -313,6 +313,9 @@ def test_provider_lost_data_or_moved_checkout_names_remedy(cluster: ClusterSetti
     assert "`make up STACK=mine`" in lost_cluster(cluster, cluster_in_state(cluster, "another"))
     moved = replace(cluster, owner="/moved")
     assert "move this folder back there" in lost_cluster(moved, cluster_in_state(cluster, "abc"))
+    assert "deletes that cluster with its checkpoints" in lost_cluster(moved, cluster_in_state(cluster, "abc"))
+    original = replace(cluster, owner=str(Path.cwd()))
+    assert "removes it from this state" in lost_cluster(moved, cluster_in_state(original, "abc"))
     with pytest.raises(RuntimeError, match="is gone from"):
         LocalClusterProvider().diff("", cluster_in_state(cluster, "another"), cluster_in_state(cluster, "abc"))
 
