@@ -225,7 +225,7 @@ class ProvisionedCloud(Cloud):
         return list(image_problems(self.image))
 
     def problems_in_cloud(self, deployment: Mapping[str, Any], run_json: RunCommand) -> list[Problem]:
-        """Return a problem for each resource outside the state that would make `up` fail after it has created others.
+        """Return a problem for each setting that the account would reject after `up` has created resources.
 
         `deployment` is the state of a `pulumi stack export`. Raises CalledProcessError, and FileNotFoundError if the
         cloud's command is missing.

@@ -64,7 +64,7 @@ class Eks(ProvisionedCloud):
         return rules.update_problems(cluster, self.config) if cluster else []
 
     def problems_in_cloud(self, deployment: Mapping[str, Any], run_json: RunCommand) -> list[Problem]:
-        return list(inventory.log_group_problems(self.config, deployment, run_json))
+        return list(rules.account_problems(self.config, deployment, run_json))
 
     def problems_after(self, before: Cloud) -> list[Problem]:
         if not isinstance(before, Eks):

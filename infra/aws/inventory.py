@@ -11,7 +11,6 @@ from typing import Any
 from infra.aws.config import EksConfig
 from infra.inventory import CloudResource, Listing, Ownership, PlannedResource, RunCommand, labels_from, resources_in
 from infra.naming import CLUSTER_LABEL
-from settings.problem import Problem
 
 
 def _aws(
@@ -174,26 +173,6 @@ def late_log_groups(resources: Iterable[Mapping[str, Any]]) -> Iterator[tuple[st
             yield cluster_log_group(str(each["id"])), str(arn).split(":")[3]
 
 
-def log_group_problems(platform: EksConfig, deployment: Mapping[str, Any], run_json: RunCommand) -> Iterator[Problem]:
-    """Yield a problem if the log group of the cluster exists and is not in a deployment of `pulumi stack export`.
-
-    AWS would reject the creation of the group after the network exists. The group has no tags that show its owner.
-    """
-    group, options = cluster_log_group(platform.name), (f"--region={platform.region}", "--output=json")
-    resources = deployment.get("resources") or []
-    if any(each["type"] == LOG_GROUP_TYPE and each.get("id") == group for each in resources):
-        return
-    found = run_json("aws", "logs", "describe-log-groups", f"--log-group-name-prefix={group}", *options)
-    if group not in [each["logGroupName"] for each in found["logGroups"]]:
-        return
-    remedy = "write another name"
-    if platform.name not in run_json("aws", "eks", "list-clusters", *options)["clusters"]:
-        delete = f"aws logs delete-log-group --log-group-name {group} --region {platform.region}"
-        remedy = f"delete it with `{delete}` if you do not need the logs of a deleted cluster of this name, or {remedy}"
-    message = f"the log group {group} exists and does not belong to this stack; {remedy}"
-    yield Problem("eks.name.log_group_exists", ("platform", "name"), message, platform.name)
-
-
 _INTERFACES = "ec2:DescribeNetworkInterfaces ec2:DetachNetworkInterface ec2:DeleteNetworkInterface"
 """Actions that delete leftover network interfaces before their subnet or security group is deleted.
 
@@ -317,10 +296,12 @@ READ_ACTIONS = (
     "servicequotas:GetServiceQuota",
     "cloudwatch:GetMetricStatistics",
     "ec2:DescribeAvailabilityZones",
+    "ec2:DescribeCapacityReservations",
+    "ec2:DescribeInstanceTypeOfferings",
     "ec2:DescribeInstanceTypes",
     "ec2:DescribeImages",
 )
-"""Additional actions of the provider, the quota check of a preview, and `make verify-empty`."""
+"""Additional actions of the provider, the checks of `make up` and of a preview, and `make verify-empty`."""
 
 IAM_SERVICES = {
     "elb": "elasticloadbalancing",
@@ -349,7 +330,12 @@ def permissions(region: str, planned: Iterable[PlannedResource]) -> dict[str, An
     """Return the IAM policy to preview, create, destroy and list resources in a region."""
     planned = list(planned)
     actions = {action for record in planned for action in ACTIONS.get(record.type, ())} | set(PUSH_ACTIONS)
-    commands = [command for listing in LISTINGS for command in (listing.command, listing.tags) if command]
+    commands = [
+        command
+        for listing in (*LISTINGS, *DEPENDENT_LISTINGS)
+        for command in (listing.command, listing.tags)
+        if command
+    ]
     read = {action for action in actions if action.partition(":")[2].startswith(READ_PREFIXES)}
     read |= {*map(iam_action, commands), *READ_ACTIONS}
     pass_role, create_linked_role = "iam:PassRole", "iam:CreateServiceLinkedRole"

@@ -1,15 +1,17 @@
-"""Validation of EKS platform settings, alone and against the deployed cluster, with sources."""
+"""Validation of EKS platform settings: alone, against the deployed cluster and against the account, with sources."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from ipaddress import IPv4Network
+from subprocess import CalledProcessError
 from typing import Any
 
 from infra.aws.config import EksConfig, EksPoolConfig
-from infra.aws.inventory import CLUSTER_TYPE
+from infra.aws.inventory import CLUSTER_TYPE, LOG_GROUP_TYPE, cluster_log_group
 from infra.aws.pools import NodeGroupPlan, group_plan, node_groups
 from infra.cloud import (
     documentation_ranges,
@@ -21,6 +23,7 @@ from infra.cloud import (
 from infra.hardware.ec2 import AWS_ZONES, AWS_ZONES_BY_ACCOUNT, EC2_FAMILIES, EC2_MACHINES, ec2_machine
 from infra.hardware.node_capacity import reserved_addresses
 from infra.hardware.versions import eks_version_error, minor_of
+from infra.inventory import RunCommand
 from infra.make_command import make_command
 from settings.problem import Path, Problem
 from settings.problems import SKIP_CHECK_HINT
@@ -401,3 +404,147 @@ def _version_step(current: str, requested: str) -> Iterator[Problem]:
             "next minor version (EKS itself upgrades a cluster when standard support of its version ends)"
         )
         yield Problem("eks.kubernetes_version.downgrade", path, message, requested)
+
+
+SYSTEM_POOL = "system"
+"""Name of the node group of the system pool."""
+ZONES_WITHOUT_EKS = ("use1-az3", "usw1-az2", "cac1-az3")
+"""Ids of the zones where EKS creates no cluster. Each account maps letters to ids differently.
+
+Source: eksctl 99984adb6, pkg/az/az.go, zoneIDsToAvoid
+"""
+
+Check = Callable[[EksConfig, Mapping[str, Any], RunCommand], Iterator[Problem]]
+
+
+def account_problems(config: EksConfig, deployment: Mapping[str, Any], run_json: RunCommand) -> Iterator[Problem]:
+    """Yield a problem for each setting that the account rejects for new resources.
+
+    `deployment` is that of `pulumi stack export`. Skip a check whose query fails, for example for lack of a permission:
+    the update reports the same error later.
+    """
+    checks: tuple[Check, ...] = (_log_group_in_account, _zones_in_account, _types_in_zones, _reservations_in_account)
+    for check in checks:
+        with suppress(CalledProcessError):
+            yield from check(config, deployment, run_json)
+
+
+def _log_group_in_account(
+    platform: EksConfig, deployment: Mapping[str, Any], run_json: RunCommand
+) -> Iterator[Problem]:
+    """Yield a problem if the log group of the cluster exists and is not in a deployment of `pulumi stack export`.
+
+    AWS would reject the creation of the group after the network exists. The group has no tags that show its owner.
+    """
+    group, options = cluster_log_group(platform.name), (f"--region={platform.region}", "--output=json")
+    resources = deployment.get("resources") or []
+    if any(each["type"] == LOG_GROUP_TYPE and each.get("id") == group for each in resources):
+        return
+    found = run_json("aws", "logs", "describe-log-groups", f"--log-group-name-prefix={group}", *options)
+    if group not in [each["logGroupName"] for each in found["logGroups"]]:
+        return
+    remedy = "write another name"
+    if platform.name not in run_json("aws", "eks", "list-clusters", *options)["clusters"]:
+        delete = f"aws logs delete-log-group --log-group-name {group} --region {platform.region}"
+        remedy = f"delete it with `{delete}` if you do not need the logs of a deleted cluster of this name, or {remedy}"
+    message = f"the log group {group} exists and does not belong to this stack; {remedy}"
+    yield Problem("eks.name.log_group_exists", ("platform", "name"), message, platform.name)
+
+
+def _zones_in_account(config: EksConfig, deployment: Mapping[str, Any], run_json: RunCommand) -> Iterator[Problem]:
+    """Yield a problem for each zone that the account lacks, or where EKS creates no cluster."""
+    if _names(deployment, CLUSTER_TYPE):
+        return
+    found = _query(config, run_json, "describe-availability-zones")["AvailabilityZones"]
+    ids = {each["ZoneName"]: each["ZoneId"] for each in found if each.get("ZoneType") == "availability-zone"}
+    usable = ", ".join(sorted(name for name, id_ in ids.items() if id_ not in ZONES_WITHOUT_EKS))
+    for zone in config.all_zones:
+        if ids.get(zone) in ZONES_WITHOUT_EKS:
+            message = f"EKS creates no cluster in {zone}, which is {ids[zone]} in this account"
+        elif zone not in ids:
+            message = f"this account does not have {zone}"
+        else:
+            continue
+        yield Problem(
+            "eks.zones.not_in_account",
+            ("platform", "zones"),
+            f"{message}; write two or three of {usable}",
+            config.zones,
+        )
+
+
+def _types_in_zones(config: EksConfig, deployment: Mapping[str, Any], run_json: RunCommand) -> Iterator[Problem]:
+    """Yield a problem for each new pool with a zone that does not offer its instance type."""
+    system = (SYSTEM_POOL, config.system_pool.machine_type, config.all_zones)
+    wanted: list[tuple[Path, tuple[str, str, tuple[str, ...]]]] = [(("system_pool",), system)]
+    wanted += [
+        (("pools", index), (plan.name, plan.machine.name, plan.zones))
+        for index, plan in enumerate(node_groups(config))
+        if plan.model.reservation is None
+    ]
+    deployed = _names(deployment, NODE_GROUP_TYPE)
+    new = [(path, machine, zones) for path, (name, machine, zones) in wanted if name not in deployed]
+    if not new:
+        return
+    types = ",".join(sorted({machine for _, machine, _ in new}))
+    options = ("--location-type=availability-zone", f"--filters=Name=instance-type,Values={types}")
+    found = _query(config, run_json, "describe-instance-type-offerings", *options)["InstanceTypeOfferings"]
+    offers = {(each["InstanceType"], each["Location"]) for each in found}
+    for path, machine, zones in new:
+        offering = sorted(zone for each, zone in offers if each == machine)
+        if missing := [zone for zone in zones if zone not in offering]:
+            where = f"only {', '.join(offering)} do; write `zones` with these" if offering else "nor does another zone"
+            message = f"AWS does not offer it in {missing[0]}, and {where}, or another type"
+            yield Problem("eks.pool.machine_not_in_zone", ("platform", *path, "machine_type"), message, machine)
+
+
+def _reservations_in_account(
+    config: EksConfig, deployment: Mapping[str, Any], run_json: RunCommand
+) -> Iterator[Problem]:
+    """Yield a problem for each new pool whose reservation or capacity block cannot start its nodes."""
+    deployed = _names(deployment, NODE_GROUP_TYPE)
+    plans = [
+        (index, plan)
+        for index, plan in enumerate(node_groups(config))
+        if plan.model.reservation and plan.name not in deployed
+    ]
+    if not plans:
+        return
+    found = _query(config, run_json, "describe-capacity-reservations")["CapacityReservations"]
+    reservations = {each["CapacityReservationId"]: each for each in found}
+    for index, plan in plans:
+        message = _reservation_message(plan, reservations.get(plan.model.reservation))
+        if message:
+            path = ("platform", "pools", index, "capacity")
+            yield Problem("eks.pool.reservation_unusable", path, message, plan.pool.capacity)
+
+
+def _reservation_message(plan: NodeGroupPlan, found: Mapping[str, Any] | None) -> str:
+    """Return why a pool cannot use a reservation, with the remedy; empty if it can."""
+    if found is None:
+        return "this account does not have it in this region; write the id of another, or another region"
+    state, machine, zone = found["State"], found["InstanceType"], found["AvailabilityZone"]
+    count = found["TotalInstanceCount"]
+    if state != "active":
+        start = found.get("StartDate", "unknown")
+        return (
+            f"is {state} and starts no instances; run `make up` after its start ({start}), or write the id of another"
+        )
+    if machine != plan.machine.name:
+        return f"is for {machine}; write `machine_type: {machine}`"
+    if plan.zones != (zone,):
+        return f"is in {zone}; write `zones: [{zone}]`, and {zone} in `platform.zones`"
+    if count < plan.nodes:
+        return f"has {count} instances, and the pool {plan.nodes} nodes; write `nodes: {count}`"
+    return ""
+
+
+def _query(config: EksConfig, run_json: RunCommand, command: str, *options: str) -> Any:
+    """Return the output of a command of `aws ec2` in the platform's region."""
+    return run_json("aws", "ec2", command, *options, f"--region={config.region}", "--output=json")
+
+
+def _names(deployment: Mapping[str, Any], type_: str) -> set[str]:
+    """Return the names of the resources of a type in a deployment; of a node group, the name of its pool."""
+    resources = [each for each in deployment.get("resources") or [] if each["type"] == type_ and each.get("id")]
+    return {str((each.get("outputs") or {}).get("nodeGroupName") or each["id"]) for each in resources}

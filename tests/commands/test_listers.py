@@ -1,7 +1,9 @@
-"""Resources from the output of `gcloud` and `aws`, requests for tags that a list command does not return, conflicts."""
+"""Resources from the output of `gcloud` and `aws`, requests for missing tags, checks of an AWS account."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from subprocess import CalledProcessError
 from typing import Any
 
 import pytest
@@ -65,6 +67,97 @@ GROUP = "/aws/eks/a/cluster"
 LOG_GROUP = {"type": "aws:cloudwatch/logGroup:LogGroup", "id": GROUP}
 
 
+ZONES = [{"ZoneName": f"us-west-2{each}", "ZoneId": f"usw2-{each}", "ZoneType": "availability-zone"} for each in "abc"]
+OFFERINGS = [
+    {"InstanceType": machine, "Location": f"us-west-2{letter}"}
+    for machine, letters in {"m7i.large": "abc", "g4dn.12xlarge": "ab", "p5.48xlarge": "c"}.items()
+    for letter in letters
+]
+RESERVATION = {
+    "CapacityReservationId": "cr-0123456789abcdef0",
+    "State": "active",
+    "InstanceType": "p5.48xlarge",
+    "AvailabilityZone": "us-west-2c",
+    "TotalInstanceCount": 2,
+    "StartDate": "2026-12-01T00:00:00Z",
+}
+ACCOUNT = {
+    "aws ec2 describe-availability-zones": {"AvailabilityZones": ZONES},
+    "aws ec2 describe-instance-type-offerings": {"InstanceTypeOfferings": OFFERINGS},
+    "aws ec2 describe-capacity-reservations": {"CapacityReservations": [RESERVATION]},
+    "aws logs describe-log-groups": {"logGroups": []},
+}
+"""Answers of an account without a log group of the cluster."""
+
+
+def account_codes(answers: Mapping[str, Any], resources: list[Any], **platform: Any) -> list[str]:
+    """Return the problems of an EKS platform in an account as code and message."""
+    found = cloud(eks("a", **platform)).problems_in_cloud({"resources": resources}, FakeCommand(dict(answers)))
+    return [f"{each.code} {each}" for each in found]
+
+
+def test_zones_that_the_account_lacks_or_eks_rejects_are_problems() -> None:
+    bad = [{**ZONES[0], "ZoneId": "use1-az3"}, ZONES[1]]
+    answers = {**ACCOUNT, "aws ec2 describe-availability-zones": {"AvailabilityZones": bad}}
+    rejected, lacking = account_codes(answers, [], pools=[])
+    assert rejected.startswith("eks.zones.not_in_account ")
+    assert "EKS creates no cluster in us-west-2a, which is use1-az3 in this account" in rejected
+    assert "this account does not have us-west-2c; write two or three of us-west-2b" in lacking
+    cluster = {"type": "aws:eks/cluster:Cluster", "id": "a"}
+    assert account_codes(answers, [cluster], pools=[]) == []
+
+
+def test_zones_that_do_not_offer_the_type_of_a_new_pool_are_problems() -> None:
+    pool = {"name": "gpus", "machine_type": "g4dn.12xlarge", "nodes": 1}
+    (problem,) = account_codes(ACCOUNT, [], pools=[pool])
+    assert problem.startswith("eks.pool.machine_not_in_zone ")
+    assert "does not offer it in us-west-2c, and only us-west-2a, us-west-2b do; write `zones` with these" in problem
+    assert account_codes(ACCOUNT, [], pools=[{**pool, "zones": ["us-west-2b"]}]) == []
+    group = {"type": "aws:eks/nodeGroup:NodeGroup", "id": "a:gpus", "outputs": {"nodeGroupName": "gpus"}}
+    assert account_codes(ACCOUNT, [group], pools=[pool]) == []
+
+
+@pytest.mark.parametrize(
+    ("found", "pool", "message"),
+    [
+        ({}, {}, ""),
+        (
+            {"State": "scheduled"},
+            {},
+            "is scheduled and starts no instances; run `make up` after its start (2026-12-01T",
+        ),
+        ({"InstanceType": "p5e.48xlarge"}, {}, "is for p5e.48xlarge; write `machine_type: p5e.48xlarge`"),
+        ({}, {"zones": "us-west-2a"}, "is in us-west-2c; write `zones: [us-west-2c]`"),
+        ({"TotalInstanceCount": 1}, {}, "has 1 instances, and the pool 2 nodes; write `nodes: 1`"),
+        ({"CapacityReservationId": "cr-1"}, {}, "this account does not have it in this region"),
+    ],
+    ids=["usable", "not started", "type", "zone", "count", "unknown"],
+)
+def test_reservation_that_cannot_start_the_nodes_is_a_problem(
+    found: dict[str, Any], pool: dict[str, Any], message: str
+) -> None:
+    capacity = f"capacity-block:{RESERVATION['CapacityReservationId']}"
+    settings = {"name": "gpus", "machine_type": "p5.48xlarge", "nodes": 2, "zones": "us-west-2c", "capacity": capacity}
+    answers = {
+        **ACCOUNT,
+        "aws ec2 describe-capacity-reservations": {"CapacityReservations": [{**RESERVATION, **found}]},
+    }
+    problems = account_codes(answers, [], pools=[{**settings, **pool}])
+    assert [each.partition(" ")[0] for each in problems] == (["eks.pool.reservation_unusable"] if message else [])
+    assert all(message in each for each in problems)
+
+
+def test_query_without_permission_leaves_its_check_out() -> None:
+    def run(*words: str) -> Any:
+        if "describe-availability-zones" in words:
+            raise CalledProcessError(254, words)
+        return FakeCommand(dict(ACCOUNT))(*words)
+
+    pool = {"name": "gpus", "machine_type": "g4dn.12xlarge", "nodes": 1}
+    problems = cloud(eks("a", pools=[pool])).problems_in_cloud({}, run)
+    assert [each.code for each in problems] == ["eks.pool.machine_not_in_zone"]
+
+
 @pytest.mark.parametrize(
     ("groups", "clusters", "resources", "words"),
     [
@@ -85,6 +178,7 @@ def test_log_group_outside_the_state_is_a_problem(
                 "logGroups": [{"logGroupName": name} for name in groups]
             },
             "aws eks list-clusters --region=us-west-2": {"clusters": clusters},
+            **ACCOUNT,
         }
     )
     problems = cloud(eks("a")).problems_in_cloud({"resources": resources}, command)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from shutil import rmtree
+from subprocess import CalledProcessError
 from typing import Any
 
 import pytest
@@ -52,7 +53,9 @@ def without_aws(*_words: str) -> Any:
 
 
 def with_log_group(*words: str) -> Any:
-    """Return the answers of an account that has the log group of the cluster, but not the cluster."""
+    """Return the answers of an account that has the log group of the cluster, but not the cluster; it denies EC2."""
+    if words[1] == "ec2":
+        raise CalledProcessError(254, words)
     return {"logGroups": [{"logGroupName": "/aws/eks/eks-dist/cluster"}]} if words[1] == "logs" else {"clusters": []}
 
 
