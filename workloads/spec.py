@@ -217,10 +217,10 @@ class JobSpec(Section):
     environment."""
     deadline_seconds: Annotated[int, Field(ge=1, le=31_536_000)] | None = Field(default=None, examples=[86400])
     """Maximum duration of the job in seconds, restarts included; a `jobset`, a `train-job` and a `ray-job` count again
-    from each restart. By default there is no limit."""
+    from each restart, and so does a recreated host of a `pytorch-job` or an `mx-job`. By default there is no limit."""
     grace_seconds: Annotated[int, Field(ge=0, le=3600)] = 30
     """Seconds from the request to stop until Kubernetes kills a host. Its training processes have 5 s less for their
-    last checkpoint."""
+    last checkpoint; those of an `mpi-job` have no time."""
 
     @field_validator("recipe", mode="before")
     @classmethod

@@ -128,7 +128,7 @@ class MPIJob(Kind):
 
     def render(self, name: str, spec: JobSpec, placement: Placement, opts: ResourceOptions) -> Output[str]:
         """Create the MPIJob."""
-        from workloads.command import host_command, process_layout
+        from workloads.command import JOIN_SECONDS, host_command, process_layout
         from workloads.objects import WAIT_FOR_CREATION, Pod, custom_job, metadata, pod_template
 
         layout = process_layout(spec)
@@ -139,7 +139,10 @@ class MPIJob(Kind):
             capacity=COORDINATOR,
             restart_policy=None,
         )
-        worker = Pod(command=replace(host, argv=SSHD), restart_policy=None, port=SSH_PORT)
+        # The operator counts the deadline from the launcher's start, so that a job without capacity for all its workers
+        # has none. The launcher's deadline passes first unless it starts more than JOIN_SECONDS after a worker.
+        deadline = spec.deadline_seconds and spec.deadline_seconds + JOIN_SECONDS
+        worker = Pod(command=replace(host, argv=SSHD), restart_policy=None, port=SSH_PORT, deadline_seconds=deadline)
         return custom_job(
             f"{name}-job",
             RESOURCE,
