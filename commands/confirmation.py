@@ -15,7 +15,7 @@ from commands.interrupts import CommandError, ExitStatus
 from commands.stack import BACKEND_VARIABLE, pulumi
 from infra.cloud import Cloud
 from infra.cost import over_budget
-from infra.inventory import run_json
+from infra.inventory import API_DISABLED, run_json
 from infra.make_command import COMMAND_VARIABLE, make_command
 from infra.naming import JOB_LABEL
 from settings.problems import ConfigError
@@ -80,12 +80,6 @@ LOGINS: Mapping[str, str] = {
 
 `gcloud` and other programs have separate credentials of Google Cloud:
 https://cloud.google.com/docs/authentication/gcloud
-"""
-API_DISABLED = ("SERVICE_DISABLED", "has not been used in project")
-"""Words in the error of Google Cloud for an API that the project has not enabled.
-
-https://github.com/googleapis/googleapis/blob/master/google/api/error_reason.proto and, for the message,
-https://github.com/hashicorp/terraform/issues/29006
 """
 AWS_VARIABLES = (
     "AWS_ACCESS_KEY_ID",

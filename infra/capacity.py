@@ -49,6 +49,8 @@ class PoolNodes:
     """Elastic Fabric Adapters of each node, which pods request as devices."""
     queued: bool = False
     """True if the cloud creates nodes only when a queue requests them."""
+    has_fallback: bool = False
+    """True if the nodes have the taint of a compute class, which orders the pool's provisioning models."""
     pods: int = MAX_PODS
     """Maximum number of pods of each node."""
     zones: tuple[str, ...] = ()
@@ -57,13 +59,13 @@ class PoolNodes:
 
     @property
     def is_cpu_only(self) -> bool:
-        """True if the nodes have no accelerators, and therefore no taint."""
+        """True if the nodes have no accelerators, and therefore no taint of the cloud."""
         return self.gpu is None and self.tpu is None
 
     @property
     def accepts_any_pod(self) -> bool:
         """True if pods without a node selector can run on the nodes."""
-        return self.is_cpu_only and not self.queued
+        return self.is_cpu_only and not self.queued and not self.has_fallback
 
     @property
     def empty_node(self) -> NodeState:

@@ -115,6 +115,14 @@ class PlannedResource(Protocol):
         """Inputs as plain values."""
 
 
+API_DISABLED = ("SERVICE_DISABLED", "has not been used in project")
+"""Words in the error of Google Cloud for an API that the project has not enabled.
+
+https://github.com/googleapis/googleapis/blob/master/google/api/error_reason.proto and, for the message,
+https://github.com/hashicorp/terraform/issues/29006
+"""
+
+
 def run_json(*command: str) -> Any:
     """Run a command and return the JSON that it prints.
 

@@ -70,9 +70,12 @@ class Gke(ProvisionedCloud):
 
     def scheduling(self, hosts: PodGroup, pool: str | None = None) -> Scheduling:
         accelerator, tpu = hosts.accelerator, hosts.tpu
+        plans = [plan for plan in pools.node_pools(self.config) if pool in (None, plan.pool.name)]
         if accelerator is None:
-            return Scheduling(node_selector=in_pool(pool))
-        plans = (plan for plan in pools.node_pools(self.config) if pool in (None, plan.pool.name))
+            if pool is None or not (plans and plans[0].has_fallback):
+                return Scheduling(node_selector=in_pool(pool))
+            selector = in_pool(pool) | {COMPUTE_CLASS_LABEL: pool}
+            return Scheduling(node_selector=selector, tolerations=(tolerate(COMPUTE_CLASS_LABEL),))
         plan = next((plan for plan in plans if (plan.tpu == tpu if tpu else plan.gpu == accelerator)), None)
         if plan is None:
             raise ValueError(f"no pool has {accelerator}")

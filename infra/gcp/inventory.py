@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from subprocess import CalledProcessError
 from typing import Any
 
 from infra.gcp.config import GkeConfig
-from infra.inventory import CloudResource, Listing, PlannedResource, RunCommand, resources_in
+from infra.inventory import API_DISABLED, CloudResource, Listing, PlannedResource, RunCommand, resources_in
 
 MIN_NAME_LENGTH = 16
 """Minimum length of truncated cluster and pool names, which GKE uses in machine names.
@@ -66,9 +67,15 @@ They do not include node pools and NAT, which Google Cloud deletes with the clus
 
 
 def resources(listing: Listing, platform: GkeConfig, run_json: RunCommand) -> Iterator[CloudResource]:
-    """Yield all resources of a kind in the platform's project."""
+    """Yield all resources of a kind in the platform's project. A project without the kind's API has none."""
     if listing.kind != "binding":
-        yield from resources_in(listing, run_json(*listing.command, f"--project={platform.project}", "--format=json"))
+        try:
+            found = run_json(*listing.command, f"--project={platform.project}", "--format=json")
+        except CalledProcessError as error:
+            if not any(words in (error.stderr or "") for words in API_DISABLED):
+                raise
+            return
+        yield from resources_in(listing, found)
         return
     answer = run_json(*listing.command, platform.project, "--format=json")
     members = {member for binding in answer.get("bindings", []) for member in binding["members"]}

@@ -321,6 +321,7 @@ def pool_nodes(platform: GkeConfig) -> list[PoolNodes]:
                 gpus=plan.gpus,
                 tpu=plan.tpu,
                 queued=pool.models[0].is_queued,
+                has_fallback=plan.has_fallback,
                 pods=PODS_PER_NODE,
                 zones=plan.zones,
                 keeps_idle=plan.min_nodes != 0 and plan.max_run_hours is None,

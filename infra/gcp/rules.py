@@ -249,10 +249,13 @@ def _capacity(config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan])
     if any(model.is_queued for model in pool.models) and len(pool.models) > 1:
         message = "GKE creates queued nodes when Kueue requests them, without a fallback; write only queued"
         yield pool_problem("gke.pool.queued_with_others", pool, "capacity", message)
+    family = plan.family
+    if plan.machine.name in family.not_on_demand and any(model.is_on_demand for model in pool.models):
+        message = f"Google does not offer {plan.machine.name} on demand; write spot, flex-start or reservation:NAME"
+        yield pool_problem("gke.pool.capacity_not_on_demand", pool, "capacity", message)
     dynamic = [model for model in pool.models if model.is_flexible]
     if not dynamic:
         return
-    family = plan.family
     if plan.tpu is None and not all(family.queued if model.is_queued else family.flex_start for model in dynamic):
         is_queued = dynamic[0].is_queued
         families = ", ".join(row.name for row in GCE_FAMILIES.values() if (row.queued if is_queued else row.flex_start))

@@ -43,6 +43,13 @@ class GceFamily:
     https://cloud.google.com/compute/docs/instances/placement-policies-overview#restrictions,
     https://github.com/dstackai/dstack/issues/2591
     """
+    not_on_demand: tuple[str, ...]
+    """Machine types that Google offers only as spot, flex-start, queued or reserved.
+
+    https://cloud.google.com/compute/docs/accelerator-optimized-machines#consumption_option_availability_by_machine_type,
+    as read in https://github.com/GoogleCloudPlatform/cluster-toolkit/pull/6279,
+    https://github.com/dstackai/dstack/issues/3162 and https://github.com/dstackai/gpuhunt/pull/176
+    """
     flex_start: bool
     """True if it supports flex-start: https://cloud.google.com/kubernetes-engine/docs/concepts/dws"""
     queued: bool
@@ -97,8 +104,8 @@ _C4 = (*_cpus("c4-standard", 3.5, 2), *_cpus("c4-standard", 3.75, 4, 8, 16, 24, 
 _CPU_ROWS: tuple[tuple[tuple[MachineType, ...], BootDisks, Compact, str, Pricing, str], ...] = (
     # machine types, boot disks, compact placement, quota of vCPUs, priced parts, source
     (_N1, "no-hyperdisk", "never", "CPUS", "parts", _GENERAL),
-    (_N2, "any", "allowed", "N2_CPUS", "parts", _GENERAL),
-    (_N2D, "any", "allowed", "N2D_CPUS", "parts", _GENERAL),
+    (_N2, "no-hyperdisk", "allowed", "N2_CPUS", "parts", _GENERAL),
+    (_N2D, "no-hyperdisk", "allowed", "N2D_CPUS", "parts", _GENERAL),
     (_E2, "no-hyperdisk", "never", "CPUS", "parts", _GENERAL),
     (_C2, "any", "allowed", "C2_CPUS", "parts", _COMPUTE),
     (_C3, "ssd", "allowed", _shared_quota("C3"), "parts", _GENERAL),
@@ -110,6 +117,7 @@ _CPU_FAMILIES = tuple(
         machines=machines,
         disks=disks,
         compact=compact,
+        not_on_demand=(),
         # Dynamic Workload Scheduler and fabrics are for accelerators.
         flex_start=False,
         queued=False,
@@ -134,6 +142,7 @@ def _gpu_family(
     fabric: Fabric | None,
     pricing: Pricing,
     sources: tuple[str, ...],
+    not_on_demand: tuple[str, ...] = (),
 ) -> GceFamily:
     """Return a family with GPUs. `sizes` is name -> GPUs, vCPUs, GiB, local SSDs.
 
@@ -147,6 +156,7 @@ def _gpu_family(
         ),
         disks=disks,
         compact=compact,
+        not_on_demand=not_on_demand,
         flex_start=True,
         queued=True,
         compact_flex_start=compact_flex_start,
@@ -249,6 +259,7 @@ _GPU_FAMILIES = (
         fabric="tcpx",
         pricing="series",
         sources=(_ACCELERATED,),
+        not_on_demand=("a3-highgpu-1g", "a3-highgpu-2g", "a3-highgpu-4g"),
     ),
     _gpu_family(
         "a3-megagpu",
@@ -271,6 +282,7 @@ _GPU_FAMILIES = (
         fabric="rdma",
         pricing="series",
         sources=(_ACCELERATED,),
+        not_on_demand=("a3-ultragpu-8g",),
     ),
     _gpu_family(
         "a4-highgpu",
@@ -282,6 +294,7 @@ _GPU_FAMILIES = (
         fabric="rdma",
         pricing="gpu",
         sources=(_ACCELERATED,),
+        not_on_demand=("a4-highgpu-8g",),
     ),
 )
 
@@ -295,6 +308,7 @@ def _tpu_family(row: TpuGeneration) -> GceFamily:
         ),
         disks=row.disks,
         compact="topology",
+        not_on_demand=(),
         flex_start=row.flex_start,
         queued=False,
         compact_flex_start=False,

@@ -117,6 +117,11 @@ class ProvisioningModel:
         return f"{self.kind}:{self.reservation}" if self.reservation else self.kind
 
     @property
+    def is_on_demand(self) -> bool:
+        """True if the cloud creates the nodes at once or not at all."""
+        return self.kind == "on-demand"
+
+    @property
     def is_spot(self) -> bool:
         """True if the cloud can reclaim the nodes at any time."""
         return self.kind == "spot"

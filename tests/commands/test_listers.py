@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from subprocess import CalledProcessError
 from typing import Any
 
@@ -199,6 +200,16 @@ def test_list_of_keys_omits_a_key_pending_deletion(state: str, count: int) -> No
     assert [ownership_of(eks("a")).has(key, ()) for key in keys] == [True] * count
     assert [key.id for key in keys] == ["k"] * count
     assert "Values=a.us-west-2" in command.commands[0]
+
+
+@pytest.mark.parametrize(("error", "fails"), [("reason: SERVICE_DISABLED", False), ("PERMISSION_DENIED", True)])
+def test_list_of_a_disabled_api_is_empty_but_other_errors_remain(error: str, fails: bool) -> None:
+    def run(*words: str) -> Any:
+        raise CalledProcessError(1, words, stderr=error)
+
+    lister = cloud(gke("a")).lister(ownership_of(gke("a")), run)
+    with pytest.raises(CalledProcessError) if fails else nullcontext():
+        assert list(lister(listing("secret", GOOGLE))) == []
 
 
 def test_list_of_bindings_returns_the_members_of_the_project_policy() -> None:

@@ -223,7 +223,7 @@ def test_report_of_language_model_has_memory_speed_and_price_with_source() -> No
         "resources": {"cpu": 100, "memory": "800Gi"},
         "flags": {"preset": "8b", "context": 8192, "batch_size": 1, "amp": True, "parallelism": "shard=8"},
     }
-    pool = {"name": "h200", "machine_type": "a3-ultragpu-8g", "nodes": 2}
+    pool = {"name": "h200", "machine_type": "a3-ultragpu-8g", "nodes": 2, "capacity": "flex-start"}
     stack = {
         "platform": {"kind": "gke", "project": "some-project", "zone": "us-central1-b", "pools": [pool]},
         "jobs": [language],

@@ -309,7 +309,7 @@ def test_gke_launcher_of_mpi_job_on_a3_has_no_network_annotations() -> None:
     ("machine", "gpu"), [("a3-ultragpu-8g", "nvidia-h200-141gb"), ("a4-highgpu-8g", "nvidia-b200")]
 )
 def test_gke_job_with_rdma_sources_nccl_environment_script(machine: str, gpu: str) -> None:
-    platform = gke({"machine_type": machine}, zone="us-central1-b")
+    platform = gke({"machine_type": machine, "capacity": "spot"}, zone="us-central1-b")
     pod = pod_on(platform, accelerator=gpu, accelerators_per_host=8)
     (container,) = pod["containers"]
     assert container["command"] == ["bash"]

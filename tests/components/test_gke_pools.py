@@ -151,7 +151,7 @@ def test_gke_fallback_order_across_zones_has_pool_per_zone() -> None:
 def test_gke_fabric_has_networks_of_its_machine_type(
     machine: str, zone: str, vpcs: int, interfaces: int, mtu: int
 ) -> None:
-    platform = gke({"machine_type": machine}, zone=zone)
+    platform = gke({"machine_type": machine, "capacity": "spot"}, zone=zone)
     engine, _ = graph(platform)
     fabric_networks = [record for record in engine.of_type("network:Network") if record.name.startswith("fabric")]
     assert len(fabric_networks) == vpcs
@@ -201,7 +201,7 @@ def test_gke_pool_of_one_a3_host_has_no_additional_networks_or_placement_policy(
 
 
 def test_gke_pool_disk_follows_machine_type() -> None:
-    assert pool(machine_type="a3-ultragpu-8g", platform_zone="us-central1-b")["nodeConfig"]["diskType"] == (
-        "hyperdisk-balanced"
-    )
+    assert pool(machine_type="a3-ultragpu-8g", capacity="spot", platform_zone="us-central1-b")["nodeConfig"][
+        "diskType"
+    ] == ("hyperdisk-balanced")
     assert pool(**A3)["nodeConfig"]["ephemeralStorageLocalSsdConfig"] == {"localSsdCount": 16}

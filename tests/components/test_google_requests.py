@@ -13,7 +13,7 @@ KEY = "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"
 STACKS: dict[str, dict[str, Any]] = {
     "default": gke(),
     "fabric": gke({"machine_type": "a3-megagpu-8g"}),
-    "rdma": gke({"machine_type": "a3-ultragpu-8g"}, zone="us-central1-b"),
+    "rdma": gke({"machine_type": "a3-ultragpu-8g", "capacity": "spot"}, zone="us-central1-b"),
     "queued": gke({**A3, "nodes": 1, "capacity": "queued"}),
     "slice": gke({"accelerator": "v4-32", "min_nodes": 0}, zone="us-central2-b"),
     "ironwood": gke({"accelerator": "v7x", "topology": "2x4x4"}, zone="us-central1-c"),

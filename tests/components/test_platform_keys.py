@@ -18,6 +18,7 @@ KEY = "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"
 IMAGE = f"example.com/trainer@sha256:{'1' * 64}"
 GPUS: dict[str, Any] = {"name": "gpus"}
 A3 = {"name": "gpus", "machine_type": "a3-highgpu-8g"}
+A3_SPOT = {**A3, "capacity": "spot"}
 V5E = {"name": "gpus", "accelerator": "v5e", "topology": "2x2", "check_zones": False}
 
 # Key -> two valid platform settings with different values of the key.
@@ -53,7 +54,7 @@ GKE_KEYS: dict[str, list[dict[str, Any]]] = {
     "system_pool.machine_type": [{}, {"system_pool": {"machine_type": "e2-standard-8"}}],
     "system_pool.nodes": [{}, {"system_pool": {"nodes": 2}}],
     "system_pool.max_nodes": [{}, {"system_pool": {"max_nodes": 4}}],
-    "pools.machine_type": [{"pools": [A3]}, {"pools": [{**A3, "machine_type": "a3-highgpu-1g"}]}],
+    "pools.machine_type": [{"pools": [A3_SPOT]}, {"pools": [{**A3_SPOT, "machine_type": "a3-highgpu-1g"}]}],
     "pools.accelerator": [{}, {"pools": [{**GPUS, "accelerator": "nvidia-tesla-v100"}]}],
     "pools.accelerators_per_node": [{}, {"pools": [{**GPUS, "accelerators_per_node": 1}]}],
     "pools.topology": [{"pools": [V5E]}, {"pools": [{**V5E, "topology": "4x4"}]}],

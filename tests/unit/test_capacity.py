@@ -166,6 +166,16 @@ def test_scheduling_tolerates_taints_of_compute_class_and_queued_provisioning(
     assert {each["key"] for each in found.tolerations} == {"nvidia.com/gpu", taint}
 
 
+def test_scheduling_of_a_cpu_job_tolerates_the_taint_of_its_compute_class() -> None:
+    pool = {"name": "cpus", "machine_type": "n2-standard-8", "capacity": ["spot", "on-demand"]}
+    cloud = stack({**GKE, "pools": [pool]}).cloud
+    found = cloud.scheduling(host(), "cpus")
+    assert found.node_selector["cloud.google.com/compute-class"] == "cpus"
+    assert [each["key"] for each in found.tolerations] == ["cloud.google.com/compute-class"]
+    assert [each.accepts_any_pod for each in cloud.pool_nodes()] == [False, True]
+    assert not cloud.scheduling(host()).tolerations
+
+
 def test_scheduling_on_efa_nodes_requests_adapters_in_proportion_to_gpus() -> None:
     # If each job requested all adapters, two jobs could not share a node's GPUs.
     for gpus, adapters in ((8, "32"), (2, "8")):

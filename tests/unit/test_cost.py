@@ -66,9 +66,10 @@ def test_cost_estimate_prices_every_ec2_type(name: str) -> None:
 
 @pytest.mark.parametrize("name", [each.name for each in GCE_MACHINES.values() if not each.tpu_chips])
 def test_cost_estimate_prices_every_gce_type(name: str) -> None:
-    found = cost_estimate(platform("gke", {"machine_type": name, "check_zones": False}))
-    lines = [line for line in found.lines if line.part == "pool-0"]
     machine = GCE_MACHINES[name]
+    capacity = "reservation:r" if name in gce_family(machine).not_on_demand else "on-demand"
+    found = cost_estimate(platform("gke", {"machine_type": name, "check_zones": False, "capacity": capacity}))
+    lines = [line for line in found.lines if line.part == "pool-0"]
     cpus = sum(line.quantity for line in lines if " vCPU" in line.item.name)
     assert cpus == (0 if gce_family(machine).pricing == "gpu" else machine.vcpus)
     assert (

@@ -62,8 +62,23 @@ GKE_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
         "pools.0.compact",
     ),
     (
-        gke_pool(machine_type="a3-ultragpu-8g", disk_type="pd-ssd", platform_zone="us-central1-b"),
+        gke_pool(machine_type="a3-ultragpu-8g", capacity="spot", disk_type="pd-ssd", platform_zone="us-central1-b"),
         "gke.pool.disk_hyperdisk_only",
+        "pools.0.disk_type",
+    ),
+    (
+        gke_pool(machine_type="a3-ultragpu-8g", platform_zone="us-central1-b"),
+        "gke.pool.capacity_not_on_demand",
+        "pools.0.capacity",
+    ),
+    (
+        gke_pool(machine_type="a3-highgpu-4g", capacity=["spot", "on-demand"]),
+        "gke.pool.capacity_not_on_demand",
+        "pools.0.capacity",
+    ),
+    (
+        gke_pool(machine_type="n2-standard-8", disk_type="hyperdisk-balanced"),
+        "gke.pool.disk_hyperdisk_unsupported",
         "pools.0.disk_type",
     ),
     (gke_pool(disk_type="hyperdisk-balanced"), "gke.pool.disk_hyperdisk_unsupported", "pools.0.disk_type"),
@@ -197,7 +212,7 @@ VALID_GKE: list[dict[str, Any]] = [
     gke_pool(accelerator="nvidia-tesla-v100", machine_type="n1-standard-8"),
     gke_pool(**A3_MACHINE, capacity=["reservation:projects/p/reservations/r", "flex-start", "spot"]),
     tpu_pool("v6e-16", "us-east5-a", capacity=["flex-start", "spot"], zones=["us-east5-a", "us-east5-b"]),
-    gke_pool(machine_type="a3-ultragpu-8g", platform_zone="us-central1-b"),
+    gke_pool(machine_type="a3-ultragpu-8g", capacity="spot", platform_zone="us-central1-b"),
     tpu_pool("v4-32", "us-central1-a", check_zones=False),
     tpu_pool(*V4_SLICE, nodes=4, machine_type="ct4p-hightpu-4t"),
     tpu_pool(*V4_SLICE, nodes=8, slices=2),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from infra.hardware.ec2 import EC2_MACHINES
-from infra.hardware.gce import GCE_MACHINES
+from infra.hardware.gce import GCE_MACHINES, gce_family
 from stack.config import parse
 
 
@@ -96,7 +96,8 @@ def test_quota_left_subtracts_only_the_newest_usage() -> None:
 
 @pytest.mark.parametrize("name", [name for name, machine in GCE_MACHINES.items() if not machine.tpu_chips])
 def test_quota_exists_for_every_gce_type(name: str) -> None:
-    pool = {"machine_type": name, "check_zones": False, "nodes": 1}
+    capacity = "spot" if name in gce_family(GCE_MACHINES[name]).not_on_demand else "on-demand"
+    pool = {"machine_type": name, "check_zones": False, "nodes": 1, "capacity": capacity}
     assert gke(pool)
 
 
