@@ -12,6 +12,7 @@ from pulumi_gcp import container
 from infra.gcp.config import AUTH_PLUGIN, INSTALL_AUTH_PLUGIN, GkeConfig, MaintenanceConfig
 from infra.gcp.network import PODS, SERVICES
 from infra.gcp.pools import default_pool_machine
+from infra.gcp.storage import READER_ROLE
 from infra.kubeconfig import one_context
 from infra.naming import cloud_labels, fit_name
 
@@ -281,7 +282,12 @@ class NodeIdentity(pulumi.ComponentResource):
             display_name=f"Nodes of the GKE cluster {config.name}",
             opts=child,
         )
-        roles = {"role": NODE_ROLE, **({"image-streaming": STREAMING_ROLE} if config.image_streaming else {})}
+        roles = {
+            "role": NODE_ROLE,
+            **({"image-streaming": STREAMING_ROLE} if config.image_streaming else {}),
+            # NODE_ROLE does not include it.
+            **({"images": READER_ROLE} if config.has_prebuilt_in_project else {}),
+        }
         main, *_ = [
             gcp.projects.IAMMember(f"{name}-{suffix}", project=project, role=role, member=account.member, opts=child)
             for suffix, role in roles.items()

@@ -321,6 +321,12 @@ class GkeConfig(Section):
         return self.registry_host.endswith("gcr.io")
 
     @property
+    def has_prebuilt_in_project(self) -> bool:
+        """True if the trainer image is prebuilt and in a registry of the platform's project."""
+        registry, _, name = (self.image.prebuilt or "").partition("/")
+        return registry.endswith(("-docker.pkg.dev", "gcr.io")) and name.startswith(f"{self.project}/")
+
+    @property
     def repository(self) -> str:
         """Repository of the trainer image, except on gcr.io."""
         return self.registry.repository or self.name

@@ -119,6 +119,23 @@ def test_gke_roles_are_minimal(engine: RecordingEngine) -> None:
     assert all("allUsers" not in record.inputs["member"] for record in bindings(engine))
 
 
+@pytest.mark.parametrize(
+    ("image", "can_read"),
+    [
+        ("us-central1-docker.pkg.dev/{project}/ml/trainer", True),
+        ("gcr.io/{project}/trainer", True),
+        ("us-central1-docker.pkg.dev/{project}-2/ml/trainer", False),
+        ("docker.io/{project}/trainer", False),
+    ],
+)
+def test_gke_nodes_can_read_a_prebuilt_image_of_the_project(image: str, can_read: bool) -> None:
+    platform = gke()
+    reference = image.format(project=platform["project"]) + f"@sha256:{'0' * 64}"
+    engine, _ = graph({**platform, "image": {"prebuilt": reference}})
+    roles = {record.inputs["role"] for record in bindings(engine)}
+    assert ("roles/artifactregistry.reader" in roles) == can_read
+
+
 @pytest.mark.parametrize("is_on", [True, False])
 def test_gke_image_streaming_has_its_api_and_its_role(is_on: bool) -> None:
     engine, _ = graph(gke(image_streaming=is_on))
