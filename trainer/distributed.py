@@ -82,8 +82,7 @@ def with_local_part(like: torch.Tensor, local: torch.Tensor) -> torch.Tensor:
     from torch.distributed.tensor import DTensor
 
     make: Any = DTensor
-    found: torch.Tensor = make(local, cast("Any", like)._spec, requires_grad=False)
-    return found
+    return cast("torch.Tensor", make(local, cast("Any", like)._spec, requires_grad=False))
 
 
 def own_part(tensor: torch.Tensor) -> tuple[slice, ...]:

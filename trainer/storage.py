@@ -186,7 +186,7 @@ class Folder:
         target = f"{self.path}/{name}"
         with self._translate_errors("cannot be written", name):
             if not self.is_local:
-                with self._filesystem.open(target, "wb") as file:
+                with self._filesystem.open(target, "wb", buffer_size=2**25) as file:  # in at most 10,000 parts
                     yield file
                 return
             self._filesystem.makedirs(self.path, exist_ok=True)

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from trainer.language.decoder import Decoder, document_mask, initialize
 from trainer.language.sizes import PRESETS, SEPARATOR, Sizes
-from trainer.language.task import clip_gradients, losses
+from trainer.language.task import TokenMeter, clip_gradients, losses
 
 SMALL = Sizes(layers=2, width=32, heads=4, kv_heads=2, hidden=48)
 
@@ -120,3 +120,12 @@ def test_clipping_returns_the_norm_and_shortens_long_gradients(max_norm: float) 
     expected = torch.nn.utils.clip_grad_norm_(reference, max_norm or math.inf)
     torch.testing.assert_close(clip_gradients(weights, max_norm), expected)
     torch.testing.assert_close([weight.grad for weight in weights], [weight.grad for weight in reference])
+
+
+def test_infinite_gradient_norm_of_a_skipped_step_does_not_count() -> None:
+    meter = TokenMeter(torch.device("cpu"), bytes_per_token=1.0)
+    for norm in (2.0, float("inf"), float("nan"), 4.0):
+        meter.add_norm(torch.tensor(norm))
+    assert meter.take(meter.sums())[0]["gradient_norm"] == 3
+    meter.add_norm(torch.tensor(5.0))
+    assert meter.take(meter.sums())[0]["gradient_norm"] == 5

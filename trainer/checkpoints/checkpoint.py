@@ -37,7 +37,8 @@ class HostCopies:
     def __init__(self, device: torch.device) -> None:
         self._on_cuda = device.type == "cuda"
         self._stream = torch.cuda.Stream(device) if self._on_cuda else None  # type: ignore[no-untyped-call]  # torch has no type
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="copies")
+        # A new thread uses GPU 0 by default, and would occupy memory there on behalf of each rank.
+        self._thread = ThreadPoolExecutor(1, "copy", (lambda: torch.cuda.set_device(device)) if self._stream else None)
         self._copies: Tensors = {}
 
     def start(self, tensors: Tensors) -> Future[Tensors]:

@@ -78,7 +78,8 @@ class FolderImages:
         self._train, self._test = (self._open(config, folder, images, runtime) for images in (train, test))
         self.num_samples, self.num_tests = len(self._train.labels), len(self._test.labels)
         self._sampler: EpochSampler | None = None
-        self._threads = ThreadPoolExecutor(1, thread_name_prefix="images")
+        set_device = (lambda: torch.cuda.set_device(device)) if device.type == "cuda" else None
+        self._threads = ThreadPoolExecutor(1, "images", set_device)
         self._prefetched: deque[tuple[tuple[int, int], Future[Crops]]] = deque()
         # On CUDA, a second stream copies images while the device computes earlier steps.
         self._copy_stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]  # torch has no type

@@ -45,8 +45,7 @@ class Attention(nn.Module):
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
         self.head_width, self.group = sizes.head_width, sizes.heads // sizes.kv_heads
-        # One product takes less time than three. The rows are ordered by key head, so that a tensor group can divide
-        # them.
+        # One product is faster than three. Its rows are ordered by key head, so that a tensor group can divide them.
         self.qkv = nn.Linear(sizes.width, (sizes.heads + 2 * sizes.kv_heads) * sizes.head_width, bias=False)
         self.out = nn.Linear(sizes.heads * sizes.head_width, sizes.width, bias=False)
 
@@ -63,8 +62,7 @@ class Attention(nn.Module):
         mixed = functional.scaled_dot_product_attention(
             query, key, value, attn_mask=mask, is_causal=mask is None, enable_gqa=True
         )
-        found: torch.Tensor = self.out(mixed.transpose(1, 2).flatten(2))
-        return found
+        return cast("torch.Tensor", self.out(mixed.transpose(1, 2).flatten(2)))
 
 
 def split_qkv(weight: torch.Tensor, sizes: Sizes) -> tuple[torch.Tensor, ...]:

@@ -92,7 +92,8 @@ class TokenMeter(Meter):
         self._sums = self._sums + functional.pad(found, (0, 2))
 
     def add_norm(self, norm: torch.Tensor) -> None:
-        self._sums = self._sums + functional.pad(torch.stack([norm.double(), torch.ones_like(norm).double()]), (2, 0))
+        found = torch.stack([norm.nan_to_num(0, 0, 0).double(), norm.isfinite().double()])  # GradScaler skips inf
+        self._sums = self._sums + functional.pad(found, (2, 0))
 
     def take(self, sums: torch.Tensor) -> tuple[dict[str, float], int]:
         """Return the means since the last call by name, and the number of tokens."""
