@@ -513,10 +513,10 @@ def shell() -> int:
     Example:
       trainyard shell --stack dev
     """
-    status = run_set_up([sys.executable, "-m", "setup"], SET_UP_CLOSING)
-    if status == 0:
-        from commands import shell as command
+    from commands import shell as command
 
+    status = run_set_up([sys.executable, "-m", "setup", *command.set_up_options()], SET_UP_CLOSING)
+    if status == 0:
         command.main()
     return status
 

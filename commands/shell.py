@@ -11,14 +11,16 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
 import yaml
 
-from commands.environment import STATE, program_folder, stack_environment
+from commands.environment import PROJECT, STATE, program_folder, stack_environment
 from commands.stack import PulumiFailed, ensure_stack, kubeconfig_of, outputs
 from infra.make_command import command_title, make_command
+from stack.config import load_file
 
 PROGRAMS = ("python", "python3", "pulumi", "kubectl")
 """Programs that the user's aliases and functions must not replace."""
@@ -115,6 +117,15 @@ def _kubeconfig(file: Path) -> dict[str, Any]:
     except (OSError, yaml.YAMLError):
         return {}
     return content if isinstance(content, dict) else {}
+
+
+def set_up_options() -> list[str]:
+    """Return the options of the set-up, which needs the programs of a cluster only for a cluster on this machine."""
+    file = PROJECT / f"Pulumi.{os.environ.get('STACK', 'local')}.yaml"
+    with suppress(ValueError):
+        if load_file(file, checks_availability=False).cloud.nodes_here:
+            return []
+    return ["--no-cluster"]
 
 
 def main() -> NoReturn:

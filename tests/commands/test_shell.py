@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from commands.environment import PROJECT, stack_environment
-from commands.shell import context_file
+from commands.shell import context_file, set_up_options
 from infra.local.settings import cache_folder
 
 STACK_EXPORT: dict[str, Any] = {
@@ -121,6 +121,14 @@ def test_shell_pulumi_selects_the_stack(tmp_path: Path) -> None:
 def test_shell_uses_the_kubeconfig_of_the_stack(tmp_path: Path) -> None:
     backend = backend_of_deployed_stack(tmp_path, Path("/clusters/mine.kubeconfig"))
     assert shell_output(backend, "echo $KUBECONFIG")[-1] == "/clusters/mine.kubeconfig"
+
+
+@pytest.mark.parametrize(("stack", "options"), [("local", []), ("dev", ["--no-cluster"]), ("none", ["--no-cluster"])])
+def test_shell_sets_up_a_cluster_only_for_a_stack_on_this_machine(
+    stack: str, options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STACK", stack)
+    assert set_up_options() == options
 
 
 @pytest.mark.parametrize("name", ["bash", "dash", "zsh"])
