@@ -193,6 +193,13 @@ class GkePoolConfig(Section):
         return tpu_slice(self.accelerator, self.topology)
 
 
+def _soft_delete_days(days: int) -> int:
+    # https://cloud.google.com/storage/docs/soft-delete
+    if 0 < days < 7:
+        raise Invalid("soft_delete_days", "must be 0, or 7 to 90")
+    return days
+
+
 class GkeBucketConfig(Section):
     """Cloud Storage bucket of checkpoints, metrics and profiles."""
 
@@ -206,8 +213,9 @@ class GkeBucketConfig(Section):
     """Days after which Cloud Storage deletes profiles (`profiles/`)."""
     checkpoint_days: Annotated[int, Field(ge=1, le=3650)] | None = None
     """Days after which Cloud Storage deletes checkpoints (`checkpoints/`); by default never."""
-    soft_delete_days: Annotated[int, Field(ge=7, le=90)] = 7
-    """Days during which deleted objects can be restored."""
+    soft_delete_days: Annotated[int, Field(ge=0, le=90), AfterValidator(_soft_delete_days)] = 7
+    """Days during which deleted objects can be restored, 7 to 90; 0 for never. Deleted checkpoints cost money for this
+    time, and the trainer deletes all but the newest."""
 
 
 class RegistryConfig(Section):
