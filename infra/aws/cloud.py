@@ -61,7 +61,9 @@ class Eks(ProvisionedCloud):
 
     def problems_in_state(self, deployment: Mapping[str, Any]) -> list[Problem]:
         cluster = rules.cluster_in(deployment)
-        return rules.update_problems(cluster, self.config) if cluster else []
+        if cluster is None:
+            return list(rules.network_problems(deployment, self.config))
+        return rules.update_problems(cluster, self.config)
 
     def problems_in_cloud(self, deployment: Mapping[str, Any], run_json: RunCommand) -> list[Problem]:
         return list(rules.account_problems(self.config, deployment, run_json))

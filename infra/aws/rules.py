@@ -323,6 +323,29 @@ def cluster_in(deployment: Mapping[str, Any]) -> DeployedCluster | None:
     )
 
 
+def network_problems(deployment: Mapping[str, Any], config: EksConfig) -> Iterator[Problem]:
+    """Yield a problem for each range or zone that differs from the network in a deployment without a cluster.
+
+    AWS creates the new subnets while the old ones still have their ranges, and rejects them. After an update that
+    failed, some subnets may be missing.
+    """
+    remedy = f"or remove the network with {make_command('down')}"
+    ranges = map(str, IPv4Network(config.network.vpc).subnets(prefixlen_diff=2))
+    zones = dict(zip(ranges, config.all_zones, strict=False))
+    for resource in _existing(deployment):
+        outputs = resource["outputs"]
+        if resource["type"] == VPC_TYPE and outputs["cidrBlock"] != config.network.vpc:
+            message = f"cannot change while the network exists; write its range, {outputs['cidrBlock']}, {remedy}"
+            yield Problem("eks.network.vpc_fixed", ("platform", "network", "vpc"), message, config.network.vpc)
+        elif resource["type"] == SUBNET_TYPE:
+            zone, name = str(outputs["availabilityZone"]), resource["urn"].rpartition("::")[2]
+            planned = zones.get(str(outputs["cidrBlock"]), zone)
+            is_private = name.startswith(PRIVATE_SUBNET_PREFIX)
+            if is_private and planned != zone and zone[:-1] == config.region:
+                message = f"cannot change while the network exists; write {zone} instead of {planned}, {remedy}"
+                yield Problem("eks.zones.fixed", ("platform", "zones"), message, list(config.all_zones))
+
+
 def _existing(deployment: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the resources of a deployment, without components and without resources that Pulumi will delete."""
     resources = deployment.get("resources") or []

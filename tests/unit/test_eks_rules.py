@@ -177,6 +177,29 @@ def test_cluster_in_state_has_version_and_zones_by_address_range() -> None:
     assert cluster_in({}) is None
 
 
+@pytest.mark.parametrize(
+    ("platform", "codes"),
+    [
+        ({"zones": ["us-west-2a", "us-west-2b", "us-west-2c"]}, []),
+        ({"zones": ["us-west-2a", "us-west-2b"]}, []),
+        ({"zones": ["us-west-2a", "us-west-2d", "us-west-2c"]}, []),
+        ({"zones": ["us-west-2a", "us-west-2b", "us-west-2d"]}, ["eks.zones.fixed"]),
+        ({"zones": ["us-west-2c", "us-west-2b"]}, ["eks.zones.fixed"]),
+        ({"network": {"vpc": "10.1.0.0/16"}}, ["eks.network.vpc_fixed"]),
+    ],
+    ids=["same", "last zone removed", "missing subnet", "other zone", "other order", "other range"],
+)
+def test_network_without_a_cluster_keeps_the_zones_of_its_ranges(platform: dict[str, Any], codes: list[str]) -> None:
+    resources = [
+        resource("ec2/vpc:Vpc", "network-vpc", cidrBlock="10.0.0.0/16"),
+        subnet("private", "us-west-2a", "10.0.0.0/18"),
+        subnet("public", "us-west-2a", "10.0.192.0/20"),
+        subnet("private", "us-west-2c", "10.0.128.0/18"),
+    ]
+    cloud = parse({"platform": {**eks(), "pools": [], **platform}, "jobs": []}).cloud
+    assert [each.code for each in cloud.problems_in_state({"resources": resources})] == codes
+
+
 @pytest.mark.parametrize(("version", "is_stale"), [("1.34", False), ("1.35", True)])
 def test_cluster_with_another_version_than_the_settings_is_refreshed(version: str, is_stale: bool) -> None:
     cluster = resource("eks/cluster:Cluster", "cluster-eks", version=version)
