@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import yaml
 
 from commands.environment import PROJECT, STATE, program_folder, stack_environment
-from commands.stack import PulumiFailed, ensure_stack, kubeconfig_of, outputs
+from commands.stack import PulumiFailed, ensure_stack, kubeconfig_of, outputs, renew_kubeconfig
 from infra.make_command import command_title, make_command
 from stack.config import load_file
 
@@ -134,6 +134,7 @@ def main() -> NoReturn:
     try:
         ensure_stack(stack)
         found = outputs(stack)
+        renew_kubeconfig(stack, found)
         kubeconfig = kubeconfig_of(stack, found)
     except PulumiFailed as error:
         sys.exit(f"{command_title('shell')}: {error}")

@@ -240,7 +240,7 @@ def settings_without_salt(folder: Path | None = None) -> Iterator[None]:
         yield
     finally:
         for path, content in before.items():
-            with suppress(FileNotFoundError, yaml.YAMLError):
+            with suppress(FileNotFoundError, yaml.YAMLError, AttributeError):  # The user has changed or removed it.
                 if SALT_KEY in (now := path.read_bytes()) and _settings(now) == _settings(content):
                     path.write_bytes(content)
         for path in set(place.glob("Pulumi.*.yaml")) - set(files):
@@ -347,16 +347,24 @@ def save_kubeconfig(stack: str, path: Path) -> None:
         path.write_text(text, encoding="utf-8")
 
 
+def renew_kubeconfig(stack: str, found: Mapping[str, Any]) -> None:
+    """Write the kubeconfig of a cloud cluster. Someone else may have created the cluster again, at another address."""
+    path = str(found.get("kubeconfig_path") or "")
+    if path and not Path(path).is_absolute():
+        save_kubeconfig(stack, PROJECT / path)
+
+
 def kubeconfig_of(stack: str, found: Mapping[str, Any]) -> str:
     """Return the path of the kubeconfig in a stack's outputs; empty for none.
 
-    Write the file of a cloud cluster: someone else may have created the cluster again, at another address.
+    Write the file of a cloud cluster if this checkout does not have it.
     """
     path = str(found.get("kubeconfig_path") or "")
     if not path or Path(path).is_absolute():
         return path
     file = PROJECT / path
-    save_kubeconfig(stack, file)
+    if not file.exists():
+        save_kubeconfig(stack, file)
     return str(file)
 
 

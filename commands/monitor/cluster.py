@@ -21,7 +21,7 @@ from commands.environment import PROJECT
 from commands.interrupts import CommandError
 from commands.monitor.job_state import CUSTOM_KINDS, JobState, job_state, why_queued
 from commands.monitor.pod_state import Object, PodState, exit_codes_of_pods, owner_of, pod_state
-from commands.stack import UNKNOWN_STACK, PulumiFailed, kubeconfig_of, outputs
+from commands.stack import UNKNOWN_STACK, PulumiFailed, kubeconfig_of, outputs, renew_kubeconfig
 from commands.stack_files import lock_holder
 from infra.local import leftovers
 from infra.local.settings import ID_FILE, clusters_folder
@@ -140,7 +140,10 @@ def job_named(found: StackOutputs, name: str, target: str = "exec") -> str:
 
 
 def outputs_with(stack: str, *names: str) -> dict[str, Any]:
-    """Return the outputs of a stack. Raises StackNotFound or UnknownStack if it is not up or lacks one of `names`."""
+    """Return the outputs of a stack, and write its kubeconfig if `kubeconfig_path` is one of `names`.
+
+    Raises StackNotFound or UnknownStack if the stack is not up or lacks one of `names`.
+    """
     try:
         found = outputs(stack)
     except FileNotFoundError as error:
@@ -155,6 +158,8 @@ def outputs_with(stack: str, *names: str) -> dict[str, Any]:
         up = make_command("up", STACK=stack)
         detail = f" (no output {', '.join(missing)})" if found else ""
         raise StackNotFound(f"stack {stack} is not up{detail}; run {up}")
+    if "kubeconfig_path" in names:
+        renew_kubeconfig(stack, found)
     return found
 
 

@@ -275,6 +275,7 @@ def _recreate_hint() -> str:
     return f"or recreate the cluster with {down} and {up}; the bucket stays unless `bucket.keep` is false"
 
 
+LAUNCH_TEMPLATE_TYPE = "aws:ec2/launchTemplate:LaunchTemplate"
 NODE_GROUP_TYPE = "aws:eks/nodeGroup:NodeGroup"
 VPC_TYPE = "aws:ec2/vpc:Vpc"
 SUBNET_TYPE = "aws:ec2/subnet:Subnet"
@@ -431,6 +432,8 @@ def _version_step(current: str, requested: str) -> Iterator[Problem]:
 
 SYSTEM_POOL = "system"
 """Name of the node group of the system pool."""
+FUTURE_RESERVATION_STATES = ("assessing", "delayed", "payment-pending", "pending", "scheduled")
+"""States before `active`: https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_CapacityReservation.html"""
 ZONES_WITHOUT_EKS = ("use1-az3", "usw1-az2", "cac1-az3")
 """Ids of the zones where EKS creates no cluster. Each account maps letters to ids differently.
 
@@ -476,7 +479,8 @@ def _log_group_in_account(
 
 def _zones_in_account(config: EksConfig, deployment: Mapping[str, Any], run_json: RunCommand) -> Iterator[Problem]:
     """Yield a problem for each zone that the account lacks, or where EKS creates no cluster."""
-    if _names(deployment, CLUSTER_TYPE):
+    deployed = cluster_in(deployment)
+    if deployed and deployed.region == config.region:
         return
     found = _query(config, run_json, "describe-availability-zones")["AvailabilityZones"]
     ids = {each["ZoneName"]: each["ZoneId"] for each in found if each.get("ZoneType") == "availability-zone"}
@@ -505,8 +509,13 @@ def _types_in_zones(config: EksConfig, deployment: Mapping[str, Any], run_json: 
         for index, plan in enumerate(node_groups(config))
         if plan.model.reservation is None
     ]
-    deployed = _names(deployment, NODE_GROUP_TYPE)
-    new = [(path, machine, zones) for path, (name, machine, zones) in wanted if name not in deployed]
+    deployed = _deployed_groups(deployment, config)
+    # A group with a capacity block has its instance type in the launch template.
+    new = [
+        (path, machine, zones)
+        for path, (name, machine, zones) in wanted
+        if name not in deployed or machine not in (deployed[name].get("instanceTypes") or [machine])
+    ]
     if not new:
         return
     types = ",".join(sorted({machine for _, machine, _ in new}))
@@ -525,11 +534,17 @@ def _reservations_in_account(
     config: EksConfig, deployment: Mapping[str, Any], run_json: RunCommand
 ) -> Iterator[Problem]:
     """Yield a problem for each new pool whose reservation or capacity block cannot start its nodes."""
-    deployed = _names(deployment, NODE_GROUP_TYPE)
+    deployed, templates = _deployed_groups(deployment, config), _existing(deployment)
+    used = {
+        (each.get("capacityReservationTarget") or {}).get("capacityReservationId")
+        for template in templates
+        if template["type"] == LAUNCH_TEMPLATE_TYPE
+        and (each := template["outputs"].get("capacityReservationSpecification"))
+    }
     plans = [
         (index, plan)
         for index, plan in enumerate(node_groups(config))
-        if plan.model.reservation and plan.name not in deployed
+        if plan.model.reservation and not (plan.name in deployed and plan.model.reservation in used)
     ]
     if not plans:
         return
@@ -548,11 +563,15 @@ def _reservation_message(plan: NodeGroupPlan, found: Mapping[str, Any] | None) -
         return "this account does not have it in this region; write the id of another, or another region"
     state, machine, zone = found["State"], found["InstanceType"], found["AvailabilityZone"]
     count = found["TotalInstanceCount"]
-    if state != "active":
+    if state in FUTURE_RESERVATION_STATES:
         start = found.get("StartDate", "unknown")
-        return (
-            f"is {state} and starts no instances; run `make up` after its start ({start}), or write the id of another"
-        )
+        return f"is {state} and starts no instances yet; run `make up` after its start ({start})"
+    if state != "active":
+        return f"is {state} and starts no instances; write the id of another"
+    is_block = found.get("ReservationType") == "capacity-block"
+    if is_block != plan.model.is_capacity_block:
+        kind = "capacity-block" if is_block else "reservation"
+        return f"has another kind in this account; write `{kind}:{plan.model.reservation}`"
     if machine != plan.machine.name:
         return f"is for {machine}; write `machine_type: {machine}`"
     if plan.zones != (zone,):
@@ -567,7 +586,10 @@ def _query(config: EksConfig, run_json: RunCommand, command: str, *options: str)
     return run_json("aws", "ec2", command, *options, f"--region={config.region}", "--output=json")
 
 
-def _names(deployment: Mapping[str, Any], type_: str) -> set[str]:
-    """Return the names of the resources of a type in a deployment; of a node group, the name of its pool."""
-    resources = [each for each in deployment.get("resources") or [] if each["type"] == type_ and each.get("id")]
-    return {str((each.get("outputs") or {}).get("nodeGroupName") or each["id"]) for each in resources}
+def _deployed_groups(deployment: Mapping[str, Any], config: EksConfig) -> dict[str, Mapping[str, Any]]:
+    """Return pool -> outputs of its node group, without failed groups and without a cluster in another region."""
+    cluster = cluster_in(deployment)
+    if cluster is None or cluster.region != config.region:
+        return {}
+    groups = [each for each in _existing(deployment) if each["type"] == NODE_GROUP_TYPE and not _has_failed(each)]
+    return {str(each["outputs"]["nodeGroupName"]): each["outputs"] for each in groups}

@@ -278,7 +278,6 @@ class RecordedRerun:
         monkeypatch.setattr(jobs, "outputs_with", lambda *_names: stack.outputs)
         monkeypatch.setattr(jobs, "pulumi", lambda *words, **_options: self.changes.append(words[0]))
         monkeypatch.setattr(jobs, "_follow", lambda *_words: 0)
-        monkeypatch.setattr("commands.confirmation.confirm_update", lambda *_words, **_options: None)
 
     def save(self, path: str) -> None:
         """Write a checkpoint."""

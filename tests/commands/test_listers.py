@@ -80,6 +80,7 @@ RESERVATION = {
     "InstanceType": "p5.48xlarge",
     "AvailabilityZone": "us-west-2c",
     "TotalInstanceCount": 2,
+    "ReservationType": "capacity-block",
     "StartDate": "2026-12-01T00:00:00Z",
 }
 ACCOUNT = {
@@ -89,6 +90,27 @@ ACCOUNT = {
     "aws logs describe-log-groups": {"logGroups": []},
 }
 """Answers of an account without a log group of the cluster."""
+
+
+def deployed(kind: str, **outputs: Any) -> dict[str, Any]:
+    """Return a resource in a state."""
+    return {"type": f"aws:{kind}", "urn": f"urn:pulumi:mine::trainyard::aws:{kind}::a", "id": "a", "outputs": outputs}
+
+
+CLUSTER = [
+    deployed("ec2/vpc:Vpc", cidrBlock="10.0.0.0/16"),
+    {
+        **deployed("ec2/subnet:Subnet", cidrBlock="10.0.0.0/18", availabilityZone="us-west-2a"),
+        "urn": "urn:pulumi:mine::trainyard::aws:ec2/subnet:Subnet::network-private-us-west-2a",
+    },
+    deployed("eks/cluster:Cluster", version="1.36"),
+]
+"""Resources of a cluster in a state."""
+
+
+def node_group(machine: str, status: str = "ACTIVE") -> dict[str, Any]:
+    """Return the node group of the pool `gpus` in a state."""
+    return deployed("eks/nodeGroup:NodeGroup", nodeGroupName="gpus", instanceTypes=[machine], status=status)
 
 
 def account_codes(answers: Mapping[str, Any], resources: list[Any], **platform: Any) -> list[str]:
@@ -104,8 +126,7 @@ def test_zones_that_the_account_lacks_or_eks_rejects_are_problems() -> None:
     assert rejected.startswith("eks.zones.not_in_account ")
     assert "EKS creates no cluster in us-west-2a, which is use1-az3 in this account" in rejected
     assert "this account does not have us-west-2c; write two or three of us-west-2b" in lacking
-    cluster = {"type": "aws:eks/cluster:Cluster", "id": "a"}
-    assert account_codes(answers, [cluster], pools=[]) == []
+    assert account_codes(answers, CLUSTER, pools=[]) == []
 
 
 def test_zones_that_do_not_offer_the_type_of_a_new_pool_are_problems() -> None:
@@ -114,8 +135,9 @@ def test_zones_that_do_not_offer_the_type_of_a_new_pool_are_problems() -> None:
     assert problem.startswith("eks.pool.machine_not_in_zone ")
     assert "does not offer it in us-west-2c, and only us-west-2a, us-west-2b do; write `zones` with these" in problem
     assert account_codes(ACCOUNT, [], pools=[{**pool, "zones": ["us-west-2b"]}]) == []
-    group = {"type": "aws:eks/nodeGroup:NodeGroup", "id": "a:gpus", "outputs": {"nodeGroupName": "gpus"}}
-    assert account_codes(ACCOUNT, [group], pools=[pool]) == []
+    assert account_codes(ACCOUNT, [*CLUSTER, node_group("g4dn.12xlarge")], pools=[pool]) == []
+    assert len(account_codes(ACCOUNT, [*CLUSTER, node_group("g5.xlarge")], pools=[pool])) == 1
+    assert len(account_codes(ACCOUNT, [*CLUSTER, node_group("g4dn.12xlarge", "CREATE_FAILED")], pools=[pool])) == 1
 
 
 @pytest.mark.parametrize(
@@ -125,14 +147,20 @@ def test_zones_that_do_not_offer_the_type_of_a_new_pool_are_problems() -> None:
         (
             {"State": "scheduled"},
             {},
-            "is scheduled and starts no instances; run `make up` after its start (2026-12-01T",
+            "is scheduled and starts no instances yet; run `make up` after its start (2026-12-01T",
+        ),
+        ({"State": "expired"}, {}, "is expired and starts no instances; write the id of another"),
+        (
+            {"ReservationType": "default"},
+            {},
+            "has another kind in this account; write `reservation:cr-0123456789abcdef0`",
         ),
         ({"InstanceType": "p5e.48xlarge"}, {}, "is for p5e.48xlarge; write `machine_type: p5e.48xlarge`"),
         ({}, {"zones": "us-west-2a"}, "is in us-west-2c; write `zones: [us-west-2c]`"),
         ({"TotalInstanceCount": 1}, {}, "has 1 instances, and the pool 2 nodes; write `nodes: 1`"),
         ({"CapacityReservationId": "cr-1"}, {}, "this account does not have it in this region"),
     ],
-    ids=["usable", "not started", "type", "zone", "count", "unknown"],
+    ids=["usable", "not started", "ended", "kind", "type", "zone", "count", "unknown"],
 )
 def test_reservation_that_cannot_start_the_nodes_is_a_problem(
     found: dict[str, Any], pool: dict[str, Any], message: str
@@ -146,6 +174,17 @@ def test_reservation_that_cannot_start_the_nodes_is_a_problem(
     problems = account_codes(answers, [], pools=[{**settings, **pool}])
     assert [each.partition(" ")[0] for each in problems] == (["eks.pool.reservation_unusable"] if message else [])
     assert all(message in each for each in problems)
+
+
+def test_only_a_new_reservation_of_a_deployed_pool_is_checked() -> None:
+    target = {"capacityReservationTarget": {"capacityReservationId": "cr-0123456789abcdef0"}}
+    template = deployed("ec2/launchTemplate:LaunchTemplate", capacityReservationSpecification=target)
+    pool = {"name": "gpus", "machine_type": "p5.48xlarge", "nodes": 2, "zones": "us-west-2c"}
+    answers = {**ACCOUNT, "aws ec2 describe-capacity-reservations": {"CapacityReservations": []}}
+    resources = [*CLUSTER, node_group("p5.48xlarge"), template]
+    for id_, count in (("cr-0123456789abcdef0", 0), ("cr-0123456789abcdef1", 1)):
+        problems = account_codes(answers, resources, pools=[{**pool, "capacity": f"capacity-block:{id_}"}])
+        assert [each.partition(" ")[0] for each in problems] == ["eks.pool.reservation_unusable"] * count
 
 
 def test_query_without_permission_leaves_its_check_out() -> None:

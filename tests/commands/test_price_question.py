@@ -19,6 +19,7 @@ from commands.stack import BACKEND_VARIABLE
 from infra.naming import JOB_LABEL
 from stack.config import parse
 from tests.commands.pull_requests import STACK, changed_stack
+from tests.unit.stack_settings import CLUSTER, KUBECONFIG
 
 CONFIG = parse(STACK)
 QUOTA = CONFIG.cloud.quota()
@@ -118,17 +119,17 @@ def jobs_of_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "outputs", lambda _stack: found)
 
 
-def test_ask_on_the_local_platform_is_only_about_ended_jobs(
+def test_ask_about_an_existing_cluster_is_only_about_ended_jobs(
     monkeypatch: pytest.MonkeyPatch, answers: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = parse({"platform": {"kind": "local"}, "jobs": []})
-    set_plan(monkeypatch, ("update", "pulumi-python:dynamic:Resource"))
-    confirm_update("local", config, {}, is_confirmed=False)
+    config = parse({"platform": {**CLUSTER, "kubeconfig": str(KUBECONFIG)}, "jobs": []})
+    set_plan(monkeypatch, ("update", "random:index/randomId:RandomId"))
+    confirm_update("dev", config, {}, is_confirmed=False)
     assert "price" not in capsys.readouterr().out
     monkeypatch.setattr(confirmation, "pulumi", lambda *_words, **_options: json.dumps({"steps": JOB_STEPS}))
     monkeypatch.setattr(confirmation, "job_states", lambda _stack, _jobs: {})
     with pytest.raises(NotConfirmed, match="End job done"):
-        confirm_update("local", config, {}, is_confirmed=False)
+        confirm_update("dev", config, {}, is_confirmed=False)
     assert answers == []
 
 

@@ -59,9 +59,7 @@ def test_ensure_stack_restores_settings_file_and_config_set_changes_it(project: 
     assert "30" in settings.read_text(encoding="utf-8"), "an explicit change must stay"
 
 
-def test_kubeconfig_of_cloud_stack_is_that_of_the_current_cluster(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kubeconfig_of_cloud_stack_can_be_renewed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kubeconfig = "apiVersion: v1"
     monkeypatch.setattr(stack, "PROJECT", tmp_path)
     monkeypatch.setattr(stack, "pulumi", lambda *_words, **_options: kubeconfig)
@@ -71,7 +69,7 @@ def test_kubeconfig_of_cloud_stack_is_that_of_the_current_cluster(
     assert path.read_text(encoding="utf-8") == "apiVersion: v1"
     assert path.stat().st_mode & 0o777 == 0o600
     kubeconfig = "apiVersion: v1  # of a new cluster"
-    stack.kubeconfig_of("dev", found)
+    stack.renew_kubeconfig("dev", found)
     assert path.read_text(encoding="utf-8") == kubeconfig
 
 

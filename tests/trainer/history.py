@@ -279,4 +279,10 @@ class Store:
         self.filesystem.pipe_file(path, content)
 
     def remove(self, path: str) -> None:
-        self.filesystem.rm(path, recursive=True)
+        """Delete a file or a folder."""
+        if "file" in self.filesystem.protocol:
+            self.filesystem.rm(path, recursive=True)
+            return
+        # In a bucket, `rm` would also delete the folder's own name, and Google answers 404 to that.
+        for file in self.filesystem.find(path) or [path]:
+            self.filesystem.rm_file(file)

@@ -127,5 +127,7 @@ def test_infinite_gradient_norm_of_a_skipped_step_does_not_count() -> None:
     for norm in (2.0, float("inf"), float("nan"), 4.0):
         meter.add_norm(torch.tensor(norm))
     assert meter.take(meter.sums())[0]["gradient_norm"] == 3
+    meter.add_norm(torch.tensor(float("nan")))
+    assert math.isnan(meter.take(meter.sums())[0]["gradient_norm"])
     meter.add_norm(torch.tensor(5.0))
     assert meter.take(meter.sums())[0]["gradient_norm"] == 5

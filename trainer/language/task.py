@@ -100,7 +100,7 @@ class TokenMeter(Meter):
         loss, tokens, norms, steps = self.since(sums)
         mean = loss / max(tokens, 1)
         bits = bits_per_byte(mean, self._bytes_per_token)
-        return {"loss": mean, "bits_per_byte": bits, "gradient_norm": norms / max(steps, 1)}, int(tokens)
+        return {"loss": mean, "bits_per_byte": bits, "gradient_norm": norms / steps if steps else math.nan}, int(tokens)
 
 
 def bits_per_byte(loss: float, bytes_per_token: float) -> float:

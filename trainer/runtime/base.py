@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from trainer.language.sizes import Parallelism
 
 SETUP_SECONDS = 300.0
-"""Minimum time-out in seconds until the second step is done, which waits for every rank's slow first step."""
+"""Minimum time-out in seconds until the second line of the log, before which every rank has done its first step."""
 TIMEOUT_SLACK_SECONDS = 20.0
 """Seconds by which torch's time-out is longer than the watchdog's, so that the watchdog reports a hang first."""
 PREEMPTED_KEY = "preempted"
