@@ -337,14 +337,14 @@ def network_problems(deployment: Mapping[str, Any], config: EksConfig) -> Iterat
         outputs = resource["outputs"]
         if resource["type"] == VPC_TYPE and outputs["cidrBlock"] != config.network.vpc:
             message = f"cannot change while the network exists; write its range, {outputs['cidrBlock']}, {remedy}"
-            yield Problem("eks.network.vpc_fixed", ("platform", "network", "vpc"), message, config.network.vpc)
+            yield Problem("eks.network.vpc_in_use", ("platform", "network", "vpc"), message, config.network.vpc)
         elif resource["type"] == SUBNET_TYPE:
             zone, name = str(outputs["availabilityZone"]), resource["urn"].rpartition("::")[2]
             planned = zones.get(str(outputs["cidrBlock"]), zone)
             is_private = name.startswith(PRIVATE_SUBNET_PREFIX)
             if is_private and planned != zone and zone[:-1] == config.region:
                 message = f"cannot change while the network exists; write {zone} instead of {planned}, {remedy}"
-                yield Problem("eks.zones.fixed", ("platform", "zones"), message, list(config.all_zones))
+                yield Problem("eks.zones.in_use", ("platform", "zones"), message, list(config.all_zones))
 
 
 def _existing(deployment: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -183,9 +183,9 @@ def test_cluster_in_state_has_version_and_zones_by_address_range() -> None:
         ({"zones": ["us-west-2a", "us-west-2b", "us-west-2c"]}, []),
         ({"zones": ["us-west-2a", "us-west-2b"]}, []),
         ({"zones": ["us-west-2a", "us-west-2d", "us-west-2c"]}, []),
-        ({"zones": ["us-west-2a", "us-west-2b", "us-west-2d"]}, ["eks.zones.fixed"]),
-        ({"zones": ["us-west-2c", "us-west-2b"]}, ["eks.zones.fixed"]),
-        ({"network": {"vpc": "10.1.0.0/16"}}, ["eks.network.vpc_fixed"]),
+        ({"zones": ["us-west-2a", "us-west-2b", "us-west-2d"]}, ["eks.zones.in_use"]),
+        ({"zones": ["us-west-2c", "us-west-2b"]}, ["eks.zones.in_use"]),
+        ({"network": {"vpc": "10.1.0.0/16"}}, ["eks.network.vpc_in_use"]),
     ],
     ids=["same", "last zone removed", "missing subnet", "other zone", "other order", "other range"],
 )
