@@ -333,6 +333,8 @@ class Summary:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Add the time of a test's phase to its lane."""
         properties = {str(name): str(value) for name, value in report.user_properties}
+        if "lane" not in properties:
+            return  # The report of xdist about a test whose worker died.
         self.seconds[properties["lane"]] += report.duration
         self.tests[properties["lane"]].add(report.nodeid)
         name = function_id(report.nodeid)

@@ -214,6 +214,7 @@ class Store:
     def __init__(self, url: str) -> None:
         # This registers obstore as fsspec's client for buckets.
         Folder(url)
+        self._is_google = url.startswith("gs://")
         self.filesystem, path = fsspec.url_to_fs(url)
         self.path = f"{path}/checkpoints"
 
@@ -280,7 +281,7 @@ class Store:
 
     def remove(self, path: str) -> None:
         """Delete a file or a folder."""
-        if "file" in self.filesystem.protocol:
+        if not self._is_google:
             self.filesystem.rm(path, recursive=True)
             return
         # In a bucket, `rm` would also delete the folder's own name, and Google answers 404 to that.
