@@ -200,7 +200,8 @@ class JobSpec(Section):
     other images stay in ImagePullBackOff. `local` builds these images of Trainyard if a job names them: `horovod`
     (TensorFlow and MXNet with Horovod over OpenMPI; images/horovod), `frameworks` (the trainer's image with
     transformers, accelerate, TRL, DeepSpeed and torchtitan), `ray` (Ray with the trainer's torch; images/ray), and
-    `stores` (an object store for examples; images/stores). GKE and EKS build only `frameworks`."""
+    `stores` (an object store for examples; images/stores). Of these, GKE and EKS build only
+    `frameworks`."""
     min_bandwidth_gbps: Annotated[float, Field(gt=0, le=100_000)] | None = Field(default=None, examples=[50])
     """Minimum bandwidth in Gbit/s, one way, between any two hosts. The job measures it before training, and fails at
     once if a link is slower. By default the job does not measure it."""

@@ -525,8 +525,12 @@ def _types_in_zones(config: EksConfig, deployment: Mapping[str, Any], run_json: 
     for path, machine, zones in new:
         offering = sorted(zone for each, zone in offers if each == machine)
         if missing := [zone for zone in zones if zone not in offering]:
-            where = f"only {', '.join(offering)} do; write `zones` with these" if offering else "nor does another zone"
-            message = f"AWS does not offer it in {missing[0]}, and {where}, or another type"
+            message = f"AWS does not offer it in {config.region}; write another type"
+            if offering:
+                message = (
+                    f"AWS does not offer it in {missing[0]}, only in {', '.join(offering)}; write `zones` with these, "
+                    "or another type"
+                )
             yield Problem("eks.pool.machine_not_in_zone", ("platform", *path, "machine_type"), message, machine)
 
 

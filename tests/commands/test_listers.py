@@ -133,7 +133,7 @@ def test_zones_that_do_not_offer_the_type_of_a_new_pool_are_problems() -> None:
     pool = {"name": "gpus", "machine_type": "g4dn.12xlarge", "nodes": 1}
     (problem,) = account_codes(ACCOUNT, [], pools=[pool])
     assert problem.startswith("eks.pool.machine_not_in_zone ")
-    assert "does not offer it in us-west-2c, and only us-west-2a, us-west-2b do; write `zones` with these" in problem
+    assert "does not offer it in us-west-2c, only in us-west-2a, us-west-2b; write `zones` with these" in problem
     assert account_codes(ACCOUNT, [], pools=[{**pool, "zones": ["us-west-2b"]}]) == []
     assert account_codes(ACCOUNT, [*CLUSTER, node_group("g4dn.12xlarge")], pools=[pool]) == []
     assert len(account_codes(ACCOUNT, [*CLUSTER, node_group("g5.xlarge")], pools=[pool])) == 1
