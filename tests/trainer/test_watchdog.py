@@ -137,6 +137,7 @@ def test_stopped_process_is_reported(recipe: Recipe) -> None:
 def test_rank_stopped_during_a_save_ends_the_job(tmp_path: Path, recipe: Recipe) -> None:
     program = "tests.trainer.faulty none 0 trainer.runtime.base.TIMEOUT_SLACK_SECONDS=1"
     with two_hosts(recipe, *ENDLESS_FLAGS, "--checkpoint-steps=1", bucket=tmp_path, program=program) as running:
+        running.wait_for("train epoch=1 step=10/")  # the short time-out applies after two lines
         running.wait_for("checkpoint ")
         result = stop_rank_1(running)
     assert "a rank did not answer " in result.output
