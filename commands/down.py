@@ -30,7 +30,7 @@ from commands.stack import (
     stack_exists,
 )
 from commands.stack_files import stack_lock
-from commands.stack_settings import check
+from commands.stack_settings import settings_error
 from commands.workflows import JOBS_ONLY
 from infra.aws.inventory import late_log_groups
 from infra.inventory import run_json
@@ -71,8 +71,8 @@ def destroy(stack: str) -> bool:
             delete_jobs(lambda *words: pulumi(*words, "--stack", stack, *options))
         pulumi("destroy", "--yes", "--skip-preview", "--stack", stack, *options)
     delete_late_log_groups(resources)
-    # The settings may have changed since the last `up`, so use the state. Only a bucket can have `retainOnDelete`.
-    if before.get("bucket_url") and any(each.get("retainOnDelete") for each in resources):
+    # The settings may have changed since the last `up`, so use the state.
+    if before.get("bucket_url") and any(each.get("retainOnDelete") for each in buckets_in(resources)):
         print(f"the bucket {before['bucket_url']} is kept because of `bucket.keep`; it costs money until you delete it")
     return True
 
@@ -114,17 +114,21 @@ def reject_protected_cluster(stack: str, resources: Iterable[Mapping[str, Any]])
         raise _rejection("down.protected_cluster", "deletion_protection", message)
 
 
+def buckets_in(resources: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the buckets in a state."""
+    return [each for each in resources if str(each.get("type")).endswith("/bucket:Bucket")]
+
+
 def reject_unapplied_keep(stack: str, resources: Iterable[Mapping[str, Any]]) -> None:
     """Raise CommandError if the settings keep the bucket, but the state does not.
 
     Pulumi destroys a bucket as the last update left it in the state: without `retainOnDelete`, and with `forceDestroy`.
     """
-    buckets = [each for each in resources if str(each.get("type")).endswith("/bucket:Bucket")]
-    if all(each.get("retainOnDelete") for each in buckets):
+    if all(each.get("retainOnDelete") for each in buckets_in(resources)):
         return
     if _settings_keep_bucket(PROJECT / f"Pulumi.{stack}.yaml"):
         up, down = make_command("up", STACK=stack), make_command("down", STACK=stack)
-        message = f"is only in the settings, so {down} would delete the bucket; run {up} to apply it, or write `false`"
+        message = f"is not applied yet, so {down} would delete the bucket; run {up} to apply it, or write `false`"
         raise _rejection("down.keep_not_applied", "bucket.keep", message)
 
 
@@ -153,7 +157,7 @@ def _rejection(code: str, key: str, message: str) -> CommandError:
 def settings_options(stack: str) -> Iterator[tuple[str, ...]]:
     """Yield Pulumi's options for a destroy. If the settings file is missing or invalid, they name a substitute."""
     file = PROJECT / f"Pulumi.{stack}.yaml"
-    if not check(file):
+    if not settings_error(file):
         yield ()
         return
     if file.exists():
@@ -187,10 +191,10 @@ def delete_jobs(run: Callable[..., object]) -> None:
 
 
 def delete_late_log_groups(resources: Iterable[Mapping[str, Any]]) -> None:
-    """Delete the log groups that EKS has created again for the deleted clusters of a state.
+    """Delete log groups that EKS recreates after the deletion of its clusters. `resources` is the state before that.
 
-    Do nothing if the group does not exist, or if `aws` is not installed. `make verify-empty` reports a group that EKS
-    creates later.
+    Ignore failures: the group may not exist, or `aws` may not be installed. `make verify-empty` reports groups that
+    remain.
     """
     for group, region in late_log_groups(resources):
         with suppress(FileNotFoundError, CalledProcessError):
@@ -239,7 +243,7 @@ def has_leftovers(cluster: ClusterSettings) -> bool:
 
 
 def end_text(stack: str) -> str:
-    """Return the result of a destroy without leftovers on this machine. `down` does not query the cloud."""
+    """Return the closing message if nothing is left on this machine. `down` does not list the cloud's resources."""
     text = "nothing is left in the stack's state or on this machine"
     try:
         cloud = load_file(PROJECT / f"Pulumi.{stack}.yaml").cloud
@@ -289,7 +293,9 @@ def why_not_abandoned(name: str, names: list[str]) -> str:
     if saved:
         command = make_command("down", STACK=saved.stack)
         return f"belongs to {saved.owner}, which still exists; run {command} there"
-    allowed = f"must be one of {', '.join(names)}" if names else "no cluster here has lost its checkout"
+    allowed = (
+        f"must be one of {', '.join(names)}" if names else "the checkout of every cluster on this machine still exists"
+    )
     return f"unknown cluster; {allowed}"
 
 

@@ -218,7 +218,7 @@ def init(folder: Path, stack: str, given: Mapping[str, str | int | None]) -> int
     folder.mkdir(parents=True, exist_ok=True)
     text = f"# Stack `{stack}` of Trainyard. docs/config.md of Trainyard lists all keys.\n"
     file.write_text(text + yaml.safe_dump(found, sort_keys=False, default_flow_style=False), encoding="utf-8")
-    if problem := check(file):
+    if problem := settings_error(file):
         file.unlink()
         raise InvalidSetting(f"{file.name}: was not written, because the answers give an invalid stack:\n{problem}")
     print(f"wrote {file}")
@@ -238,7 +238,7 @@ def read_settings(file: Path, *, checks_machine: bool = False) -> StackConfig:
         raise CommandError(error_text(file.name, error)) from error
 
 
-def check(file: Path) -> str:
+def settings_error(file: Path) -> str:
     """Return the problems of a stack's file; empty for none."""
     try:
         load_file(file)
@@ -328,7 +328,7 @@ def pulumi_config(words: Sequence[str]) -> int:
     ensure_stack(stack)
     file = PROJECT / f"Pulumi.{stack}.yaml"
     content = file.read_bytes() if file.is_file() else b""
-    before = content if words[0] == "set" and content and not check(file) else None
+    before = content if words[0] == "set" and content and not settings_error(file) else None
     # Pulumi would read a negative number as an option.
     command = ["pulumi", "config", *words[:negative], "--stack", stack, "--", *words[negative:]]
     sys.stdout.flush()

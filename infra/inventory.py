@@ -57,7 +57,7 @@ class CloudResource:
     id: str = ""
     """The provider's id."""
     facts: Mapping[str, str] = field(default_factory=dict)
-    """All text fields, under Pulumi's names."""
+    """All text fields. Their keys begin with a lower-case letter, so most have Pulumi's names."""
 
     @property
     def network(self) -> str:
@@ -171,6 +171,7 @@ def clusters_in(labels: Mapping[str, str]) -> set[str]:
     values = {value for key, value in labels.items() if key in CLUSTER_NAME_LABELS}
     prefixes = CLUSTER_NAME_PREFIXES
     suffixes = {key.removeprefix(prefix) for key in labels for prefix in prefixes if key.startswith(prefix)}
+    # The tag `k8s.io/cluster-autoscaler/enabled` names no cluster.
     return values | (suffixes - {"enabled"})
 
 

@@ -138,8 +138,8 @@ class _SizeCheck:
         for name_node, value in node.value:
             name, line = str(name_node.value), name_node.start_mark.line + 1
             if name in lines:
-                places = f"twice in line {line}" if lines[name] == line else f"in lines {lines[name]} and {line}"
-                raise ValueError(f"the key {name} is {places}; write it once")
+                places = f"twice on line {line}" if lines[name] == line else f"on lines {lines[name]} and {line}"
+                raise ValueError(f"the key {name} appears {places}; write it once")
             lines[name] = line
             size += 1 + self.size(value, name)
         return size

@@ -162,7 +162,7 @@ def fetch_package(package: str, integrity: str, folder: Path) -> Path:
 
 
 def _install_npm() -> str:
-    """Return the npm of an environment with the pinned package. Install the package if it is missing."""
+    """Return npm in a virtual environment. Create the environment from setup/npm.txt if npm is missing."""
     folder = cache_folder() / "npm"
     npm = folder / "bin" / "npm"
     if not npm.exists():

@@ -35,10 +35,10 @@ BUCKET_PATTERN = f"{_UNCHAINED}({_FOLDER_URL}|{_BUCKET_URL})"
 DATA_PATTERN = f"{_UNCHAINED}((?![a-zA-Z][-+.a-zA-Z0-9]*:/).*|{_FOLDER_URL}|{_BUCKET_URL})"
 """A path, or the URL of a folder."""
 JOB_PATTERN = r"(?![.\s])(?!.*::)[^/\\*?\[\]#%\x00-\x1f\x7f-\xa0\u2028\u2029\ud800-\udfff]+(?<!\s)"
-"""A folder name for disks and buckets, without special characters of URLs or glob patterns or invisible ones."""
+"""Folder name for disks and buckets, without invisible characters and without special ones of URLs and globs."""
 
 TEXT_SUFFIXES = {"document": ".txt", "lines": ".jsonl", "table": ".parquet", "tokens": ".npy"}
-"""Content of a file of texts -> suffix of its name. `workloads/trainer_flags.json` repeats it, to validate stacks."""
+"""Format of a data file for language models -> suffix. `workloads/trainer_flags.json` has a generated copy."""
 CHECKPOINTS, PROFILES = SHARED_FOLDERS = "checkpoints", "profiles"
 """Folders of the bucket that hold a subfolder for each job."""
 
@@ -50,7 +50,7 @@ def invalid_setting(key: str, value: object, allowed: str, remedy: str) -> Confi
 
 @dataclass(frozen=True)
 class Range:
-    """Bounds of a number. `workloads/trainer_flags.json` repeats them, to validate stacks."""
+    """Bounds of a number. The validation of stacks reads a generated copy in `workloads/trainer_flags.json`."""
 
     least: float = 0
     most: float = MAX_COUNT
@@ -64,7 +64,7 @@ class Range:
         if self.is_exclusive:
             is_allowed, allowed = self.least < value <= self.most, f"more than {self.least} and at most {self.most}"
         else:
-            is_allowed, allowed = self.least <= value <= self.most, f"{self.least} to {self.most}"
+            is_allowed, allowed = self.least <= value <= self.most, f"from {self.least} to {self.most}"
         if not is_allowed:
             allowed += f", {self.meaning}" if self.meaning else ""
             raise invalid_setting(key, value, allowed, f"give {_flag(key)} another value")
@@ -72,7 +72,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Text:
-    """Pattern of a text. `workloads/trainer_flags.json` repeats it, to validate stacks."""
+    """Pattern of a text. The validation of stacks reads a generated copy in `workloads/trainer_flags.json`."""
 
     pattern: str
     allowed: str
@@ -104,7 +104,7 @@ BucketUrl = Annotated[
     str,
     Text(
         f"({BUCKET_PATTERN})?",
-        "file:///FOLDER, gs://BUCKET/FOLDER or s3://BUCKET/FOLDER, BUCKET in lower case, without '::', '?' and '#'",
+        "file:///FOLDER, gs://BUCKET/FOLDER or s3://BUCKET/FOLDER, no '::'; BUCKET in lower case, then no '?' or '#'",
         "give --bucket such a URL, or leave it out",
     ),
 ]
@@ -112,7 +112,7 @@ FolderName = Annotated[
     str,
     Text(
         JOB_PATTERN,
-        r"one folder name without /\*?[]#% and '::', without '.' at the start or a space at either end",
+        r"one folder name without /\*?[]#% or '::', without '.' at the start, without a space at either end",
         "give --job another name",
         max_bytes=MAX_NAME_BYTES,
     ),
@@ -125,7 +125,7 @@ DataFolder = Annotated[
     str,
     Text(
         DATA_PATTERN,
-        "a folder, gs://BUCKET/FOLDER or s3://BUCKET/FOLDER, BUCKET in lower case, without '::', '?' and '#'",
+        "a folder, gs://BUCKET/FOLDER or s3://BUCKET/FOLDER, no '::'; BUCKET in lower case, then no '?' or '#'",
         "give {flag} such a folder",
     ),
 ]

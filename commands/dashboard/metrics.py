@@ -25,7 +25,7 @@ READ_SECONDS = 0.4
 RANKS_PER_REFRESH = 1024
 """Maximum number of ranks' files that one refresh reads."""
 RANK_KEYS = ("global_step", "rate", "all_reduce")
-"""Keys of the last `train` event that the grid of ranks needs. A job can have thousands of ranks."""
+"""Keys that are kept of the last `train` event of each rank except rank 0, to save memory in large jobs."""
 _value = itemgetter(1)
 
 Event = dict[str, Any]
@@ -88,10 +88,10 @@ class Curves:
             if event["event"] in by_name and event.get("global_step") is not None:
                 by_name[event["event"]].append(event)
         for name, found in by_name.items():
-            for run in _ascending(found):
-                self._add_run(name, run)
+            for stretch in _ascending(found):
+                self._add_ascending(name, stretch)
 
-    def _add_run(self, name: str, events: Sequence[Mapping[str, Any]]) -> None:
+    def _add_ascending(self, name: str, events: Sequence[Mapping[str, Any]]) -> None:
         for (each, key), curve in self._curves.items():
             if each != name:
                 continue
@@ -111,7 +111,7 @@ class Curves:
 
 
 def _ascending(events: Sequence[Mapping[str, Any]]) -> Iterator[Sequence[Mapping[str, Any]]]:
-    """Split the events into runs in which the steps grow."""
+    """Split the events into stretches with ascending steps. A restart begins a new stretch."""
     first, before = 0, -math.inf
     for place, event in enumerate(events):
         step = event["global_step"]
@@ -135,7 +135,7 @@ class EventFile:
     _inode: int = 0
 
     def read(self, seconds: float = READ_SECONDS) -> Iterator[list[Event]]:
-        """Yield the new events in chunks, for about `seconds`. Yield an empty list first if the file was replaced."""
+        """Yield the new events in chunks, for about `seconds`. Yield [] first if the file was replaced or truncated."""
         try:
             opened = self.path.open("rb")
         except OSError:
@@ -157,7 +157,7 @@ class EventFile:
                     return
                 self.offset += end
                 opened.seek(self.offset)
-                if events := parse_lines(chunk[:end]):  # An empty list means that the file was replaced.
+                if events := parse_lines(chunk[:end]):  # An empty list means that reading starts again.
                     yield events
 
 

@@ -43,6 +43,7 @@ class Report:
 
     stack: str
     fault: str = ""
+    """Fault that the simulated cloud injected, such as `denied:7`; empty for none."""
     problems: list[str] = field(default_factory=list)
     """Problems that the rehearsal found, one line each."""
     resources: dict[str, list[str]] = field(default_factory=dict)
@@ -196,7 +197,7 @@ GROUPS = {
 """Group of resources on the page -> parts of their types. A type belongs to the first group that matches."""
 OTHER_GROUP = "services and logs"
 MAX_NODES = 64
-"""Maximum number of nodes that the page draws for a pool. It only counts the others."""
+"""Maximum number of nodes that the page draws for a pool. For the rest, the page shows only their number."""
 STYLE = """\
 :root { --pod: #dbe7fb; --waiting: #fbdcd9; }
 @media (prefers-color-scheme: dark) { :root { --pod: #263a5e; --waiting: #5c2623; } }
@@ -292,10 +293,10 @@ def _cost(report: Report) -> str:
 
 
 def _resources(resources: Mapping[str, list[str]]) -> str:
-    groups: dict[str, dict[str, int]] = defaultdict(dict)
+    groups: dict[str, Counter[str]] = defaultdict(Counter)
     for type_, ids in sorted(resources.items()):
         group = next((name for name, parts in GROUPS.items() if any(part in type_ for part in parts)), OTHER_GROUP)
-        groups[group][type_.rpartition(":")[2]] = len(ids)
+        groups[group][type_.rpartition(":")[2]] += len(ids)
     return table(
         (group, ", ".join(f"{count} {kind}" for kind, count in kinds.items())) for group, kinds in groups.items()
     )

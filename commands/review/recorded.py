@@ -148,7 +148,7 @@ class RecordingEngine(Mocks):
         if args.typ.startswith("pulumi-python:dynamic"):
             answers = LOCAL_CLUSTER
         elif args.typ == "docker-build:index:Image":
-            # The provider detects changed sources by its output `contextHash`.
+            # The real provider sets this as an output. Record it as an input, so that changed sources show a change.
             inputs = {**inputs, "contextHash": self.image_digest}
             answers = {"ref": f"{inputs['tags'][0]}@sha256:{self.image_digest}"}
         if args.typ.startswith("kubernetes:") and "name" not in args.inputs.get("metadata", {}):
@@ -240,7 +240,7 @@ def _with_options(record: Record, request: resource_pb2.RegisterResourceRequest)
 
 
 def records_before(stack: str, text: str, config: StackConfig | None, commit: str) -> tuple[list[Record], str]:
-    """Return the resources of a stack at a commit, and a sentence if they permit only an incomplete comparison.
+    """Return the resources of a stack at a commit. If they allow only an incomplete comparison, also return the reason.
 
     `text` is the stack's file at the commit. `config` has its settings; None if the current program cannot read it.
     """
@@ -293,13 +293,13 @@ def _record_project_at_commit(stack: str, commit: str) -> list[Record]:
             (Path(folder) / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(PROJECT / path, Path(folder) / path)
 
-        def earlier(read: Callable[..., Any]) -> Callable[..., Any]:
+        def read_at_commit(read: Callable[..., Any]) -> Callable[..., Any]:
             return lambda path, project, *more: read(path, Path(folder) if project == PROJECT else project, *more)
 
         file = Path(folder) / f"Pulumi.{stack}.yaml"
         with (
-            mock.patch.object(user_files, "read_script", earlier(user_files.read_script)),
-            mock.patch.object(user_files, "read_requirements", earlier(user_files.read_requirements)),
+            mock.patch.object(user_files, "read_script", read_at_commit(user_files.read_script)),
+            mock.patch.object(user_files, "read_requirements", read_at_commit(user_files.read_requirements)),
         ):
             try:
                 config = load_file(file)
@@ -310,7 +310,10 @@ def _record_project_at_commit(stack: str, commit: str) -> list[Record]:
 
 
 def _repoint_dangling_links(folder: Path) -> None:
-    """Let the links of an earlier project that leave the project refer to their present targets."""
+    """Point each broken symbolic link in `folder` to the target that the same link has in the project today.
+
+    In the temporary folder, a relative link to a file outside the project is broken.
+    """
     for link in [each for each in folder.rglob("*") if each.is_symlink() and not each.exists()]:
         link.unlink()
         link.symlink_to((PROJECT / link.relative_to(folder)).resolve())

@@ -163,15 +163,15 @@ class AcceleratorNetwork(pulumi.ComponentResource):
 def _after_first(created: Mapping[str, pulumi.Resource], opts: pulumi.ResourceOptions) -> pulumi.ResourceOptions:
     """Return options that make a resource wait for the first of `created`.
 
-    Before the engine replaces the first network, it deletes the pools that use it. Without an order, the engine would
-    replace the other networks at the same time. Google does not delete a network that a pool uses.
+    Google does not delete a network that a pool uses. Pulumi deletes the pools before it replaces the first network.
+    Without this dependency, Pulumi would replace the other networks at the same time, while the pools still exist.
     """
     first = next(iter(created.values()), None)
     return pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(depends_on=None if first is None else [first]))
 
 
 class PodNetworks(pulumi.ComponentResource):
-    """A `Network` object in the cluster for each interface. The annotations of pods name these objects."""
+    """GKE's custom resources `Network` and `GKENetworkParamSet` of each interface. Pod annotations name the former."""
 
     def __init__(
         self,

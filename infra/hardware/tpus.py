@@ -202,7 +202,7 @@ GENERATIONS: Mapping[str, TpuGeneration] = {
             flex_start=True,
             zones=zone_set(
                 "asia-northeast1 b, asia-south1 b c, asia-southeast1 b, europe-west4 a, southamerica-west1 a, "
-                "us-central1 ai1 b, us-east1 d, us-east4 a b, us-east5 a b c, us-south1 a ai1b, us-west1 c"
+                "us-central1 b, us-east1 d, us-east4 a b, us-east5 a b c, us-south1 a ai1b, us-west1 c"
             ),
             flex_start_zones=zone_set("asia-northeast1 b, us-east5 a b"),
             workload_policy=False,
@@ -244,7 +244,9 @@ def tpu_slice(accelerator: str, topology: str | None = None) -> TpuSlice:
     row, chips = _parse_accelerator(accelerator)
     if topology is None:
         if chips is None:
-            message = f"{accelerator} is a generation; add a topology; write for example {_example(row)}"
+            message = (
+                f"{accelerator} is a generation without a number of chips; add a topology, such as {_example(row)}"
+            )
             raise HardwareError("topology_missing", "accelerator", message)
         return _slice(row, _most_compact(row, chips, accelerator))
     axes = parse_topology(topology)
@@ -252,7 +254,8 @@ def tpu_slice(accelerator: str, topology: str | None = None) -> TpuSlice:
         message = f"{row.name} has no slice {topology}; write {_allowed(row)}"
         raise HardwareError("topology_impossible", "topology", message)
     if chips not in (None, math.prod(axes)):
-        message = f"{topology} has {math.prod(axes)} chips and {accelerator} has {chips}; remove one of the two"
+        remedy = f"remove `topology`, or write `accelerator: {row.name}`"
+        message = f"{topology} has {math.prod(axes)} chips and {accelerator} has {chips}; {remedy}"
         raise HardwareError("topology_of_other_chips", "topology", message)
     return _slice(row, axes)
 
@@ -266,7 +269,9 @@ def parse_topology(topology: str) -> tuple[int, ...]:
     """Return the chips along each axis. Raises HardwareError for an invalid topology."""
     if not _TOPOLOGY.fullmatch(topology):
         raise HardwareError(
-            "topology_malformed", "topology", "must be chips along two or three axes; write for example 4x4 or 2x2x4"
+            "topology_malformed",
+            "topology",
+            "must be the number of chips along two or three axes, such as 4x4 or 2x2x4",
         )
     return tuple(map(int, topology.split("x")))
 

@@ -103,7 +103,7 @@ def test_down_with_keep_only_in_the_settings_fails_before_anything_is_deleted(
     changes: dict[str, Any], commands: list[tuple[str, ...]], tmp_path: Path
 ) -> None:
     write_settings(tmp_path, {**GKE, **changes})
-    words = r"trainyard:platform\.bucket\.keep = true: is only in the settings, .* run `make up STACK=mine`.*; nothing"
+    words = r"trainyard:platform\.bucket\.keep = true: is not applied yet, .* run `make up STACK=mine`.*; nothing"
     with pytest.raises(CommandError, match=words):
         down.destroy("mine")
     assert commands == []

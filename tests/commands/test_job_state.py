@@ -127,9 +127,11 @@ def test_job_state_of_a_restarting_job_is_pending(kind: str) -> None:
     assert (restarting.state, restarting.reason) == ("pending", "JobRestarting: why")
 
 
-def test_jobset_and_train_job_with_a_ready_or_active_child_job_are_running() -> None:
+def test_jobset_and_train_job_are_running_with_a_ready_child_job_and_pending_without_one() -> None:
     assert job_state(job("jobset", replicatedJobsStatus=[{"name": "worker", "ready": 1}])).state == "running"
-    assert job_state(job("train-job", jobsStatus=[{"name": "node", "ready": 0, "active": 1}])).state == "running"
+    assert job_state(job("train-job", jobsStatus=[{"name": "node", "ready": 1}])).state == "running"
+    # A child Job whose pods are all pending is active.
+    assert job_state(job("train-job", jobsStatus=[{"name": "node", "ready": 0, "active": 1}])).state == "pending"
 
 
 def test_ray_job_is_running_with_a_ready_host_and_pending_when_it_restarts() -> None:

@@ -122,7 +122,7 @@ def test_serve_tensorboard_returns_the_status_of_a_failed_installation(monkeypat
     assert serve_tensorboard(lambda: 7) == 7
 
 
-def test_serve_tensorboard_of_a_job_shows_the_folder_of_its_flag(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_serve_tensorboard_of_a_job_shows_the_bucket_folder_of_its_run_record(monkeypatch: pytest.MonkeyPatch) -> None:
     records = {"digits": {"bucket_prefix": "digits-2"}}
     outputs = {**STACK_OUTPUTS, "bucket_url": "gs://b", "run_records": records}
     monkeypatch.setattr("commands.monitor.cluster.outputs", lambda _stack: outputs)

@@ -24,9 +24,9 @@ def eks(*pools: dict[str, Any], **changes: Any) -> dict[str, Any]:
     return {"kind": "eks", **({"pools": named} if pools else {}), **changes}
 
 
-def one(engine: RecordingEngine, suffix: str, name: str = "") -> dict[str, Any]:
-    """Return the inputs of the only resource of a type whose name has this prefix."""
-    (found,) = (record for record in engine.of_type(suffix) if record.name.startswith(name))
+def one(engine: RecordingEngine, suffix: str, prefix: str = "") -> dict[str, Any]:
+    """Return the inputs of the only resource whose type ends in `suffix` and whose name begins with `prefix`."""
+    (found,) = (record for record in engine.of_type(suffix) if record.name.startswith(prefix))
     return found.inputs
 
 
@@ -167,7 +167,7 @@ def test_eks_addons_have_names_and_service_accounts_of_aws(engine: RecordingEngi
 
 
 def test_eks_resources_are_created_and_deleted_in_order(engine: RecordingEngine) -> None:
-    # Nodes are deleted before the network's add-on, which removes their interfaces.
+    # The nodes are deleted before the add-on vpc-cni, because vpc-cni removes their network interfaces.
     assert "cluster-addon-vpc-cni" in engine.dependencies("system-nodes")
     assert "system-nodes" in engine.dependencies("gpus-nodes")
     assert "system-nodes" in engine.dependencies("cluster-addon-coredns")
@@ -265,7 +265,8 @@ def test_eks_device_plugins_follow_pools() -> None:
     assert daemons({"machine_type": "m7i.2xlarge"}) == set()
 
 
-def test_eks_efa_plugin_is_privileged_on_efa_nodes_only() -> None:
+def test_eks_efa_plugin_is_privileged_and_runs_only_on_efa_nodes() -> None:
+    # A pool of one node has no EFA interfaces by default.
     engine, _ = graph(eks({**P5, "name": "fabric"}, {**P5, "name": "alone", "nodes": 1}))
     (plugin,) = (each.inputs["spec"] for each in engine.of_type("DaemonSet") if "efa" in each.name)
     pod = plugin["template"]["spec"]
@@ -301,7 +302,7 @@ def test_eks_kubeconfig_has_no_credentials(engine: RecordingEngine) -> None:
     assert found["clusters"][0]["cluster"]["certificate-authority-data"] == "Q0E="
 
 
-def test_eks_admins_have_access_entries_that_others_do_not_change() -> None:
+def test_eks_removal_of_an_admin_keeps_the_access_entries_of_others() -> None:
     arns = [f"arn:aws:iam::123456789012:role/{name}" for name in ("first", "second")]
 
     def entries(admins: list[str]) -> dict[str, str]:

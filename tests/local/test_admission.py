@@ -111,6 +111,21 @@ def test_api_server_rejects_unknown_field_of_kind(dry_run: Apply, kind: str) -> 
     assert "unknown field" in done.stderr
 
 
+@pytest.mark.parametrize("kind", [name for name, kind in KINDS.items() if kind.resource])
+def test_api_server_knows_the_field_that_suspends_a_job(dry_run: Apply, kind: str) -> None:
+    resource = KINDS[kind].resource
+    assert resource
+    items = objects(f"script.{kind}")
+    (job,) = [each for each in items if each["kind"] == resource.kind]
+    *path, key = resource.suspend
+    field = job["spec"]
+    for name in path:
+        field = field[name]
+    field[key] = True
+    done = dry_run(items)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_api_server_rejects_unknown_field_of_queue(dry_run: Apply) -> None:
     for each in objects("queues"):
         each["spec"]["unknown"] = 1

@@ -10,7 +10,7 @@ from settings.problem import dotted
 from simulation.cloud import checking
 from simulation.cloud.checking import KINDS
 from simulation.cloud.model import CloudState, Rule, SimulatedResource
-from tests.rehearsal.valid_inputs import GKE_CLUSTER, NODE_GROUP, POLICY, SUBNET, T4_POOL, TPU_POOL, VALID_INPUTS
+from tests.rehearsal.valid_inputs import GKE_CLUSTER, NODE_GROUP, TRUST_POLICY, SUBNET, T4_POOL, TPU_POOL, VALID_INPUTS
 
 POOL, NODES = "gcp:container/nodePool:NodePool", "aws:eks/nodeGroup:NodeGroup"
 EKS = "aws:eks/cluster:Cluster"
@@ -51,7 +51,7 @@ def test_rules_have_unique_codes() -> None:
             "did you mean machineType",
         ),
         ("aws:eks/cluster:Cluster", {"roleArn": "r", "vpcConfig": {"subnetIds": "x"}}, "must be a list"),
-        ("aws:iam/role:Role", {"assumeRolePolicy": POLICY, "tags": {"a": ["b"]}}, "must be text"),
+        ("aws:iam/role:Role", {"assumeRolePolicy": TRUST_POLICY, "tags": {"a": ["b"]}}, "must be text"),
     ],
 )
 def test_inputs_outside_the_schema_are_rejected(type_: str, inputs: dict[str, Any], words: str) -> None:
@@ -74,7 +74,7 @@ def cluster(version: str) -> SimulatedResource:
 
 def role_of(service: str, name: str) -> SimulatedResource:
     """Return a role that only this service of AWS can assume."""
-    policy = POLICY.replace("eks.amazonaws.com", service)
+    policy = TRUST_POLICY.replace("eks.amazonaws.com", service)
     return record("aws:iam/role:Role", name, arn=f"arn:aws:iam::123456789012:role/{name}", assumeRolePolicy=policy)
 
 
@@ -155,7 +155,7 @@ BROKEN_RULES: list[tuple[str, str, str, dict[str, Any], list[SimulatedResource]]
         {**NODE_GROUP, "capacityType": "CAPACITY_BLOCK", "launchTemplate": {"id": "lt-1", "version": "1"}},
         [record(TEMPLATE, "lt-1")],
     ),
-    ("node_role", "nodeRoleArn", NODES, NODE_GROUP, [record("aws:iam/role:Role", "nodes", assumeRolePolicy=POLICY)]),
+    ("node_role", "nodeRoleArn", NODES, NODE_GROUP, [record("aws:iam/role:Role", "nodes", assumeRolePolicy=TRUST_POLICY)]),
     ("addon_has_nodes", "addonName", "aws:eks/addon:Addon", VALID_INPUTS["aws:eks/addon:Addon"], []),
     ("pod_role", "roleArn", IDENTITY, VALID_INPUTS[IDENTITY], [role_of("ec2.amazonaws.com", "pods")]),
 ]

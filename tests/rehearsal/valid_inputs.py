@@ -7,7 +7,9 @@ from typing import Any
 
 PROJECT = "some-project"
 TRUST = {"Effect": "Allow", "Principal": {"Service": "eks.amazonaws.com"}, "Action": ["sts:AssumeRole"]}
-POLICY = json.dumps({"Version": "2012-10-17", "Statement": [TRUST]})
+TRUST_POLICY = json.dumps({"Version": "2012-10-17", "Statement": [TRUST]})
+READ_OBJECTS = {"Effect": "Allow", "Action": ["s3:GetObject"], "Resource": ["*"]}
+ROLE_POLICY = json.dumps({"Version": "2012-10-17", "Statement": [READ_OBJECTS]})
 TWO_T4 = {"type": "nvidia-tesla-t4", "count": 2, "gpuDriverInstallationConfig": {"gpuDriverVersion": "DEFAULT"}}
 T4_POOL: dict[str, Any] = {
     "project": PROJECT,
@@ -56,7 +58,7 @@ NODE_GROUP: dict[str, Any] = {
     "region": "us-west-2",
     "clusterName": "train",
     "nodeGroupName": "gpus",
-    "nodeRoleArn": "nodes",
+    "nodeRoleArn": "arn:aws:iam::123456789012:role/nodes",
     "subnetIds": ["subnet-1"],
     "amiType": "AL2023_x86_64_NVIDIA",
     "instanceTypes": ["g4dn.12xlarge"],
@@ -128,8 +130,8 @@ VALID_INPUTS: dict[str, dict[str, Any]] = {
         "serviceAccount": "trainer",
         "roleArn": "arn:aws:iam::123456789012:role/pods",
     },
-    "aws:iam/role:Role": {"name": "nodes", "assumeRolePolicy": POLICY},
-    "aws:iam/rolePolicy:RolePolicy": {"role": "nodes", "policy": POLICY},
+    "aws:iam/role:Role": {"name": "nodes", "assumeRolePolicy": TRUST_POLICY},
+    "aws:iam/rolePolicy:RolePolicy": {"role": "nodes", "policy": ROLE_POLICY},
     "aws:iam/rolePolicyAttachment:RolePolicyAttachment": {
         "role": "nodes",
         "policyArn": "arn:aws:iam::aws:policy/AmazonEKSClusterPolicy",

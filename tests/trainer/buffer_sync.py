@@ -1,6 +1,6 @@
 """Evaluate and capture a model whose batch statistics differ between two ranks.
 
-`python -m tests.trainer.buffer_sync digits` is one rank. The digits are in $TRAINYARD_DATA.
+Each rank runs `python -m tests.trainer.buffer_sync` and ignores its arguments. The digits are in $TRAINYARD_DATA.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def main() -> None:
     assert isinstance(running_mean, torch.Tensor)
 
     def show(event: str, mean: float) -> None:
-        # Write once, because the ranks share a pipe.
+        # One write, because the ranks share a pipe. `print` would write the newline separately.
         sys.stdout.write(f"{event} rank={runtime.rank} mean={mean:g}\n")
         sys.stdout.flush()
 

@@ -118,10 +118,10 @@ def test_load_file_numbers_as_text_are_accepted(tmp_path: Path) -> None:
 def test_load_file_duplicate_key_is_rejected(tmp_path: Path) -> None:
     # Most YAML readers silently use the last value.
     text = "config:\n  trainyard:jobs: []\n  trainyard:platform: {kind: local, nodes: 1, nodes: 2}\n"
-    with pytest.raises(ValueError, match="the key nodes is twice in line 3; write it once"):
+    with pytest.raises(ValueError, match="the key nodes appears twice on line 3; write it once"):
         load_file(write(tmp_path, text))
     text = "config:\n  trainyard:jobs: []\n  trainyard:jobs: []\n"
-    with pytest.raises(ValueError, match="the key trainyard:jobs is in lines 2 and 3; write it once"):
+    with pytest.raises(ValueError, match="the key trainyard:jobs appears on lines 2 and 3; write it once"):
         load_file(write(tmp_path, text))
 
 
@@ -139,7 +139,7 @@ def test_main_folder_or_binary_file_is_rejected(tmp_path: Path, capsys: pytest.C
     assert text == "Pulumi.bytes.yaml: is not UTF-8 text; save it as UTF-8"
 
 
-def test_main_problem_with_job_variable_has_its_value(
+def test_main_heading_of_problems_shows_the_value_of_the_job_variable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("JOB", "typo")
@@ -172,6 +172,7 @@ def test_load_file_unused_or_provider_secret_in_plain_text_is_rejected(
     assert [each.code for each in caught.value.problems] == [f"stack.{code}.in_clear"]
     assert "hunter2" not in str(caught.value)
     assert load_file(write(tmp_path, text.replace("hunter2", "{secure: v1:def}"))).jobs == ()
+    # `gcp:credentials` may be the path of a key file, which is not a secret.
     if code == "setting":
         assert load_file(write(tmp_path, text.replace("hunter2", "/root/key.json"))).jobs == ()
 
@@ -207,7 +208,7 @@ def test_builtin_images_are_those_of_jobs_and_are_built_unless_local_or_prebuilt
     assert config.builds_images is builds
 
 
-def test_misspelled_example_names_the_similar_one_and_the_option_as_typed(
+def test_error_for_a_misspelled_example_suggests_a_similar_one_and_shows_the_option(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "Pulumi.dev.yaml"
@@ -227,7 +228,7 @@ def test_misspelled_example_names_the_similar_one_and_the_option_as_typed(
         ("trainyard", "`trainyard config --stack dev set --secret secrets:key`"),
     ],
 )
-def test_secret_command_is_of_the_program_that_the_user_runs(
+def test_secret_command_uses_the_program_that_the_user_runs(
     program: str, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STACK", "dev")

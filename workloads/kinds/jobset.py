@@ -13,7 +13,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from infra.naming import job_labels
-from workloads.kinds.kind import COMPLETION_INDEX, RANDOM_SUFFIX, Kind, Object, Resource, Schema, any_job_runs, numbered
+from workloads.kinds.kind import (
+    COMPLETION_INDEX,
+    RANDOM_SUFFIX,
+    Kind,
+    Object,
+    Resource,
+    Schema,
+    any_job_is_ready,
+    numbered,
+)
 
 if TYPE_CHECKING:
     from pulumi import Output, ResourceOptions
@@ -44,7 +53,7 @@ RESOURCE = Resource(
     kind="JobSet",
     plural="jobsets",
     complete="Completed",
-    is_running=any_job_runs("replicatedJobsStatus"),
+    is_running=any_job_is_ready("replicatedJobsStatus"),
     hosts=_hosts,
 )
 

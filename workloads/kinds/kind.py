@@ -28,7 +28,7 @@ Object = dict[str, Any]
 """Object of the Kubernetes API in the form of its JSON, or a part of one."""
 
 COORDINATOR = Capacity(millicores=250, memory=512 * 2**20)
-"""Requests of a pod that starts or coordinates training and does not train itself, such as the one of mpirun."""
+"""Resource requests of a pod that only starts or coordinates training, such as the pod that runs mpirun."""
 ETCD_SUFFIX = "-etcd"
 RANDOM_SUFFIX = "-xxxxx"
 """Placeholder for the random suffix that Kubernetes appends to the names of an Indexed Job's pods."""
@@ -54,7 +54,7 @@ class Resource:
     complete: str = "Succeeded"
     """Type of the condition of a complete job."""
     is_running: Callable[[Object], bool]
-    """Function that returns True for a status with a running host."""
+    """Function that returns True for the status of a job that runs."""
     hosts: Callable[[Object], int]
     """Function that returns the number of hosts in a spec."""
     conditions: Callable[[Object], list[Object]] = listed_conditions
@@ -178,9 +178,13 @@ def condition_is_true(condition: str) -> Callable[[Object], bool]:
     )
 
 
-def any_job_runs(key: str) -> Callable[[Object], bool]:
-    """Return a function that returns True for a status with a Job that has running pods."""
-    return lambda status: any(each.get("ready") or each.get("active") for each in status.get(key) or [])
+def any_job_is_ready(key: str) -> Callable[[Object], bool]:
+    """Return a function that returns True for a status with a Job whose pods all run or have succeeded.
+
+    JobSet also counts a Job with pending pods as active:
+    https://jobset.sigs.k8s.io/docs/reference/jobset.v1alpha2/
+    """
+    return lambda status: any(each.get("ready") or each.get("succeeded") for each in status.get(key) or [])
 
 
 def replicas(key: str, *roles: str) -> Callable[[Object], int]:
@@ -201,7 +205,7 @@ class Schema:
         return {name: value for name, value in found.items() if value is not None}
 
     def paths_except(self, key: str, *keys: str) -> list[str]:
-        """Return the shortest paths that contain every field except the one at the path `key`, `keys`."""
+        """Return paths of all fields except the one at `key`, `keys`. A whole part has only its own path."""
         found = []
         for each in fields(self):
             name = _camel(each.name)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from workloads.kinds.jobset import JobSetSpec, job_set, job_template
-from workloads.kinds.kind import COMPLETION_INDEX, RANDOM_SUFFIX, Kind, Resource, Schema, any_job_runs, numbered
+from workloads.kinds.kind import COMPLETION_INDEX, RANDOM_SUFFIX, Kind, Resource, Schema, any_job_is_ready, numbered
 
 if TYPE_CHECKING:
     from pulumi import Input, Output, ResourceOptions
@@ -32,7 +32,7 @@ RESOURCE = Resource(
     kind="TrainJob",
     plural="trainjobs",
     complete="Complete",
-    is_running=any_job_runs("jobsStatus"),
+    is_running=any_job_is_ready("jobsStatus"),
     hosts=lambda spec: int(spec.get("trainer", {}).get("numNodes", 1)),
 )
 
