@@ -33,7 +33,7 @@ from commands.review.official import PluginReview, review_by_plugins
 from commands.review.page import drawing, page
 from commands.review.plan import difference, steps_of
 from commands.review.recorded import Record, ensure_operator_objects, record_file, records_before
-from commands.review.report import NO_REHEARSAL, Report, comment, invalid_settings, markdown, removal, verdict
+from commands.review.report import Report, comment, invalid_settings, markdown, removal, verdict
 from commands.review.report import as_json as report_json
 from commands.stack import ensure_stack, outputs, pulumi, stack_exists
 from infra.make_command import make_command
@@ -67,14 +67,14 @@ def main(
     """
     file = PROJECT / f"Pulumi.{stack}.yaml"
     try:
-        rehearsed = _verdict(rehearsal) if rehearsal else NO_REHEARSAL
+        rehearsed = _rehearsal(rehearsal) if rehearsal else None
         commit = _base(base)
         earlier = _earlier(file.name, commit)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
     before = _parsed(earlier) if earlier is not None else None
-    if before and not file.exists():
+    if earlier is not None and not file.exists():
         content = {"stack": stack, "passes": True, "removed": True}
         _show(removal(stack, before), content, as_json=as_json)
         _write(removal(stack, before), content, output)
@@ -112,7 +112,8 @@ def main(
         running=running_jobs(stack) if credentials and any(map(_has_pools, (before, after))) else {},
         plugins=PluginReview() if no_plugins or engine else review_by_plugins(old, graph, steps),
         rehearsal=rehearsed,
-        remaining_quota=_remaining_quota(after) if credentials else {},
+        # Without the settings before the change, the quota that the stack uses already is unknown.
+        remaining_quota=_remaining_quota(after) if credentials and (before or earlier is None) else {},
     )
     today = datetime.now(tz=UTC).date()
     text, content = markdown(report, today), report_json(report, today)
@@ -188,21 +189,26 @@ def _earlier(name: str, commit: str | None) -> str | None:
 
 
 def _parsed(text: str) -> StackConfig | None:
-    """Return the settings in a text. If they are invalid, print the reason and return None."""
+    """Return the settings in a text of an earlier commit. If they are invalid, print the reason and return None.
+
+    Accept files that this checkout lacks and what the cloud no longer offers.
+    """
     with tempfile.NamedTemporaryFile("w", suffix=".yaml", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         try:
-            return load_file(Path(file.name))
+            return load_file(Path(file.name), checks_availability=False, checks_machine=False)
         except ValueError as error:
             print(f"the settings before the change cannot be read: {error}", file=sys.stderr)
             return None
 
 
-def _verdict(file: Path) -> str:
-    """Return the result in the file of a rehearsal. Raises ValueError if the file cannot be read."""
+def _rehearsal(file: Path) -> dict[str, Any]:
+    """Return the report in the file of a rehearsal. Raises ValueError if the file cannot be read."""
     try:
-        return verdict(json.loads(file.read_text(encoding="utf-8")))
+        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        verdict(found)
+        return found
     except (OSError, ValueError, TypeError, KeyError) as error:
         remedy = "name a file with the output of `python -m commands.rehearse STACK --json`"
         raise ValueError(f"--rehearsal {file}: cannot be read ({error}); {remedy}") from error

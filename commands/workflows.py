@@ -32,8 +32,6 @@ JOBS_ONLY = "trainyard: delete the jobs before the rest of the stack"
 PAGE_SIZE = "100000"
 """Maximum number of entries of a stack's history. Pulumi's default is 10:
 https://www.pulumi.com/docs/iac/cli/commands/pulumi_stack_history/"""
-_LOCAL = re.compile(r"""^[^#\n]*\bkind["']?:\s*["']?local(?![\w-])""", re.MULTILINE)
-"""Kind of a platform on this machine, in the text of a stack's file."""
 _STACK = re.compile(r"Pulumi\.([\w-]+)\.yaml")
 
 
@@ -53,9 +51,9 @@ def is_named(path: str, text: str) -> bool:
     return bool(page or packages) or f"./{path}" in text
 
 
-def is_local(text: str) -> bool:
-    """Return True if the text of a stack's file has the platform `local`, as `is_named` reads it."""
-    return _LOCAL.search(text) is not None
+def has_platform(kind: str, text: str) -> bool:
+    """Return True if the text of a stack's file has a platform of this kind, as `is_named` reads it."""
+    return re.search(rf"""^[^#\n]*\bkind["']?:\s*["']?{kind}(?![\w-])""", text, re.MULTILINE) is not None
 
 
 def affected(changed: Iterable[str], stacks: Mapping[str, str]) -> list[str]:
@@ -101,12 +99,14 @@ def is_expired(begun: datetime | None, ttl_hours: float | None, now: datetime) -
 def affected_stacks(base: str, *, with_removed: bool, no_local: bool) -> list[str]:
     """Return the stacks that the changes since a commit affect. Raises CalledProcessError for an unknown commit.
 
-    `no_local`: leave out the stacks of platform `local`, which a workflow cannot update or rehearse.
+    Leave out the stacks of platform `kubeconfig`, because a workflow has no kubeconfig. `no_local`: also leave out
+    those of platform `local`, which a workflow cannot update or rehearse.
     """
     changed = changed_paths(f"{base}...HEAD")
     files = {found[1]: path for path in PROJECT.glob("Pulumi.*.yaml") if (found := _STACK.fullmatch(path.name))}
     stacks = {name: path.read_text(encoding="utf-8") for name, path in files.items()}
-    kept = {name: text for name, text in stacks.items() if not (no_local and is_local(text))}
+    left_out = ("kubeconfig", "local") if no_local else ("kubeconfig",)
+    kept = {name: text for name, text in stacks.items() if not any(has_platform(kind, text) for kind in left_out)}
     return [*affected(changed, kept), *(removed(changed, stacks) if with_removed else [])]
 
 

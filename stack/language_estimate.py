@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from infra.capacity import PoolNodes
 from infra.cost import CostEstimate
 from infra.hardware.gpus import GPUS
 from stack.config import StackConfig
+from stack.placement import pools_of_jobs
 from stack.run_record import pools_for, usd_per_hour
 from workloads.language_model import (
     GIB,
@@ -87,10 +87,11 @@ def language_estimates(config: StackConfig) -> list[LanguageEstimate]:
     if not jobs:
         return []
     pools, estimate = config.cloud.pool_nodes(), config.cloud.cost_estimate()
-    return [_estimate(job, pools, estimate) for job in jobs]
+    assigned = pools_of_jobs(config.cloud, config.jobs)
+    return [_estimate(job, pools_for(pools, job, assigned.get(job.name)), estimate) for job in jobs]
 
 
-def _estimate(spec: JobSpec, pool_nodes: Sequence[PoolNodes], estimate: CostEstimate) -> LanguageEstimate:
+def _estimate(spec: JobSpec, pools: Mapping[str, tuple[int, int]], estimate: CostEstimate) -> LanguageEstimate:
     training = language_training(spec)
     memory, (limit, device) = estimated_memory(training), device_memory(spec)
     devices = num_devices(spec)
@@ -100,7 +101,7 @@ def _estimate(spec: JobSpec, pool_nodes: Sequence[PoolNodes], estimate: CostEsti
         flops = training.flops_per_token
         slow, fast = (share * gpu.teraflops * 1e12 / flops for share in reference_utilizations())
         rates = slow, fast
-        hourly = usd_per_hour(estimate, pools_for(pool_nodes, spec), spec)
+        hourly = usd_per_hour(estimate, pools, spec)
         if hourly is not None:
             prices = hourly / 3600 * BILLION / (fast * devices), hourly / 3600 * BILLION / (slow * devices)
     return LanguageEstimate(

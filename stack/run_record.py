@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -17,6 +17,7 @@ from infra.capacity import SYSTEM, PoolNodes
 from infra.cost import CostEstimate
 from infra.project import CHECKOUT, project_folder
 from stack.config import StackConfig
+from stack.placement import pools_of_jobs
 from workloads import user_files
 from workloads.spec import JobSpec
 
@@ -89,12 +90,13 @@ def _digests_of_user_files(config: StackConfig, spec: JobSpec) -> dict[str, str]
     return found
 
 
-def pools_for(pool_nodes: Iterable[PoolNodes], spec: JobSpec) -> dict[str, tuple[int, int]]:
-    """Return pool -> (number of nodes, GPUs of each node) for the pools with the job's accelerator."""
+def pools_for(pool_nodes: Iterable[PoolNodes], spec: JobSpec, assigned: str | None) -> dict[str, tuple[int, int]]:
+    """Return pool -> (number of nodes, GPUs of each node) for the assigned pool, else for all with its accelerator."""
     return {
         pool.name: (pool.nodes, pool.gpus)
         for pool in pool_nodes
-        if pool.name != SYSTEM and (pool.tpu == spec.tpu if spec.tpu else not pool.tpu and pool.gpu == spec.accelerator)
+        if pool.name == (assigned or pool.name) != SYSTEM
+        and (pool.tpu == spec.tpu if spec.tpu else not pool.tpu and pool.gpu == spec.accelerator)
     }
 
 
@@ -113,8 +115,12 @@ def usd_per_hour(estimate: CostEstimate, pools: Mapping[str, tuple[int, int]], s
 
 def run_records(config: StackConfig) -> dict[str, dict[str, Any]]:
     """Return job -> run record, except its key `image`."""
-    pool_nodes, estimate = config.cloud.pool_nodes(), config.cloud.cost_estimate()
-    return {spec.name: run_record(config, spec, pool_nodes, estimate) for spec in config.jobs}
+    estimate, assigned = config.cloud.cost_estimate(), pools_of_jobs(config.cloud, config.jobs)
+    pool_nodes = config.cloud.pool_nodes()
+    return {
+        spec.name: run_record(config, spec, pools_for(pool_nodes, spec, assigned.get(spec.name)), estimate)
+        for spec in config.jobs
+    }
 
 
 def checkpoints_folder(spec: JobSpec) -> str:
@@ -123,11 +129,10 @@ def checkpoints_folder(spec: JobSpec) -> str:
 
 
 def run_record(
-    config: StackConfig, spec: JobSpec, pool_nodes: Sequence[PoolNodes], estimate: CostEstimate
+    config: StackConfig, spec: JobSpec, pools: Mapping[str, tuple[int, int]], estimate: CostEstimate
 ) -> dict[str, Any]:
-    """Return the run record of a job, except its key `image`."""
+    """Return the run record of a job, except its key `image`. `pools` are those where its hosts may run."""
     folder = spec.bucket_folder
-    pools = pools_for(pool_nodes, spec)
     return {
         "job": spec.name,
         **asdict(source_state(project_folder())),

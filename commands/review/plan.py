@@ -41,6 +41,8 @@ POOLS = (":NodePool", ":NodeGroup")
 """Suffixes of the types of pools."""
 POOL_LABELS = (f'nodeConfig.labels["{POOL_LABEL}"]', f'labels["{POOL_LABEL}"]')
 """Paths of the label of a pool's nodes, on GKE and EKS."""
+CLUSTERS = ("container/cluster:Cluster", "eks/cluster:Cluster")
+"""Suffixes of the types of clusters."""
 BUCKETS = ("storage/bucket:Bucket", "s3/bucket:Bucket")
 """Suffixes of the types of buckets."""
 _KEYS = re.compile(r'\["(?P<quoted>[^"]*)"\]|\[(?P<index>\d+)\]|(?P<key>[^.\[\]]+)')
@@ -179,7 +181,8 @@ def forbidden(steps: Iterable[Step], running: Mapping[str, Iterable[str]], may_r
     """Return the reasons to reject the plan.
 
     It must not delete or replace a bucket. It must not delete, replace or recycle a pool with `running` jobs, which
-    has the pools' names in the settings. `may_replace` names exceptions.
+    has the pools' names in the settings. `may_replace` names exceptions. It must not delete or replace a cluster with
+    deletion protection: Pulumi would delete its nodes and jobs before the cloud rejects its deletion.
     """
     allowed, found = set(may_replace), []
     for step in steps:
@@ -187,6 +190,9 @@ def forbidden(steps: Iterable[Step], running: Mapping[str, Iterable[str]], may_r
         if verb in ("create", "update", "same") or step.kept:
             continue
         name = name_in_cloud(step)
+        if step.type.endswith(CLUSTERS) and (step.before or step.inputs).get("deletionProtection") is True:
+            remedy = "undo the change, or first run an update that changes only `deletion_protection` to `false`"
+            found.append(f"would {step.action} cluster {name}, which has `deletion_protection`; {remedy}")
         if {name, step.name} & allowed:
             continue
         remedy = f"write `policy: {{may_replace: [{name}]}}` in the stack to allow this"
@@ -353,7 +359,8 @@ def _step(action: Action, record: Record, before: Record | None = None, changed:
         inputs=record.inputs,
         before=before.inputs if before else {},
         changed=changed,
-        kept=record.kept,
+        # Pulumi removes the old resource as its last update left it in the state.
+        kept=(before or record).kept,
     )
 
 

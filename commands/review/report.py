@@ -40,7 +40,6 @@ MAX_COMMENT_LENGTH = 65_000
 """Maximum characters of a comment. GitHub allows 65,536, including the marker that identifies the comment."""
 WIDTH = 96
 """Maximum characters of a line that a comment on GitHub shows without scrolling."""
-NO_REHEARSAL = "not rehearsed"
 MAX_VALUES = 3
 """Maximum number of values that the report shows for a changed path."""
 MAX_VALUE_LENGTH = 60
@@ -68,7 +67,8 @@ class Report:
     findings: Sequence[Finding]
     running: dict[str, list[str]]
     """Pool -> jobs that run there."""
-    rehearsal: str = NO_REHEARSAL
+    rehearsal: Mapping[str, Any] | None = None
+    """JSON report of a rehearsal."""
     plugins: PluginReview = field(default_factory=PluginReview)
     """Checks and plans of the official plugins."""
     remaining_quota: Mapping[tuple[str, str], int] = field(default_factory=dict)
@@ -98,13 +98,13 @@ class Report:
             *(f"{each.name}: {each.crash}" for each in self.steps if each.crash),
             *(f"{each.resource}: {each.problem.message} ({each.rule.name})" for each in self.findings if each.fails),
             *self.plugins.failures,
+            *(f"rehearsal: {each}" for each in rehearsal_problems(self.rehearsal)),
         ]
 
 
 def markdown(report: Report, today: date) -> str:
     """Return the report as a comment for a pull request."""
-    verdict = "fails" if report.failures else "passes"
-    lines = [f"### Stack `{report.stack}` {verdict}", ""]
+    lines = [f"### Stack `{report.stack}` {'fails' if report.failures else 'passes'}", ""]
     lines += [*(f"- **{each}**" for each in report.failures), ""] if report.failures else []
     lines += [report.base, ""] if report.base else []
     lines += _resources(report)
@@ -123,7 +123,7 @@ def markdown(report: Report, today: date) -> str:
         lines += ["", "Advice:", *(f"- {each}" for each in hints)]
     lines += _jobs(report)
     lines += report.plugins.lines()
-    lines += ["", f"Rehearsal: {report.rehearsal}."]
+    lines += ["", f"Rehearsal: {verdict(report.rehearsal)}."]
     return "\n".join(lines) + "\n"
 
 
@@ -139,11 +139,18 @@ def comment(text: str) -> str:
     return text
 
 
-def verdict(rehearsal: Mapping[str, Any]) -> str:
+def rehearsal_problems(rehearsal: Mapping[str, Any] | None) -> list[str]:
+    """Return the problems in the JSON report of a rehearsal."""
+    return [*rehearsal["problems"], *(f"left: {each}" for each in rehearsal["left"])] if rehearsal else []
+
+
+def verdict(rehearsal: Mapping[str, Any] | None) -> str:
     """Return the result of a rehearsal, from its JSON report, as a sentence without a full stop."""
-    pods, problems = rehearsal["pods"], rehearsal["problems"] + [f"left: {each}" for each in rehearsal["left"]]
+    if rehearsal is None:
+        return "not rehearsed"
+    pods = rehearsal["pods"]
     placed = sum(bool(each["node"]) for each in pods)
-    if problems:
+    if problems := rehearsal_problems(rehearsal):
         return f"**failed**, {placed} of {counted(len(pods), 'pod')} placed: {'; '.join(problems)}"
     nodes = counted(len(rehearsal["nodes"]), "node")
     return f"passed, {counted(placed, 'pod')} placed on {nodes}, nothing left after destroy"
@@ -155,9 +162,9 @@ def invalid_settings(stack: str, reason: str, width: int = WIDTH) -> str:
     return "\n".join([f"### Stack `{stack}` has invalid settings", "", "```", *lines, "```"]) + "\n"
 
 
-def removal(stack: str, before: StackConfig) -> str:
-    """Return the report for a change that removes a stack's file."""
-    found = before.cloud.cost_estimate()
+def removal(stack: str, before: StackConfig | None) -> str:
+    """Return the report for a change that removes a stack's file. `before` is None if it cannot be read."""
+    found = before.cloud.cost_estimate() if before else CostEstimate(lines=())
     more = " and the resources without a price" if found.unpriced else ""
     price = f" It costs **{found.total}{more} an hour** while it is up." if found.lines else ""
     down, verify = make_command("down", STACK=stack), make_command("verify-empty", STACK=stack)
@@ -199,7 +206,7 @@ def as_json(report: Report, today: date) -> dict[str, Any]:
         ],
         "worker_commands": {job.name: list(host_command(job, process_layout(job)).argv) for job in report.after.jobs},
         "plugins": asdict(report.plugins),
-        "rehearsal": report.rehearsal,
+        "rehearsal": verdict(report.rehearsal),
     }
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from commands import workflows
 from commands.environment import PROJECT
-from commands.workflows import PROGRAM_PATHS, affected, affected_stacks, is_local, removed
+from commands.workflows import PROGRAM_PATHS, affected, affected_stacks, has_platform, removed
 from stack.config import load_file
 
 STACKS = {"eks": "jobs: [elastic]", "dev": "jobs: [{script: ./train.py}, elastic-lightning]"}
@@ -48,8 +48,9 @@ def test_affected_returns_the_stacks_that_name_a_changed_requirements_file() -> 
 
 
 @pytest.mark.parametrize("file", sorted(PROJECT.glob("Pulumi.*.yaml")), ids=lambda file: file.name)
-def test_is_local_agrees_with_the_settings(file: Path) -> None:
-    assert is_local(file.read_text(encoding="utf-8")) == (load_file(file).cloud.nodes_here > 0)
+def test_has_platform_agrees_with_the_settings(file: Path) -> None:
+    text, kind = file.read_text(encoding="utf-8"), load_file(file).platform.kind
+    assert [each for each in ("local", "kubeconfig", "gke", "eks") if has_platform(each, text)] == [kind]
 
 
 @pytest.mark.parametrize(
@@ -61,14 +62,14 @@ def test_is_local_agrees_with_the_settings(file: Path) -> None:
         ("config: {trainyard:platform: {kind: kubeconfig, context: kind-local}}", False),
     ],
 )
-def test_is_local_of_other_forms_of_yaml(text: str, expected: bool) -> None:
-    assert is_local(text) is expected
+def test_has_platform_of_other_forms_of_yaml(text: str, expected: bool) -> None:
+    assert has_platform("local", text) is expected
 
 
 def test_affected_stacks_leaves_out_local_stacks_only_if_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workflows, "PROJECT", tmp_path)
     monkeypatch.setattr(workflows, "changed_paths", lambda _range: ["__main__.py", "Pulumi.gone.yaml"])
-    for name, kind in (("dev", "gke"), ("laptop", "local")):
+    for name, kind in (("dev", "gke"), ("laptop", "local"), ("team", "kubeconfig")):
         (tmp_path / f"Pulumi.{name}.yaml").write_text(
             f"config: {{trainyard:platform: {{kind: {kind}}}}}", encoding="utf-8"
         )

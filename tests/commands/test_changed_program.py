@@ -127,8 +127,11 @@ def test_preview_with_a_broken_base_program_compares_only_the_settings(project: 
     assert "broken before" in found
 
 
-def test_preview_of_a_removed_stack_warns_that_its_resources_remain(project: Path) -> None:
+@pytest.mark.parametrize("has_script", [True, False])
+def test_preview_of_a_removed_stack_warns_that_its_resources_remain(project: Path, *, has_script: bool) -> None:
     (project / "Pulumi.mine.yaml").unlink()
+    if not has_script:
+        (project / "train.py").unlink()
     found = preview(project)
     assert "**Its resources remain.**" in found
     assert "It costs **$" in found

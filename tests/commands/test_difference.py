@@ -70,6 +70,15 @@ def test_always_listed_types_include_the_job_of_every_kind(kind: JobKind) -> Non
     assert job.type.endswith(ALWAYS_LISTED_TYPES)
 
 
+def test_replaced_bucket_is_kept_as_its_last_update_left_it() -> None:
+    deleting = {**STACK, "platform": {**STACK["platform"], "bucket": {"keep": False}}}
+    keeping = {**STACK, "platform": {**STACK["platform"], "bucket": {"location": "us"}}}
+    for before, after, is_kept in ((deleting, keeping, False), (keeping, deleting, True)):
+        steps = difference(record_program(before, ()), record_program(after, ()))
+        (bucket,) = [each for each in steps if each.type.endswith("storage/bucket:Bucket")]
+        assert (bucket.action, bucket.kept) == ("replace", is_kept)
+
+
 def test_report_of_a_replaced_bucket_says_that_the_old_one_stays() -> None:
     found = markdown_report({**STACK, "platform": {**STACK["platform"], "name": "other"}})
     assert "-bucket`; the old resource stays in the cloud and costs money until you delete it" in found

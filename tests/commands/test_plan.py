@@ -103,6 +103,16 @@ def update(kind: str, before: dict[str, Any], after: dict[str, Any]) -> str:
     return json.dumps({"steps": [step]})
 
 
+@pytest.mark.parametrize("kind", ["gcp:container/cluster:Cluster", "aws:eks/cluster:Cluster"])
+@pytest.mark.parametrize("operation", ["delete", "replace"])
+def test_forbidden_reports_a_deleted_or_replaced_cluster_with_deletion_protection(operation: str, kind: str) -> None:
+    protected = {"inputs": {"name": "train", "deletionProtection": True}}
+    (found,) = forbidden(steps_of(preview((operation, kind, "cluster", protected))), {}, ["train"])
+    assert found.startswith(f"would {operation} cluster train, which has `deletion_protection`; ")
+    assert forbidden(steps_of(preview((operation, kind, "cluster", state("train")))), {}, ()) == []
+    assert forbidden(steps_of(preview(("update", kind, "cluster", protected))), {}, ()) == []
+
+
 def test_forbidden_reports_a_deleted_bucket_unless_retained_or_allowed() -> None:
     steps = steps_of(preview(("delete", BUCKET, "bucket", state("checkpoints"))))
     assert "bucket checkpoints" in forbidden(steps, {}, ())[0]

@@ -157,6 +157,21 @@ def test_markdown_changes_from_recordings_are_marked_uncertain() -> None:
     assert "may turn out to be" not in markdown(replace(found, is_from_engine=True), TODAY)
 
 
+def test_report_fails_with_a_failed_rehearsal() -> None:
+    config = parse(values())
+    rehearsal = {"pods": [{"node": ""}], "nodes": [], "problems": ["pod a has no node"], "left": ["Bucket b"]}
+    found = Report(
+        stack="s", after=config, before=config, steps=[], is_from_engine=False, findings=[], running={},
+        rehearsal=rehearsal,
+    )  # fmt: skip
+    assert found.failures == ["rehearsal: pod a has no node", "rehearsal: left: Bucket b"]
+    text = markdown(found, TODAY)
+    assert text.startswith("### Stack `s` fails\n")
+    assert text.endswith("Rehearsal: **failed**, 0 of 1 pod placed: pod a has no node; left: Bucket b.\n")
+    passed = replace(found, rehearsal={**rehearsal, "problems": [], "left": []})
+    assert passed.failures == []
+
+
 def test_comment_longer_than_github_allows_is_cut_at_a_line() -> None:
     short = "one line\n"
     assert comment(short) == short

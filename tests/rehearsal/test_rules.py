@@ -10,7 +10,7 @@ from settings.problem import dotted
 from simulation.cloud import checking
 from simulation.cloud.checking import KINDS
 from simulation.cloud.model import CloudState, Rule, SimulatedResource
-from tests.rehearsal.valid_inputs import GKE_CLUSTER, NODE_GROUP, TRUST_POLICY, SUBNET, T4_POOL, TPU_POOL, VALID_INPUTS
+from tests.rehearsal.valid_inputs import GKE_CLUSTER, NODE_GROUP, SUBNET, T4_POOL, TPU_POOL, TRUST_POLICY, VALID_INPUTS
 
 POOL, NODES = "gcp:container/nodePool:NodePool", "aws:eks/nodeGroup:NodeGroup"
 EKS = "aws:eks/cluster:Cluster"
@@ -155,7 +155,13 @@ BROKEN_RULES: list[tuple[str, str, str, dict[str, Any], list[SimulatedResource]]
         {**NODE_GROUP, "capacityType": "CAPACITY_BLOCK", "launchTemplate": {"id": "lt-1", "version": "1"}},
         [record(TEMPLATE, "lt-1")],
     ),
-    ("node_role", "nodeRoleArn", NODES, NODE_GROUP, [record("aws:iam/role:Role", "nodes", assumeRolePolicy=TRUST_POLICY)]),
+    (
+        "node_role",
+        "nodeRoleArn",
+        NODES,
+        NODE_GROUP,
+        [record("aws:iam/role:Role", "nodes", assumeRolePolicy=TRUST_POLICY)],
+    ),
     ("addon_has_nodes", "addonName", "aws:eks/addon:Addon", VALID_INPUTS["aws:eks/addon:Addon"], []),
     ("pod_role", "roleArn", IDENTITY, VALID_INPUTS[IDENTITY], [role_of("ec2.amazonaws.com", "pods")]),
 ]

@@ -13,6 +13,8 @@ from infra.hardware.gce import GCE_MACHINES, gce_family
 from infra.hardware.gpus import GPUS
 from infra.hardware.tpus import GENERATIONS
 from stack.config import PlatformConfig, cloud_of, parse
+from stack.placement import pools_of_jobs
+from stack.run_record import run_records
 
 
 def cost_estimate(platform: PlatformConfig) -> CostEstimate:
@@ -242,3 +244,20 @@ def test_over_budget_rejects_higher_and_unknown_prices() -> None:
 def test_cost_estimate_of_local_cluster_is_empty() -> None:
     local = parse({"platform": {"kind": "local", "nodes": 1}, "jobs": []}).platform
     assert cost_estimate(local).lines == ()
+
+
+def test_price_and_pools_of_a_job_are_those_of_the_pool_where_it_runs() -> None:
+    pools = [
+        {"name": "spot", "machine_type": "g2-standard-8", "nodes": 1, "capacity": "spot"},
+        {"name": "large", "machine_type": "g2-standard-96", "nodes": 2},
+        {"name": "small", "machine_type": "g2-standard-8", "nodes": 2},
+    ]
+    gke = {"kind": "gke", "project": "some-project", "pools": pools}
+    job = {"name": "a", "recipe": "digits", "hosts": 2, "accelerator": "nvidia-l4", "accelerators_per_host": 1}
+    config = parse({"platform": gke, "jobs": [job]})
+    assigned = pools_of_jobs(config.cloud, config.jobs)["a"]
+    assert assigned
+    record, cost = run_records(config)["a"], config.cloud.cost_estimate().by_part()[assigned].amount
+    gpus = next(pool.gpus for pool in config.cloud.pool_nodes() if pool.name == assigned)
+    assert record["pools"] == [assigned]
+    assert record["usd_per_hour"] == round(cost / gpus, 4)
