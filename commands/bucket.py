@@ -281,7 +281,9 @@ def fetch(job: str, to: Path | None, *, should_copy_all: bool, as_json: bool) ->
     except OSError as error:
         raise BucketError(f"{folder}: cannot be written ({error.strerror}); {_other_folder()}") from error
     if not copied:
-        problem = f"job {name} has written nothing to {bucket.location('')} yet"
+        record = found["run_records"][name]
+        places = " or ".join(bucket.location(record[key]) for key in ("checkpoints", "bucket_prefix"))
+        problem = f"job {name} has written nothing to {places} yet"
         try:
             read.cluster().jobs([name])
         except Unreachable as error:
@@ -313,6 +315,9 @@ def copy_results(bucket: Bucket, record: dict[str, str], to: Path, *, should_cop
         # The names of a user script's checkpoints do not show which one is the newest.
         bucket.copy(record["checkpoints"], to / "checkpoints")
         copied.append(to / "checkpoints" / record["checkpoints"].rpartition("/")[2])
+        if earlier := sorted(each.name for each in copied[0].iterdir() if each.name not in names):
+            problem = f"{copied[0]}: not in the bucket, so from an earlier copy: {', '.join(earlier)}"
+            print(f"warning: {problem}; delete them, or {_other_folder()}", file=sys.stderr)
     elif newest:
         bucket.copy(f"{record['checkpoints']}/{newest}", to / "checkpoints")
         later = [each.name for each in (to / "checkpoints").glob("step-*") if each.name > newest]

@@ -437,6 +437,8 @@ def _command_lines(results: Sequence[JobResult], columns: int) -> list[str]:
 
 
 def short_home(path: str) -> str:
-    """Return a path with `~` for the user's home folder, as a shell reads it."""
+    """Return a path with `~` for the user's home folder, as a shell reads it. With sudo, it is root's."""
     home = str(Path.home())
+    if "SUDO_USER" in os.environ:
+        return path
     return f"~{path.removeprefix(home)}" if path.startswith(home + os.sep) else path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 from pathlib import Path
 
 from infra.project import PROJECT_VARIABLE
@@ -35,6 +36,12 @@ def make_command(target: str, **variables: str) -> str:
         given["PROJECT"] = project
     words = _options(target, given) if program else [f"{name}={value}" for name, value in given.items()]
     return f"`{' '.join([program or 'make', target, *words])}`"
+
+
+def sudo_command(target: str) -> str:
+    """Return the command for a target as root. It has the path of `trainyard`, because sudo ignores ~/.local/bin."""
+    program = os.environ.get(COMMAND_VARIABLE, "")
+    return f"`sudo {make_command(target).strip('`').replace(program, shutil.which(program) or program, 1)}`"
 
 
 def secret_command(key: str) -> str:

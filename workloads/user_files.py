@@ -79,13 +79,7 @@ class UserScript:
             size = f"has {script_bytes:,} bytes; at most {limit:,} are allowed"
             return Invalid("too_large", f"{size}; build an image with it")
         sizes = {name: len(each.encode()) for name, each in self.neighbours.items()}
-        largest = ", ".join(sorted(sizes, key=lambda name: -sizes[name])[:3])
-        return Invalid(
-            "folder_too_large",
-            f"has {self.num_bytes:,} bytes together with the source files next to it, but {holder} holds {limit:,}; "
-            f"the largest of these are {largest}; move files that the job does not need to another folder, or build an "
-            "image",
-        )
+        return _folder_error(script_bytes, sizes, limit, holder)
 
     @property
     def digest(self) -> str:
@@ -208,19 +202,34 @@ def _read_text(path: Path, code_prefix: str, absent: str, utf8_remedy: str) -> s
         raise Invalid(f"{code_prefix}not_utf8", f"is not UTF-8 text; {utf8_remedy}") from error
 
 
+def _folder_error(script_bytes: int, sizes: Mapping[str, int], limit: int, holder: str) -> Invalid:
+    num_bytes = script_bytes + sum(sizes.values())
+    largest = ", ".join(sorted(sizes, key=lambda name: -sizes[name])[:3])
+    return Invalid(
+        "folder_too_large",
+        f"has {num_bytes:,} bytes together with the source files next to it, but {holder} holds {limit:,}; "
+        f"the largest of these are {largest}; move files that the job does not need to another folder, or build an "
+        "image",
+    )
+
+
 def _neighbours(script: Path, left_out: Collection[Path]) -> dict[str, str]:
     """Return the other source files in the folder of a script and below, by path, without the files in `left_out`."""
     folder = script.parent.resolve()
+    files = [file for file in source_files(folder, left_out) if file != folder / script.name]
+    # Check the sizes before any file is read: the files may be larger than the memory.
+    sizes = {file.relative_to(folder).as_posix(): file.stat().st_size for file in files if file.exists()}
+    if sum(sizes.values()) > MAX_LAYER_BYTES:
+        raise _folder_error(script.stat().st_size, sizes, MAX_LAYER_BYTES, "a layer of its image")
     found = {}
-    for file in source_files(folder, left_out):
-        if file != folder / script.name:
-            try:
-                found[file.relative_to(folder).as_posix()] = file.read_text(encoding="utf-8")
-            except (OSError, UnicodeDecodeError) as error:
-                raise Invalid(
-                    "neighbour",
-                    f"pods get the files next to it, but {file} is not readable UTF-8 text; move that file elsewhere",
-                ) from error
+    for file in files:
+        try:
+            found[file.relative_to(folder).as_posix()] = file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise Invalid(
+                "neighbour",
+                f"pods get the files next to it, but {file} is not readable UTF-8 text; move that file elsewhere",
+            ) from error
     return found
 
 

@@ -32,7 +32,7 @@ from infra.local.settings import (
     cache_folder,
     clusters_folder,
 )
-from infra.make_command import make_command
+from infra.make_command import make_command, sudo_command
 from infra.project import CHECKOUT
 
 START_SECONDS = 120.0
@@ -383,7 +383,7 @@ def check_machine(settings: ClusterSettings, set_up_bytes: int = 0) -> list[str]
     if os.geteuid() != 0:
         problems.append(
             f"platform.kind = local: user {os.geteuid()} cannot create namespaces and cgroups; run as root "
-            f"(`sudo {make_command('up').strip('`')}`), or use platform.kind kubeconfig with an existing cluster"
+            f"({sudo_command('up')}), or use platform.kind kubeconfig with an existing cluster"
         )
     return [*problems, *disk_problems(max(RUN_BYTES, set_up_bytes)), *_port_problems(settings)]
 

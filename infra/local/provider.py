@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, fields
 from functools import partial
@@ -206,6 +206,19 @@ def load_images(
         run_with_archive([*_in_node(settings, index), "images", "import", "-"], reference, write)
 
 
+def remove_old_layers(settings: ClusterSettings, references: Collection[str]) -> None:
+    """Remove images with a job's layer that are not in `references` from the nodes. Nothing else would free the disk.
+
+    Containers of such an image continue, because they have a snapshot of it.
+    """
+    from infra.local.trainer_image import LAYER_REPOSITORY
+
+    for index in range(settings.nodes):
+        images = _images_of_node(settings, index)
+        if old := sorted(each for each in images - {*references} if each.startswith(f"{LAYER_REPOSITORY}:")):
+            subprocess.run([*_in_node(settings, index), "images", "remove", *old], capture_output=True, check=True)
+
+
 def _images_of_node(settings: ClusterSettings, index: int) -> set[str]:
     """Return the references of a node's images. A node that does not run has none."""
     if leftovers.node_process(settings.folder, index) is None:
@@ -239,8 +252,10 @@ class NodeImagesProvider(dynamic.ResourceProvider):
         return dynamic.CreateResult(f"local/{props['name']}/images", self._load(props))
 
     def update(self, _id: str, _olds: Properties, news: Properties) -> dynamic.UpdateResult:
-        """Load the images that nodes lack."""
-        return dynamic.UpdateResult(self._load(news))
+        """Load the images that nodes lack, and remove the jobs' images that are no longer needed."""
+        loaded = self._load(news)
+        remove_old_layers(settings_of(news), news["images"])
+        return dynamic.UpdateResult(loaded)
 
     def diff(self, _id: str, olds: Properties, news: Properties) -> dynamic.DiffResult:
         """Report changed references, and images that a node lacks."""

@@ -87,6 +87,20 @@ def test_copy_results_of_a_script_copies_files_of_any_name(bucket: Bucket, tmp_p
     assert files_of(tmp_path / "out") == [".gitignore", "checkpoints/mine/last.pt"]
 
 
+def test_copy_results_of_a_script_names_files_of_an_earlier_copy(
+    bucket: Bucket, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = Path(bucket.location("checkpoints/mine"))
+    folder.mkdir()
+    record = {"checkpoints": "checkpoints/mine", "bucket_prefix": "mine"}
+    (folder / "epoch-2.pt").touch()
+    copy_results(bucket, record, tmp_path / "out", should_copy_all=False)
+    assert capsys.readouterr().err == ""
+    (folder / "epoch-2.pt").rename(folder / "epoch-1.pt")
+    copy_results(bucket, record, tmp_path / "out", should_copy_all=False)
+    assert "checkpoints/mine: not in the bucket, so from an earlier copy: epoch-2.pt; delete" in capsys.readouterr().err
+
+
 def test_copy_results_follows_links_of_pods_and_skips_links_without_files(
     bucket: Bucket, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -254,7 +268,8 @@ def test_fetch_of_a_job_without_files_and_without_a_cluster_does_not_advise_logs
     monkeypatch.setenv("STACK", "local")
     monkeypatch.setattr("commands.bucket.outputs_with", lambda *_names: found)
     with pytest.raises(
-        BucketError, match=r"has written nothing .* yet, and the kubeconfig .* is missing; .* `make up` writes"
+        BucketError,
+        match=r"nothing to .*/digits or .*/runs/digits yet, and the kubeconfig .* is missing; .* `make up` writes",
     ) as caught:
         fetch("digits", None, should_copy_all=False, as_json=False)
     assert "`make logs" not in str(caught.value)

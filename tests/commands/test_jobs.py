@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import pytest
 
-from commands import job_results, jobs, up
+from commands import confirmation, job_results, jobs, up
 from commands.bucket import Bucket, BucketError
 from commands.confirmation import NotConfirmed, confirm
 from commands.follow import Follower
@@ -162,7 +162,8 @@ def test_set_suspended_of_a_queued_job_without_a_workload_is_an_error() -> None:
 @pytest.fixture
 def stack(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """Make every command use a stack with one job, and return that stack. Tests set the job's state as `current`."""
-    made = SimpleNamespace(name="local", job="digits", outputs={"bucket_url": "file:///bucket", "run_records": {}})
+    outputs = {"bucket_url": "file:///bucket", "jobs": ["digits"], "run_records": {}}
+    made = SimpleNamespace(name="local", job="digits", outputs=outputs)
     made.state = lambda: made.current
     made.command = lambda target, **variables: make_command(target, JOB="digits", **variables)
     made.config = lambda **_options: config_of({})
@@ -333,6 +334,25 @@ def test_interrupted_rerun_advises_the_same_command(
     monkeypatch.setattr(jobs, "set_closing", closings.append)
     jobs.rerun("digits", fresh=fresh, is_confirmed=True)
     assert f"the job may be deleted; {advice} creates it again" in closings
+
+
+@pytest.mark.parametrize("names", [["digits"], ["digits", "other"]])
+def test_rerun_asks_before_it_ends_another_job_of_the_stack(
+    stack: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: list[str]
+) -> None:
+    stack.current = replace(JOB, state="failed")
+    stack.outputs["jobs"] = names
+    run, asked = RecordedRerun(tmp_path, monkeypatch, stack), list[str]()
+
+    def confirm_update(*_words: object, rerun: str, **_options: object) -> None:
+        asked.append(rerun)
+        raise NotConfirmed
+
+    monkeypatch.setattr(confirmation, "confirm_update", confirm_update)
+    with pytest.raises(NotConfirmed) if len(names) > 1 else nullcontext():
+        jobs.rerun("digits", fresh=False, is_confirmed=False)
+    assert asked == (["digits"] if len(names) > 1 else [])
+    assert run.changes == ([] if len(names) > 1 else ["end", "refresh", "up"])
 
 
 def test_rerun_without_fresh_keeps_the_checkpoints(

@@ -11,7 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from infra.local import provider
+from infra.local.lifecycle import saved_settings
 from infra.local.settings import ClusterSettings
+from infra.local.trainer_image import LAYER_REPOSITORY
 from tests.end_to_end.conftest import Checkout
 from workloads.user_files import MAX_SCRIPT_BYTES
 
@@ -76,6 +79,13 @@ class Project:
         (self.folder / "requirements.txt").write_text(text, encoding="utf-8")
         return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
+    def layers_on_nodes(self) -> list[set[object]]:
+        """Return the images with a job's layer on each node."""
+        settings = saved_settings(ClusterSettings(owner=str(self.folder), stack="local").folder)
+        assert settings
+        images = [provider._images_of_node(settings, index) for index in range(settings.nodes)]
+        return [{each for each in found if each.startswith(LAYER_REPOSITORY)} for found in images]
+
     def record(self) -> dict[str, object]:
         """Return the record of the job's last run, from the bucket."""
         bucket = ClusterSettings(owner=str(self.folder), stack="local").bucket
@@ -105,6 +115,8 @@ def test_project_job_gets_packages_and_data_and_conflicting_packages_are_rejecte
         record = project.record()
         assert record["requirements_digest"] == digest
         assert f"-{digest.removeprefix('sha256:')[:12]}" in str(record["image"])
+        # An earlier image of the job does not stay on the nodes.
+        assert project.layers_on_nodes() == [{record["image"]}] * 2
     # The image has a newer NumPy.
     project.write_requirements("numpy<2")
     project.checkout = replace(project.checkout, is_verbose=False)

@@ -14,6 +14,7 @@ import pytest
 from commands.environment import PROJECT
 from infra.local.lifecycle import check_machine
 from infra.local.settings import stack_cluster
+from infra.make_command import sudo_command
 
 REMEDY = "use platform.kind kubeconfig with an existing cluster"
 SMALL_DISK = (
@@ -72,6 +73,15 @@ def test_check_machine_without_root_names_command_of_stack() -> None:
         timeout=60,
     )
     assert "(`sudo make up STACK=other`)" in done.stdout
+
+
+def test_sudo_command_has_the_path_of_trainyard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "trainyard"
+    program.touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("STACK", "local")
+    monkeypatch.setenv("TRAINYARD_COMMAND", "trainyard")
+    assert sudo_command("up") == f"`sudo {program} up`"
 
 
 def show() -> None:

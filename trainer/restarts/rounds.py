@@ -43,8 +43,6 @@ STORE_GRACE_SECONDS = 3.0
 """Maximum seconds that an ended or preempted host 0 keeps its store, so that every host can read the reason."""
 PREEMPTION_NOTICE_SECONDS = 2.0
 """Maximum seconds that a preempted host takes to notify the other hosts."""
-FINISH_SECONDS = 300.0
-"""Maximum seconds that a host with finished ranks waits for the others, as in torchrun (exit_barrier_timeout)."""
 Answer = TypeVar("Answer")
 
 
@@ -243,12 +241,14 @@ class Rounds(StaticTCPRendezvous):
             self._call(mark, seconds=PREEMPTION_NOTICE_SECONDS)
 
     def finish(self) -> bool:
-        """Wait until the ranks of all hosts are done, at most FINISH_SECONDS. Return False if `is_superseded`."""
+        """Wait until the ranks of all hosts are done, however long. Return False if `is_superseded`.
+
+        If host 0 left earlier, the ranks of the others would end with its store.
+        """
         done = [f"{self.joined.round}/done/{host}" for host in range(self.hosts)]
-        deadline = time.monotonic() + FINISH_SECONDS
         with suppress(StoreLost):
             self._call(lambda connection: connection.store.set(done[self.host], "1"))
-            while not self._call(lambda connection: connection.store.check(done)) and time.monotonic() < deadline:
+            while not self._call(lambda connection: connection.store.check(done)):
                 if self.is_superseded:
                     return False
                 time.sleep(POLL_SECONDS)
