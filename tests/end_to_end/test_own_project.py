@@ -115,8 +115,8 @@ def test_project_job_gets_packages_and_data_and_conflicting_packages_are_rejecte
         record = project.record()
         assert record["requirements_digest"] == digest
         assert f"-{digest.removeprefix('sha256:')[:12]}" in str(record["image"])
-        # An earlier image of the job does not stay on the nodes.
-        assert project.layers_on_nodes() == [{record["image"]}] * 2
+    # The job's earlier image does not stay on the nodes, nor the images of other stacks that new nodes have.
+    assert project.layers_on_nodes() == [{record["image"]}] * 2
     # The image has a newer NumPy.
     project.write_requirements("numpy<2")
     project.checkout = replace(project.checkout, is_verbose=False)
