@@ -37,13 +37,13 @@ DISABLED_PLUGINS = ("KeywordDetector", "Base64HighEntropyString", "HexHighEntrop
 
 
 def tracked(*patterns: str) -> list[str]:
-    """Return the tracked files that match the git patterns; all tracked files without a pattern."""
+    """Return the tracked files that match git's patterns, or all tracked files if there are no patterns."""
     done = subprocess.run(["git", "ls-files", "--", *patterns], cwd=PROJECT, capture_output=True, text=True, check=True)
     return done.stdout.split()
 
 
 def shell_scripts() -> list[str]:
-    """Return the tracked files whose first line names a shell."""
+    """Return the tracked files, without a suffix or with `.sh`, whose first line names a shell."""
     found = []
     for name in tracked():
         path = PROJECT / name

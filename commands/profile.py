@@ -41,8 +41,8 @@ DEVICE_CATEGORIES = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 IGNORED_CATEGORIES = frozenset({"Trace", "overhead"})
 """Categories that are not operations: the span of the whole trace, and the profiler's own overhead."""
 NO_TRACE_ADVICE = (
-    "to record one, add `profile_steps: 10-15` to the `flags` of a recipe and run the job again; docs/profile.md shows "
-    "how a script records one"
+    "to record one, add `profile_steps: 10-15` to the `flags` of a job with a recipe and run it again; "
+    "docs/profile.md shows how a script records one"
 )
 MAX_EVENTS = 60_000
 """Maximum number of events in the time line. It omits the shortest events of a longer trace."""
@@ -110,7 +110,8 @@ def read_trace(
     folders = bucket.names(folder)
     traces = list(filter(None, map(TRACE_NAME.fullmatch, bucket.names(f"{folder}/rank-{rank}"))))
     if not traces and any(each.startswith(XLA_PREFIX) for each in folders):
-        curves = make_command("tensorboard")  # With a job, it shows only the job's folder.
+        # Without a job: the folder that TensorBoard shows of one job does not contain its profiles.
+        curves = make_command("tensorboard")
         raise ProfileError(f"job {job} has traces of XLA's profiler; {curves} shows them in its profile tab")
     if not traces and ranks is not None and rank >= ranks:
         raise ProfileError(
@@ -124,7 +125,7 @@ def read_trace(
     with tempfile.TemporaryDirectory() as scratch:
         bucket.copy(f"{folder}/rank-{rank}", Path(scratch))
         contents = [(Path(scratch, f"rank-{rank}", match[0]).read_bytes(), match) for match in traces]
-    # A run that began again may have a newer trace of lower steps.
+    # A restarted run can record a newer trace of lower steps.
     content, match = max(contents, key=lambda each: (_compressed_at(each[0]), int(each[1]["last"])))
     title = f"Job {job}, rank {rank}, steps {match['first']} to {match['last']}"
     return title, json.loads(gzip.decompress(content))["traceEvents"]
@@ -234,7 +235,7 @@ def check_port(port: int) -> None:
         socket.create_server(("localhost", port)).close()
     except OSError as error:
         # The error's own text repeats the address.
-        reason, other = os.strerror(error.errno or 0), port + 1 if port < 65535 else 6007
+        reason, other = os.strerror(error.errno or 0), port + 1 if 1024 <= port < 65535 else 6007
         raise CommandError(
             f"{option_text('PORT', str(port))}: cannot be used ({reason}); name a free port, such as "
             f"`{option_text('PORT', str(other))}`"

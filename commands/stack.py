@@ -22,6 +22,7 @@ from commands import stack_files
 from commands.environment import (
     PROJECT,
     PROVIDER_FILES,
+    STATE,
     PassphraseRejected,
     StackBusy,
     StateBroken,
@@ -54,7 +55,7 @@ from infra.make_command import make_command
 from setup.pulumi_cli import has_cli
 
 BACKEND_VARIABLE = "PULUMI_BACKEND_URL"
-"""Variable that names a shared backend. A command on its stacks may need `pulumi` before set-up has run here."""
+"""Variable with the URL of a shared backend. Its stacks can exist before set-up has installed `pulumi` here."""
 SALT_KEY = b"encryptionsalt:"
 CHANGING_COMMANDS = ("up", "destroy", "refresh")
 """Pulumi commands that change resources or the state."""
@@ -295,28 +296,29 @@ def explain_full_disk(text: str) -> str:
 
 def explain_passphrase(stack: str) -> str:
     """Return a sentence about a passphrase that Pulumi cannot use for the stack, with what to do."""
-    if salt := _unknown_salt(stack):
+    if _has_unknown_salt(stack):
         return (
-            f"Pulumi.{stack}.yaml: its `{salt}` was written with another passphrase; "
+            f"Pulumi.{stack}.yaml: its `encryptionsalt` was written with another passphrase; "
             "set PULUMI_CONFIG_PASSPHRASE to that passphrase, or remove that line and every `secure:` value"
         )
     why = f"not the passphrase of stack {stack}, so no resource was changed"
     lost = "docs/troubleshooting.md says how to remove the stack without it"
     if "PULUMI_CONFIG_PASSPHRASE" in os.environ:
-        default = f", or unset it to use {file}" if (file := passphrase_file()).exists() else ""
+        # Do not call `passphrase_file`, which would create the file.
+        default = f", or unset it to use {file}" if (file := STATE / "passphrase").exists() else ""
         return f"PULUMI_CONFIG_PASSPHRASE: {why}; set it to the passphrase that created the stack{default}; {lost}"
     file = Path(os.environ.get("PULUMI_CONFIG_PASSPHRASE_FILE") or passphrase_file())
     missing = f"no such file; it must have the passphrase of stack {stack}; no resource was changed"
     problem = why if file.exists() else missing
-    return f"{file}: {problem}; restore it, or set PULUMI_CONFIG_PASSPHRASE to its former content; {lost}"
+    return f"{file}: {problem}; restore the old passphrase there, or set PULUMI_CONFIG_PASSPHRASE to it; {lost}"
 
 
-def _unknown_salt(stack: str) -> str:
-    """Return the key of a salt in the stack's settings that its state does not have; empty for none."""
+def _has_unknown_salt(stack: str) -> bool:
+    """Return True if the stack's settings have a salt that its state on this machine does not have."""
     settings, files = PROJECT / f"Pulumi.{stack}.yaml", _state_files(stack)
     lines = settings.read_bytes().splitlines() if settings.is_file() else []
     salts = [line.removeprefix(SALT_KEY).strip() for line in lines if line.startswith(SALT_KEY)]
-    return SALT_KEY.decode().rstrip(":") if any(not (files and files.contains(each)) for each in salts) else ""
+    return files is not None and not all(map(files.contains, salts))
 
 
 def outputs(stack: str) -> dict[str, Any]:
@@ -342,7 +344,7 @@ def save_kubeconfig(stack: str, path: Path) -> None:
     text = pulumi("stack", "output", "kubeconfig", "--show-secrets", "--stack", stack, quiet=True)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.touch(mode=0o600)
-    # A running kubectl must not read half of an equal file.
+    # Do not rewrite a file that is already current: a running kubectl could read a part of it.
     if path.read_text(encoding="utf-8") != text:
         path.write_text(text, encoding="utf-8")
 
@@ -350,6 +352,7 @@ def save_kubeconfig(stack: str, path: Path) -> None:
 def renew_kubeconfig(stack: str, found: Mapping[str, Any]) -> None:
     """Write the kubeconfig of a cloud cluster. Someone else may have created the cluster again, at another address."""
     path = str(found.get("kubeconfig_path") or "")
+    # The path is absolute for a local or existing cluster.
     if path and not Path(path).is_absolute():
         save_kubeconfig(stack, PROJECT / path)
 

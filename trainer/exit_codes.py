@@ -19,7 +19,7 @@ STORAGE_ERROR = 74
 PREEMPTED = 75
 """This rank was preempted, or another rank is gone. Run the job again; it resumes from its newest checkpoint."""
 BAD_CONFIGURATION = 78
-"""A setting is invalid, or a later run of the same job has replaced this run. The same run would end the same way."""
+"""A setting is invalid, or a later run of the same job has replaced this run. Do not restart this run."""
 
 
 class TrainerError(Exception):

@@ -256,7 +256,7 @@ def build_components(config: RecipeConfig, runtime: Runtime, report: Reporter) -
         model=model,
         optimizer=optimizer,
         sampler=sampler,
-        described=task.describe(),
+        model_facts=task.describe(),
         # Only float16 needs the scaler, because small gradients would become zero.
         scaler=torch.amp.GradScaler(runtime.device.type, enabled=runtime.precision == torch.float16),
     )

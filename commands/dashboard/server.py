@@ -1,7 +1,7 @@
 """Web server of `make dashboard`: the page, its updates as server-sent events, and logs. It listens only on 127.0.0.1.
 
 Every path begins with a secret token, and the Host header must name this machine. Another page in the browser can then
-neither read the dashboard nor guess its address. A DNS name that points to 127.0.0.1 does not help such a page.
+neither read the dashboard nor guess its address. The check of the Host header also prevents DNS rebinding.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MAX_LISTENERS = 32
 KEEP_ALIVE_SECONDS = 10.0
 """Seconds between two lines to a page if nothing changes. Only a write detects that the page was closed."""
 END_SECONDS = 1.0
-"""Seconds that pages have at the end to read the last line."""
+"""Seconds that the server waits at its end until open pages have the final message."""
 REQUEST_SECONDS = 30.0
 """Seconds after which the server closes a connection that sends no request or reads nothing."""
 
@@ -85,7 +85,7 @@ class Hub:
                 self._changed.notify_all()
 
     def end(self, text: str) -> None:
-        """End all streams with a last line."""
+        """End all streams with a final message."""
         with self._changed:
             self._end = text
             self._changed.notify_all()
@@ -221,7 +221,7 @@ class Handler(BaseHTTPRequestHandler):
             self._send(HTTPStatus.NOT_FOUND, "not found")
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Answer in one line to an invalid request, or to one with another method than GET."""
+        """Answer in one line to an invalid request, or to a request with a method other than GET."""
         del explain
         status = HTTPStatus(code)
         text = "the dashboard only answers GET" if status is HTTPStatus.NOT_IMPLEMENTED else message or status.phrase
@@ -305,7 +305,7 @@ def stop(server: Server, text: str) -> None:
 REFRESH_SECONDS = 2.0
 """Seconds between two queries of a stack while a page is open. Without a page, the dashboard queries no cluster."""
 CHECK_SECONDS = 0.5
-"""Seconds between two checks whether a watched stack is left."""
+"""Seconds between two checks that at least one watched stack remains."""
 SCAN_SECONDS = 5.0
 """Seconds between two searches for new stacks and jobs."""
 REMOTE_SCAN_SECONDS = 60.0
@@ -420,6 +420,9 @@ def _until_gone(dashboard: Dashboard, stack: str, *, only: bool) -> None:
                 warned = str(error)
                 print(f"warning: the page may miss new stacks and jobs: {error}", file=sys.stderr, flush=True)
         due = time.monotonic() + scan_seconds
+    # The last watcher may have ended after the messages were printed.
+    for text in dashboard.removal_messages():
+        print(text, flush=True)
 
 
 def _listed(found: Sequence[Source]) -> str:

@@ -113,9 +113,12 @@ class PodState:
     """True if its deletion has begun, for example because its job is stopped."""
 
     def has_no_restart(self, earlier: int) -> bool:
-        """Return True if its host has no restart left. `earlier` counts failures for a pod without `failures`."""
-        counted = earlier if self.failures is None else self.failures
-        return self.allowed_failures is not None and counted >= self.allowed_failures
+        """Return True if its host has no restart left. `earlier` is the number of its host's earlier failed pods."""
+        return self.allowed_failures is not None and self._earlier_failures(earlier) >= self.allowed_failures
+
+    def _earlier_failures(self, earlier: int) -> int:
+        # The Job controller also counts pods that were deleted since.
+        return earlier if self.failures is None else self.failures
 
     def ends_job(self, earlier: int) -> bool:
         """Return True if its failure fails the job. `earlier` is the number of earlier failures of its host."""
@@ -132,13 +135,14 @@ class PodState:
             return "Kubernetes does not replace it: the job has no restart left"
         if self.fails_job:
             return "Kubernetes does not replace it after this exit code"
-        seconds = min(FIRST_BACKOFF_SECONDS * 2**earlier, LONGEST_BACKOFF_SECONDS)
+        counted = self._earlier_failures(earlier)
+        seconds = min(FIRST_BACKOFF_SECONDS * 2**counted, LONGEST_BACKOFF_SECONDS)
         until = datetime.fromisoformat(self.finished) + timedelta(seconds=seconds)
-        return f"Kubernetes replaces it at {until:%H:%M:%S} UTC: {seconds} s after failure {earlier + 1} of this host"
+        return f"Kubernetes replaces it at {until:%H:%M:%S} UTC: {seconds} s after failure {counted + 1} of this host"
 
     @property
     def place(self) -> tuple[bool, str, int]:
-        """Its role and index in the job, in an order with workers first. A replacement pod has the same place."""
+        """Key of its role and index in the job, which sorts workers first. A replacement pod has the same key."""
         return self.role != WORKER, self.role, self.index
 
     @property
@@ -188,7 +192,7 @@ def pod_state(pod: Object, job_spec: Object | None = None) -> PodState:
     container = (status.get("containerStatuses") or [{}])[0]
     current = container.get("state", {})
     terminated = current.get("terminated") or {}
-    state, reason, message = _condition(meta, spec, status, current)
+    state, reason, message = _state_and_reason(meta, spec, status, current)
     role = meta.get("labels", {}).get(COMPONENT_LABEL, WORKER)
     job_spec, failures = job_spec or {}, meta.get("annotations", {}).get(INDEX_FAILURES)
     action = _failure_action(job_spec, status, terminated.get("exitCode"))
@@ -217,7 +221,7 @@ def pod_state(pod: Object, job_spec: Object | None = None) -> PodState:
         allowed_failures=None if action == "Ignore" or limit is None else int(limit),
         fails_job=action == "FailJob",
         is_only_rank=_number(spec, "TRAINYARD_HOSTS") == _processes(spec) == 1,
-        # Every launcher runs the trainer as `-m trainer` (workloads/command.py).
+        # Every command that starts the trainer contains `-m trainer` (workloads/command.py).
         runs_script=("-m", "trainer") not in pairwise(words),
         memory_limit=(first.get("resources", {}).get("limits") or {}).get("memory", ""),
         is_deleted="deletionTimestamp" in meta,
@@ -242,8 +246,8 @@ def owner_of(found: Object) -> str:
     return next((str(each["uid"]) for each in found["metadata"].get("ownerReferences") or []), "")
 
 
-def _condition(meta: Object, spec: Object, status: Object, current: Object) -> tuple[str, str, str]:
-    """Return state, reason and message of a pod."""
+def _state_and_reason(meta: Object, spec: Object, status: Object, current: Object) -> tuple[str, str, str]:
+    """Return the state, reason and message of a pod."""
     phase = status.get("phase", "Pending")
     waiting, terminated = current.get("waiting") or {}, current.get("terminated") or {}
     if phase in ("Succeeded", "Failed"):
@@ -426,15 +430,15 @@ TRAINER_CODES = {
     HANG: "hang: a step took too long",
     RESTARTS_USED: "a host was lost and no restart is left",
     STORAGE_ERROR: "storage full or failing",
-    PREEMPTED: "preempted, to be started again",
-    BAD_CONFIGURATION: "bad configuration: a flag or its value",
+    PREEMPTED: "preempted, or another rank is gone; a restart continues from the newest checkpoint",
+    BAD_CONFIGURATION: "bad configuration: a flag or its value; or a later run of the job has replaced this run",
 }
 """Meaning of the trainer's exit codes."""
 NON_RETRYABLE_CODES = (DIVERGED, DATA_ERROR, SLOW_LINK, BAD_CONFIGURATION)
-"""Codes after which a job of any kind except `mpi-job` and `ray-job` fails without a restart. This includes jobs of a
-script (docs/kinds.md)."""
+"""Codes after which a job of any kind except `mpi-job` and `ray-job` fails without a restart. This includes jobs that
+run a script (docs/kinds.md)."""
 RETRYABLE_OFFSET = 128
-"""Number that `trainer.launch` adds to codes of failures worth a restart. Some operators restart only from 128 on."""
+"""Number that `trainer.launch` adds to codes worth a restart. Some operators restart only after codes of 128 or more."""
 STOP_CODES = frozenset({DONE, PREEMPTED, PREEMPTED + RETRYABLE_OFFSET, 128 + 15})
 """Codes of a host after a stop request: the trainer's codes, and the code of a program that SIGTERM ends."""
 SHELL_CODES = {126: "the command cannot be executed", 127: "the command is not in the image"}
@@ -473,7 +477,7 @@ def explain_exit(code: int, pod: PodState) -> str:
         return "uncaught error; the log says which"
     if pod.runs_script:
         if code == PREEMPTED:
-            return "the host received a stop request (SIGTERM), another host ended, or the script's own code"
+            return "the host received a stop request (SIGTERM), another host ended, or the script itself exited with it"
         # A job with a launcher is restarted after these codes, too.
         is_final = code in NON_RETRYABLE_CODES and pod.role != LAUNCHER
         own = f"the script's own code{'; Kubernetes does not restart a job after it' if is_final else ''}"
@@ -497,5 +501,5 @@ def _killed(pod: PodState) -> str:
 
 
 def _raise_memory(pod: PodState) -> str:
-    more = f" from {pod.memory_limit} to more" if pod.memory_limit else ""
+    more = f" above {pod.memory_limit}" if pod.memory_limit else ""
     return f"raise `resources.memory` of job {pod.job}{more}"

@@ -35,7 +35,7 @@ https://github.com/kubernetes/kubernetes/blob/v1.37.2/pkg/capabilities/capabilit
 MAY_END_ANNOTATION = "rehearsal.trainyard.dev/may-end"
 """Annotation of a pod that may succeed. The rehearsal sets it once no pod of the job is pending.
 
-Without it, a pod could free its node before the job's other pods have nodes.
+A pod that succeeded earlier would free its node before the job's other pods have nodes.
 """
 
 _RUNNING_STATUS = """\
@@ -187,8 +187,9 @@ def _program(settings: ClusterSettings, name: str, argv: list[str], *, wait: boo
     )
 
 
-def main(folder: Path, binaries: Path, listener: int) -> None:
-    """Run the cluster whose settings are in `folder` until this process ends."""
+def main(folder: Path, binaries: Path, listener_fd: int) -> None:
+    """Run the cluster whose settings are in `folder` until this process ends. The API server's proxy accepts on
+    `listener_fd`, an inherited socket."""
     os.umask(0o077)
     settings = ClusterSettings.load(folder)
     make_bridge()
@@ -197,11 +198,11 @@ def main(folder: Path, binaries: Path, listener: int) -> None:
     inside = kubeconfig(settings.keys, "admin", settings.context, server)
     (folder / "inside.kubeconfig").write_text(inside, encoding="utf-8")
     (folder / "stages.yaml").write_text("\n---\n".join(map(json.dumps, STAGES)), encoding="utf-8")
-    programs = control_plane(settings, binaries, listener)
+    programs = control_plane(settings, binaries, listener_fd)
     is_gke = (folder / GKE_FILE).exists()
     for program in programs:
         if program.name == "kube-controller-manager":
-            # No kubelet renews the status of the nodes, so it must not expire.
+            # No program renews the status of the simulated nodes, so it must not expire.
             program.argv = [*program.argv, "--node-monitor-grace-period=24h"]
         if program.name == "kube-apiserver":
             program.argv = [*program.argv, ALLOW_PRIVILEGED]

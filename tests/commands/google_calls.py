@@ -1,4 +1,4 @@
-"""Google's API calls by resource type of a GKE stack, the permissions for the calls, and roles that grant these."""
+"""Google's API calls for each resource type of a GKE stack, the permissions they need, and roles that grant them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Calls:
     update: Sequence[str] = ()
     """Calls of an update; empty if every change is a replacement."""
     delete: Sequence[str]
-    more: Sequence[str] = ()
-    """Permissions for side effects, such as acting as the nodes' account or calling another API."""
+    extra_permissions: Sequence[str] = ()
+    """Permissions that the calls above do not imply, such as to act as the nodes' service account."""
 
     @property
     def methods(self) -> set[str]:
@@ -111,7 +111,7 @@ CALLS: Mapping[str, Calls] = {
             "projects.locations.clusters.delete",
             "projects.locations.operations.get",
         ),
-        more=("iam.serviceAccounts.actAs",),
+        extra_permissions=("iam.serviceAccounts.actAs",),
     ),
     "gcp:container/nodePool:NodePool": Calls(
         source="container/resource_container_node_pool.go:842",
@@ -134,7 +134,7 @@ CALLS: Mapping[str, Calls] = {
             "projects.locations.clusters.nodePools.delete",
             "projects.locations.operations.get",
         ),
-        more=("compute.instanceGroupManagers.list", "iam.serviceAccounts.actAs"),
+        extra_permissions=("compute.instanceGroupManagers.list", "iam.serviceAccounts.actAs"),
     ),
     "gcp:projects/iAMMember:IAMMember": member_calls(
         "resourcemanager/iam_project.go:93", "cloudresourcemanager.v1", "projects"
@@ -145,7 +145,7 @@ CALLS: Mapping[str, Calls] = {
         create=("services.list", "services.batchEnable", "services.enable", "operations.get"),
         read=("services.list",),
         delete=("services.disable", "operations.get"),
-        more=("resourcemanager.projects.get",),
+        extra_permissions=("resourcemanager.projects.get",),
     ),
     "gcp:serviceaccount/account:Account": Calls(
         source="resourcemanager/resource_google_service_account.go:140",
@@ -247,7 +247,8 @@ PERMISSIONS: Mapping[str, Sequence[str]] = {
 }
 """Method -> required permissions.
 
-Source: Google's reference, as gcp/map.json of iann0036/iam-dataset 2073fa52a (2026-08) has it.
+Source: Google's reference, in gcp/map.json of iann0036/iam-dataset 2073fa52a (2026-08). It has no
+`storage.anywhereCaches.list`, and lists `storage.objects.getIamPolicy` too for `storage.objects.list`.
 
 Artifact Registry requires no permission to read an operation. To read or update a bucket, the reference also lists
 permissions for the bucket's IAM policy.
@@ -308,4 +309,4 @@ ROLES: Mapping[str, Sequence[str]] = {
         "serviceusage", operations="get", services="disable enable list"
     ),
 }
-"""Role -> its permissions that the calls can require. Source: gcp/roles of the same data set."""
+"""Role -> its permissions that the calls or the push of an image can require. Source: gcp/roles of that data set."""

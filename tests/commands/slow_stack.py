@@ -1,4 +1,4 @@
-"""Stack whose creations and deletions wait for a test, and Pulumi commands on the stack."""
+"""Pulumi stack for tests: each creation or deletion lasts until the test ends it. Also runs Pulumi commands on it."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class SlowStack:
 
     def start(self, verb: str = "up") -> subprocess.Popen[str]:
         """Start COMMAND with the verb `up` or `destroy`."""
-        # In a new session, a test can interrupt only the command's processes, as Ctrl-C does.
+        # With a process group of its own, a test can interrupt the command alone with killpg, as Ctrl-C does.
         process = subprocess.Popen(
             [sys.executable, "-c", COMMAND, str(self.folder), verb],
             cwd=ROOT,
@@ -149,7 +149,7 @@ class SlowStack:
 
     @property
     def locks(self) -> list[Path]:
-        """Lock files of Pulumi, whose backend is the folder `state`."""
+        """Lock files of Pulumi, if its backend is the folder `state`."""
         return sorted((self.folder / "state" / ".pulumi" / "locks").glob("**/*.json"))
 
     @property
@@ -170,7 +170,7 @@ class SlowStack:
         return [each["resource"]["urn"].rpartition("::")[2] for each in self.deployment.get("pending_operations") or []]
 
     def write(self) -> None:
-        """Write the Pulumi project, and create the folder of its backend."""
+        """Write the Pulumi project, and create the folder `state` for a file backend."""
         runtime = {"name": "python", "options": {"virtualenv": str(ROOT / ".venv")}}
         (self.folder / "Pulumi.yaml").write_text(json.dumps({"name": "slow", "runtime": runtime}), encoding="utf-8")
         (self.folder / "__main__.py").write_text(PROGRAM, encoding="utf-8")

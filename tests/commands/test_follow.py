@@ -204,7 +204,7 @@ def test_follow_of_a_rank_killed_in_its_pod_names_the_memory_limit(cluster: Clus
     apply(document)
     _, text = run(cluster, "in-place")
     assert "in-place: restarted after rank 0 ended with exit code -9: ended by SIGKILL: the container reached" in text
-    assert "raise `resources.memory` of job in-place from 40Mi to more" in text
+    assert "raise `resources.memory` of job in-place above 40Mi" in text
 
 
 def test_follow_of_an_unschedulable_job_says_why_and_stops_when_it_is_deleted(

@@ -28,7 +28,8 @@ STACKS = {
 def required_permissions(types: set[str]) -> dict[str, set[str]]:
     """Return the permissions to create, update, delete and import resources, by type."""
     return {
-        kind: {each for method in CALLS[kind].methods for each in PERMISSIONS[method]} | set(CALLS[kind].more)
+        kind: {each for method in CALLS[kind].methods for each in PERMISSIONS[method]}
+        | set(CALLS[kind].extra_permissions)
         for kind in types
     }
 

@@ -174,7 +174,7 @@ def test_pod_state_oom_killed_names_limit_and_settings_key() -> None:
     assert state.exit_code == 137
     assert state.why == (
         "exit code 137: out of memory: the container reached its limit of 40Mi; "
-        "raise `resources.memory` of job oom from 40Mi to more (OOMKilled)"
+        "raise `resources.memory` of job oom above 40Mi (OOMKilled)"
     )
 
 
@@ -200,7 +200,7 @@ def test_explain_exit_sigkill_in_running_container_names_limit() -> None:
     unknown = explain_exit(-9, state_of(job="digits", memory_limit="2Gi"))
     assert unknown == (
         "ended by SIGKILL: the container reached its limit of 2Gi "
-        "(raise `resources.memory` of job digits from 2Gi to more), or it was killed by hand"
+        "(raise `resources.memory` of job digits above 2Gi), or it was killed by hand"
     )
 
 

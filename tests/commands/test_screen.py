@@ -420,7 +420,7 @@ def test_job_rows_ranks_restarted_in_place_have_exit_code_and_rank() -> None:
     (row,) = job_rows(job_state(API["jobs"]["running"]), [now], {now.uid: progress}, {})
     assert row[-1] == (
         "restarted after rank 1 ended with exit code -9: ended by SIGKILL: the container reached its limit of 2Gi "
-        "(raise `resources.memory` of job digits from 2Gi to more), or it was killed by hand"
+        "(raise `resources.memory` of job digits above 2Gi), or it was killed by hand"
     )
 
 

@@ -16,7 +16,7 @@ from simulation.cloud.model import new_state
 ROOT = Path(__file__).resolve().parents[2]
 A3 = {"name": "gpus", "machine_type": "a3-megagpu-8g"}
 GKE: dict[str, Any] = {"kind": "gke", "project": "some-project"}
-SLICE: dict[str, Any] = {**GKE, "zone": "us-central2-b"}
+GKE_IN_TPU_ZONE: dict[str, Any] = {**GKE, "zone": "us-central2-b"}
 EKS: dict[str, Any] = {"kind": "eks", "name": "train", "region": "us-west-2"}
 CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], set[str], set[str]]] = {
     "IP range of the GPU networks": (
@@ -32,8 +32,8 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], set[str], set[str]]] = 
         {"cluster-control-plane", "system-nodes"},
     ),
     "topology": (
-        {**SLICE, "pools": [{"name": "tpu", "accelerator": "v4-32"}]},
-        {**SLICE, "pools": [{"name": "tpu", "accelerator": "v4-64"}]},
+        {**GKE_IN_TPU_ZONE, "pools": [{"name": "tpu", "accelerator": "v4-32"}]},
+        {**GKE_IN_TPU_ZONE, "pools": [{"name": "tpu", "accelerator": "v4-64"}]},
         {"tpu-nodes"},
         {"cluster-control-plane", "system-nodes"},
     ),

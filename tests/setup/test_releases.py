@@ -1,4 +1,4 @@
-"""Released programs: set-up installs all or none from the test's server, and each program has a release."""
+"""Official releases: set-up installs all programs or none, and every program of the local cluster has a release."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def releases(site: tuple[str, Path], *, runc: bytes = b"runc") -> list[Release]:
     return [server, single]
 
 
-def test_install_stores_the_released_programs_in_place_of_builds(site: tuple[str, Path]) -> None:
+def test_install_with_correct_checksums_stores_programs_in_the_build_folders(site: tuple[str, Path]) -> None:
     install([ARCHIVED, SINGLE], releases(site), Downloads())
     assert ARCHIVED.is_built()
     assert SINGLE.is_built()

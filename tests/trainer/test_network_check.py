@@ -37,6 +37,7 @@ def test_arguments_after_two_dashes_are_the_program() -> None:
 
 def check_then_train(min_bandwidth_gbps: float, digits: Path, *codes: int) -> RunResult:
     """Run the check and the training on two hosts with two ranks each. Assert the exit codes of the hosts."""
+    # `started` passes `recipe` as the first argument of the program.
     with started(
         *("--megabytes=2", "--repetitions=2", "--", "-m", "trainer", "digits", "--epochs=1"),
         recipe=f"--min-bandwidth-gbps={min_bandwidth_gbps}",

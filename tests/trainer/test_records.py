@@ -124,7 +124,7 @@ def test_original_error_is_reported_instead_of_cleanup_errors(tmp_path: Path, mo
     [(b'{"event": "a"}\n{"ev', 3), (b'{"event": "a"}\n', 2), (b"", 1)],
     ids=["partial", "complete", "empty"],
 )
-def test_partial_line_of_earlier_run_keeps_next_event_intact(tmp_path: Path, before: bytes, lines: int) -> None:
+def test_event_after_lines_of_an_earlier_run_starts_on_a_new_line(tmp_path: Path, before: bytes, lines: int) -> None:
     file = tmp_path / "events.jsonl"
     file.write_bytes(before)
     sink = JsonFile(Folder(f"file://{tmp_path}"), file.name)

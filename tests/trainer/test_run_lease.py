@@ -1,4 +1,4 @@
-"""Two runs of one job at the same time: the newer run continues. The older run ends and completes no checkpoint."""
+"""Two runs of one job at the same time: the newer run continues. The older run ends and saves no more checkpoints."""
 
 from __future__ import annotations
 

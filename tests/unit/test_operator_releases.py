@@ -68,7 +68,7 @@ def test_operators_have_permissions_on_the_resource_of_a_kind(name: str) -> None
     assert resource
     plural = resource.plural
     operators = [each for each in RELEASES.values() if any(f"_{plural}." in path for path in each.definitions)]
-    assert operators, "no operator installs the definition"
+    assert operators, "no operator installs the CRD of this kind"
     operators += [RELEASES["kueue"]] if KINDS[name].is_queueable else []
     wrong = [each.name for each in operators if any(part.partition("/")[0] == plural for part in each.unneeded)]
     assert wrong == [], f"remove {plural} from their `unneeded`"

@@ -20,7 +20,7 @@ from trainer.runtime import Runtime
 from trainer.storage import Folder, MissingFileError, checkpoints_folder
 
 MODEL, OPTIMIZER, RANDOM, RANDOM_CUDA = "model.", "optimizer.", "random.", "random_cuda."
-"""Prefixes of tensor names in a checkpoint. After the last two follows the number of the rank."""
+"""Prefixes of tensor names in a checkpoint. The rank's number follows the last two."""
 LEASE_FILE = "owner"
 """File with the token of the run that holds the lease."""
 
@@ -41,12 +41,12 @@ class RunState:
     """The loss scaler for float16. For other types it has no state."""
     step: int = 0
     """Optimizer steps so far, over all restarts."""
-    described: dict[str, Any] = field(default_factory=dict)
+    model_facts: dict[str, Any] = field(default_factory=dict)
     """Facts about the model that an export needs."""
     results: dict[str, float] = field(default_factory=dict)
     """The recipe's main measure of the last and of the best evaluation, by name."""
     began: float = field(default_factory=time.time)
-    """Start of the run, before its first restart, in seconds since 1970."""
+    """Time of the run's first start, in seconds since 1970. Restarts do not change it."""
     useful_seconds: float = 0.0
     """Seconds of all steps up to this state, without waits for data, over all restarts."""
 
@@ -73,7 +73,7 @@ class RunState:
             torch.cuda.synchronize()
         facts = {
             "signature": self.signature,
-            "model": self.described,
+            "model": self.model_facts,
             "step": self.step,
             "world": runtime.world,
             "sampler": self.sampler.state(),
@@ -93,7 +93,7 @@ class RunState:
         others = {(name, tensor.shape, tensor.dtype) for name, tensor in saved.tensors.items()}
         different = sorted(name for name, _, _ in own ^ others if name.startswith(MODEL))
         if different:
-            raise ValueError(f"{different[0].removeprefix(MODEL)} has another shape or type, or is missing")
+            raise ValueError(f"{different[0].removeprefix(MODEL)} is missing on one side or has another shape or type")
 
     @torch.no_grad()
     def restore(self, saved: SavedState, runtime: Runtime, *, seed: int) -> None:
@@ -112,10 +112,10 @@ class RunState:
             key, _, weight_name = name.removeprefix(OPTIMIZER).partition(".")
             weight = weights[weight_name]
             if tensor.shape == weight.shape:
-                # Use the weight's memory format: the fused update walks through both in parallel.
-                place = torch.empty_like(weight)
-                runtime.restore(place, tensor)
-                tensor = place
+                # Use the weight's memory format: the fused update needs the same layout for both.
+                restored = torch.empty_like(weight)
+                runtime.restore(restored, tensor)
+                tensor = restored
             optimizer_state["state"].setdefault(numbers[id(weight)], {})[key] = tensor
         self.optimizer.load_state_dict(optimizer_state)
         self.sampler.load_state(facts["sampler"])
