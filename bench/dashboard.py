@@ -184,6 +184,8 @@ def serve_large() -> None:
         while True:
             hub.put("large", document(observed(pods, nodes, metrics)))
             threading.Event().wait(2)
+    except KeyboardInterrupt:
+        pass  # Ctrl-C is the end.
     finally:
         stop(server, "the benchmark has ended")
 

@@ -56,7 +56,7 @@ def shell_scripts() -> list[str]:
 
 
 def checks() -> list[tuple[str, list[str]]]:
-    """Return the name and command of each check."""
+    """Return the name and command of each check, except the audit."""
     return [
         ("format", [str(BIN / "ruff"), "format", "--check", "."]),
         ("lint", [str(BIN / "ruff"), "check", "."]),
@@ -104,7 +104,7 @@ def audit_results(answer: dict[str, Any]) -> tuple[list[str], int, int]:
     audited = [each for each in answer["dependencies"] if "skip_reason" not in each]
     found = [
         f"{each['name']} {each['version']} has {vulnerability['id']}; "
-        f"fixed in {', '.join(vulnerability['fix_versions']) or 'no version'}"
+        f"fixed in {', '.join(vulnerability['fix_versions']) or 'no version yet'}"
         for each in audited
         for vulnerability in each["vulns"]
     ]

@@ -45,7 +45,7 @@ NO_TRACE_ADVICE = (
     "docs/profile.md shows how a script records one"
 )
 MAX_EVENTS = 60_000
-"""Maximum number of events in the time line. It omits the shortest events of a longer trace."""
+"""Maximum number of events in the time line. If a trace has more events, the time line omits the shortest."""
 
 
 class ProfileError(CommandError):

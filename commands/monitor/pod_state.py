@@ -438,7 +438,7 @@ NON_RETRYABLE_CODES = (DIVERGED, DATA_ERROR, SLOW_LINK, BAD_CONFIGURATION)
 """Codes after which a job of any kind except `mpi-job` and `ray-job` fails without a restart. This includes jobs that
 run a script (docs/kinds.md)."""
 RETRYABLE_OFFSET = 128
-"""Number that `trainer.launch` adds to codes worth a restart. Some operators restart only after codes of 128 or more."""
+"""Number that `trainer.launch` adds to codes worth a restart. Some operators restart a job only after codes >= 128."""
 STOP_CODES = frozenset({DONE, PREEMPTED, PREEMPTED + RETRYABLE_OFFSET, 128 + 15})
 """Codes of a host after a stop request: the trainer's codes, and the code of a program that SIGTERM ends."""
 SHELL_CODES = {126: "the command cannot be executed", 127: "the command is not in the image"}

@@ -33,7 +33,7 @@ GKE and EKS allow them, but by default kube-apiserver does not:
 https://github.com/kubernetes/kubernetes/blob/v1.37.2/pkg/capabilities/capabilities.go
 """
 MAY_END_ANNOTATION = "rehearsal.trainyard.dev/may-end"
-"""Annotation of a pod that may succeed. The rehearsal sets it once no pod of the job is pending.
+"""Annotation of a pod that kwok lets succeed. The rehearsal sets it once no pod of the job is pending.
 
 A pod that succeeded earlier would free its node before the job's other pods have nodes.
 """
@@ -148,7 +148,7 @@ def kwok(settings: ClusterSettings) -> Program:
     """Return kwok, which simulates all pods with a node, except the operators' pods.
 
     Node leases are off. The lease of a killed kwok would block its successor until the lease expires. Kwok would also
-    ignore for good the pods that a node gets before kwok sees its own lease.
+    permanently ignore pods that a node gets before kwok has the lease of that node.
     """
     folder = settings.folder
     return _program(

@@ -250,8 +250,8 @@ PERMISSIONS: Mapping[str, Sequence[str]] = {
 Source: Google's reference, in gcp/map.json of iann0036/iam-dataset 2073fa52a (2026-08). It has no
 `storage.anywhereCaches.list`, and lists `storage.objects.getIamPolicy` too for `storage.objects.list`.
 
-Artifact Registry requires no permission to read an operation. To read or update a bucket, the reference also lists
-permissions for the bucket's IAM policy.
+Artifact Registry requires no permission to read an operation. For calls that read or update a bucket, the reference
+also lists permissions for the bucket's IAM policy.
 """
 
 

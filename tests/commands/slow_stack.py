@@ -104,7 +104,7 @@ class SlowStack:
         return process
 
     def destroy_and_interrupt(self, name: str) -> str:
-        """Start a `destroy`, interrupt it while it deletes a resource, and let it finish. Return the output."""
+        """Start a `destroy`, interrupt it while it deletes resource `name`, and let it finish. Return the output."""
         for each in ("end", "deleting"):
             (self.folder / each).unlink(missing_ok=True)
         process = self.start("destroy")

@@ -30,9 +30,9 @@ def test_allreduce_gigabits_are_the_bus_bandwidth_of_nccl_tests() -> None:
 
 
 def test_arguments_after_two_dashes_are_the_program() -> None:
-    options = parse(["--min-bandwidth-gbps=2.5", "--", "-m", "trainer", "digits", "--rounds=3"])
+    options = parse(["--min-bandwidth-gbps=2.5", "--", "-m", "trainer", "digits", "--repetitions=3"])
     assert (options.min_bandwidth_gbps, options.repetitions) == (2.5, 5)
-    assert options.program == ["-m", "trainer", "digits", "--rounds=3"]
+    assert options.program == ["-m", "trainer", "digits", "--repetitions=3"]
 
 
 def check_then_train(min_bandwidth_gbps: float, digits: Path, *codes: int) -> RunResult:

@@ -55,7 +55,7 @@ def test_kueue_frameworks_equal_queueable_kinds() -> None:
     frameworks = {each.partition("/")[2] for each in kueue_configuration()["integrations"]["frameworks"]}
     resources = [kind.resource for kind in KINDS.values() if kind.is_queueable]
     kinds = {each.kind.lower() if each else "job" for each in resources}
-    assert frameworks == kinds, "add the kind to QUEUED_KINDS, or set its `is_queueable = False`"
+    assert frameworks == kinds, "add the kind to QUEUED_KINDS, or set `is_queueable` of the kind to False"
     webhooks = RELEASES["kueue"].webhooks
     assert webhooks is not None
     assert {each.plural if each else "jobs" for each in resources} == webhooks.others

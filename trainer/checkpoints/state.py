@@ -27,7 +27,7 @@ LEASE_FILE = "owner"
 
 @dataclass(kw_only=True)
 class RunState:
-    """Everything that changes during training, except the learning rate, which the sampler's position determines."""
+    """State of a run for its checkpoints. It has no learning rate, which the sampler's position determines."""
 
     signature: str
     """Model and optimizer that the tensors belong to."""
@@ -156,14 +156,14 @@ class RunLease:
         self._token = f"{uuid.uuid4().hex} {node}".encode()
 
     def acquire(self) -> None:
-        """Acquire the folder. An earlier run that still exists can no longer save."""
+        """Acquire the folder. After this, an earlier run that is still running cannot save."""
         self._folder.write(LEASE_FILE, self._token)
 
     def verify(self) -> None:
         """Raise ConfigurationError if another run has acquired the folder."""
         try:
             found = self._folder.read(LEASE_FILE)
-        except MissingFileError:  # removed by hand: there is no other run
+        except MissingFileError:  # Someone removed the file. Assume that there is no other run.
             return
         if found != self._token:
             node = found.decode(errors="replace").partition(" ")[2]
@@ -222,7 +222,7 @@ class RunCheckpoints(Checkpoints):
         super().manifest_written()
 
     def check_tensor(self, name: str, tensor: torch.Tensor) -> None:
-        """Raise DivergedError for a weight that is not finite. The loss can still be finite after such an update."""
+        """Raise DivergedError if a weight is not finite. The last update can break a weight after a finite loss."""
         # A sum is not finite if one value is not, and takes a tenth of the time of checking each value.
         wide = torch.promote_types(tensor.dtype, torch.float32)
         if name.startswith(MODEL) and tensor.is_floating_point() and not tensor.sum(dtype=wide).isfinite():
