@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ from workloads.kinds import KINDS
 from workloads.spec import ETCD_IMAGE, JobSpec
 
 if TYPE_CHECKING:
+    from infra.builtin_images import JobLayer
     from infra.platform import Platform
     from workloads.job import TrainingJob
 
@@ -64,6 +66,20 @@ def submit(
         after=[*platform.before_pods(), *dependencies],
     )
     return TrainingJob(spec.name, args, platform.resource_options())
+
+
+def push_images(
+    config: stack_config.StackConfig, platform: Platform, repository: pulumi.Input[str], layers: frozenset[JobLayer]
+) -> Platform:
+    """Build the stack's images for a cloud, and push them to its repository. Return the platform with the images."""
+    # Import here, because only clouds need this module.
+    from infra.cloud_image import trainer_images
+
+    provisioned = config.cloud.provisioned
+    assert provisioned
+    names = config.builtin_images & provisioned.built_images
+    image, others = trainer_images(repository, provisioned.image, names, layers)
+    return replace(platform, image=image, builtin_images=others)
 
 
 def mount_folder(spec: JobSpec, folder: Path, platform: Platform) -> pulumi.Output[str]:
@@ -136,6 +152,8 @@ async def main() -> None:
         config = stack_config.load()
         layers = frozenset(config.job_layers.values())
         platform = await config.cloud.build(config.operators, config.builtin_images, layers)
+        if platform.repository is not None:
+            platform = push_images(config, platform, platform.repository, layers)
         operators = install_operators(config, platform)
     except ValueError as error:
         raise pulumi.RunError(str(error)) from error

@@ -140,8 +140,7 @@ class Existing(Cloud):
             return Scheduling()
         resource = tpus.RESOURCE if hosts.tpu else gpus.RESOURCE
         return Scheduling(
-            # Only GKE has TPUs, and it labels their nodes. For GPU nodes there is no standard label.
-            node_selector=hosts.tpu.node_labels if hosts.tpu else {},
+            # There is no standard label of GPU nodes. A pod selects nodes with TPUs by GKE's labels itself.
             tolerations=(tolerate(resource),),
             accelerator_resource=resource,
         )

@@ -228,7 +228,7 @@ def pod_template(spec: JobSpec, placement: Placement, pod: Pod) -> PodTemplateSp
     Rules: https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted
     """
     # Only pods that train go to the nodes with accelerators.
-    scheduling = placement.scheduling if pod.role == WORKER else Scheduling()
+    scheduling, tpu = (placement.scheduling, spec.tpu) if pod.role == WORKER else (Scheduling(), None)
     program, *arguments = pod.command.argv
     return PodTemplateSpecArgs(
         metadata=ObjectMetaArgs(
@@ -249,7 +249,7 @@ def pod_template(spec: JobSpec, placement: Placement, pod: Pod) -> PodTemplateSp
             active_deadline_seconds=pod.deadline_seconds,
             termination_grace_period_seconds=spec.grace_seconds,
             security_context=POD_SECURITY,
-            node_selector=dict(scheduling.node_selector) or None,
+            node_selector={**scheduling.node_selector, **(tpu.node_labels if tpu else {})} or None,
             tolerations=[
                 *lost_node_tolerations(),
                 *(TolerationArgs(**cast(dict[str, Any], toleration)) for toleration in scheduling.tolerations),

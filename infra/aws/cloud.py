@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from infra.aws import inventory, pools, rules
 from infra.aws.config import EksConfig
-from infra.builtin_images import JobLayer, cloud_images
+from infra.builtin_images import JobLayer
 from infra.capacity import EFA_RESOURCE, PoolNodes, in_pool, tolerate
 from infra.cloud import Cloud, FirstPlatform, ProvisionedCloud, Quota, documentation_ranges, quotas
 from infra.cost import Line
@@ -120,7 +120,7 @@ class Eks(ProvisionedCloud):
     async def build(
         self, operators: frozenset[str], images: frozenset[str], layers: frozenset[JobLayer] = frozenset()
     ) -> Platform:
-        del operators
+        del operators, images, layers
         from infra.aws.platform import build_eks
 
-        return build_eks(self.config, cloud_images(images), layers)
+        return build_eks(self.config)

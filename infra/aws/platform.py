@@ -34,8 +34,6 @@ from infra.aws.network import Network
 from infra.aws.node_pool import NodeGroup, NodeGroupArgs
 from infra.aws.pools import NodeGroupPlan, node_groups
 from infra.aws.storage import CheckpointBucket, ImageRepository
-from infra.builtin_images import JobLayer
-from infra.cloud_image import trainer_images
 from infra.hardware.ec2 import ec2_machine
 from infra.kubeconfig import PROVIDER_ENVIRONMENT
 from infra.naming import ACCELERATOR_LABEL, POOL_LABEL, cloud_labels, stack_labels
@@ -256,12 +254,8 @@ def _affinity(nodes: NodeSelectorRequirementArgs) -> AffinityArgs:
     )
 
 
-Images = tuple[pulumi.Input[str], dict[str, pulumi.Input[str]]]
-"""Trainer image, and further images by name."""
-
-
-def build_eks(config: EksConfig, images: frozenset[str], layers: frozenset[JobLayer] = frozenset()) -> Platform:
-    """Provision the platform for jobs, with the builtin images `images` and the jobs' `layers`."""
+def build_eks(config: EksConfig) -> Platform:
+    """Provision the platform for jobs."""
     cloud = build_components(config)
     control_plane = cloud.cluster.control_plane
     provider = pulumi_kubernetes.Provider(
@@ -279,7 +273,7 @@ def build_eks(config: EksConfig, images: frozenset[str], layers: frozenset[JobLa
         efa_pools=[plan.name for plan in cloud.groups if plan.efa],
         opts=in_cluster,
     )
-    return _platform(config, cloud, provider, in_cluster, _trainer_images(config, cloud, images, layers))
+    return _platform(config, cloud, provider, in_cluster)
 
 
 def _platform(
@@ -287,7 +281,6 @@ def _platform(
     cloud: EksComponents,
     provider: pulumi_kubernetes.Provider,
     in_cluster: pulumi.ResourceOptions,
-    images: Images,
 ) -> Platform:
     """Create the jobs' namespace. Return the platform."""
     training = TrainingNamespace("training", TrainingNamespaceArgs(namespace=config.namespace), in_cluster)
@@ -300,8 +293,8 @@ def _platform(
         provider=provider,
         namespace=training.namespace,
         service_account=training.service_account,
-        image=images[0],
-        builtin_images=images[1],
+        image=config.image.prebuilt or "",
+        repository=cloud.repository.url if cloud.repository else None,
         bucket_url=url,
         bucket_claim=None,
         bucket_location=url,
@@ -313,16 +306,6 @@ def _platform(
         kubeconfig=pulumi.Output.secret(cloud.cluster.kubeconfig),
         deleted_with=cloud.cluster.control_plane,
     )
-
-
-def _trainer_images(
-    config: EksConfig, cloud: EksComponents, names: frozenset[str], layers: frozenset[JobLayer]
-) -> Images:
-    """Return the prebuilt image, or build images and push them to the repository."""
-    if cloud.repository is None:
-        assert config.image.prebuilt is not None
-        return config.image.prebuilt, {}
-    return trainer_images(cloud.repository.url, config.image, names, layers)
 
 
 def _console(config: EksConfig) -> dict[str, str]:

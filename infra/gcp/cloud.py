@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from infra.builtin_images import JobLayer, cloud_images
+from infra.builtin_images import JobLayer
 from infra.capacity import PoolNodes, in_pool, tolerate
 from infra.cloud import FirstPlatform, ProvisionedCloud, Quota, quotas
 from infra.cost import Line
@@ -80,7 +80,7 @@ class Gke(ProvisionedCloud):
         if plan is None:
             raise ValueError(f"no pool has {accelerator}")
         resource = tpus.RESOURCE if tpu else gpus.RESOURCE
-        selector = in_pool(pool) | (tpu.node_labels if tpu else {pools.GPU_LABEL: accelerator})
+        selector = in_pool(pool) | ({} if tpu else {pools.GPU_LABEL: accelerator})
         tolerations = [tolerate(resource)]
         if plan.has_fallback:
             selector[COMPUTE_CLASS_LABEL] = plan.pool.name
@@ -115,7 +115,7 @@ class Gke(ProvisionedCloud):
     async def build(
         self, operators: frozenset[str], images: frozenset[str], layers: frozenset[JobLayer] = frozenset()
     ) -> Platform:
-        del operators
+        del operators, images, layers
         from infra.gcp.platform import build_gke
 
-        return build_gke(self.config, cloud_images(images), layers)
+        return build_gke(self.config)

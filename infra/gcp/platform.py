@@ -11,8 +11,6 @@ import pulumi_kubernetes
 from pulumi_kubernetes.apiextensions import CustomResource
 from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
 
-from infra.builtin_images import JobLayer
-from infra.cloud_image import trainer_images
 from infra.gcp.cluster import GkeCluster, GkeClusterArgs, NodeIdentity, WorkloadIdentity, context_name
 from infra.gcp.config import GkeConfig
 from infra.gcp.network import AcceleratorNetwork, Network, PodNetworks
@@ -39,8 +37,6 @@ STREAMING_API = "containerfilesystem"
 IDENTITY_ANNOTATION = "iam.gke.io/gcp-service-account"
 
 ClusterAndNodes = tuple[GkeCluster, SystemNodePool, Mapping[str, AcceleratorNodePool]]
-Images = tuple[pulumi.Input[str], dict[str, pulumi.Input[str]]]
-"""Trainer image, and further images by name."""
 
 
 class ProjectServices(pulumi.ComponentResource):
@@ -186,8 +182,8 @@ def _name_after_networks(network: AcceleratorNetwork, cluster: GkeCluster) -> pu
     return pulumi.Output.all(cluster.name, network.networks).apply(lambda values: str(values[0]))
 
 
-def build_gke(config: GkeConfig, images: frozenset[str], layers: frozenset[JobLayer] = frozenset()) -> Platform:
-    """Provision the platform for jobs, with the builtin images `images` and the jobs' `layers`."""
+def build_gke(config: GkeConfig) -> Platform:
+    """Provision the platform for jobs."""
     cloud = build_components(config)
     control_plane = cloud.cluster.control_plane
     provider = pulumi_kubernetes.Provider(
@@ -202,7 +198,7 @@ def build_gke(config: GkeConfig, images: frozenset[str], layers: frozenset[JobLa
     for fabric, network in cloud.fabrics:
         PodNetworks("pod-networks", fabric=fabric, networks=network.networks, opts=in_cluster)
     _fallback_classes(cloud, in_cluster)
-    return _platform(config, cloud, provider, in_cluster, _trainer_images(config, cloud, images, layers))
+    return _platform(config, cloud, provider, in_cluster)
 
 
 class FallbackComputeClass(pulumi.ComponentResource):
@@ -254,7 +250,6 @@ def _platform(
     cloud: GkeComponents,
     provider: pulumi_kubernetes.Provider,
     in_cluster: pulumi.ResourceOptions,
-    images: Images,
 ) -> Platform:
     """Create the jobs' namespace. Return the properties of the platform that jobs use."""
     training = TrainingNamespace(
@@ -279,8 +274,8 @@ def _platform(
         provider=provider,
         namespace=training.namespace,
         service_account=training.service_account,
-        image=images[0],
-        builtin_images=images[1],
+        image=config.image.prebuilt or "",
+        repository=pulumi.Output.concat(cloud.repository.url, f"/{config.image.name}") if cloud.repository else None,
         bucket_url=cloud.bucket.url,
         bucket_claim=None,
         bucket_location=cloud.bucket.url,
@@ -295,17 +290,6 @@ def _platform(
         kubeconfig=pulumi.Output.secret(cloud.cluster.kubeconfig),
         deleted_with=cloud.cluster.control_plane,
     )
-
-
-def _trainer_images(
-    config: GkeConfig, cloud: GkeComponents, names: frozenset[str], layers: frozenset[JobLayer]
-) -> Images:
-    """Return the prebuilt image, or build images and push them to the repository."""
-    if cloud.repository is None:
-        assert config.image.prebuilt is not None
-        return config.image.prebuilt, {}
-    name = pulumi.Output.concat(cloud.repository.url, f"/{config.image.name}")
-    return trainer_images(name, config.image, names, layers)
 
 
 def _console(config: GkeConfig) -> dict[str, str]:

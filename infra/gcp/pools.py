@@ -67,8 +67,6 @@ class NodePoolPlan:
     gpu: str | None
     gpus: int
     """GPUs of each node."""
-    tpu: TpuSlice | None
-    """TPU slice of all nodes together, or of each node if a slice has one host."""
     nodes: int
     """Number of nodes, the maximum if the pool scales."""
     min_nodes: int | None
@@ -79,6 +77,11 @@ class NodePoolPlan:
     def family(self) -> GceFamily:
         """Family of the machine type."""
         return gce_family(self.machine)
+
+    @property
+    def tpu(self) -> TpuSlice | None:
+        """TPU slice of all nodes together, or of each node if a slice has one host."""
+        return self.pool.tpu
 
     @property
     def multi_host(self) -> bool:
@@ -142,8 +145,7 @@ def pool_plans(config: GkeConfig, pool: GkePoolConfig) -> list[NodePoolPlan]:
     If the nodes must share a zone, each zone has a separate node pool.
     """
     machine, gpu, num_gpus = hardware_of(pool)
-    tpu = pool.tpu
-    multi_host = tpu is not None and tpu.hosts > 1
+    multi_host = pool.tpu is not None and pool.tpu.hosts > 1
     zones = pool.zones or (config.zone,)
     # Nodes of a slice, and nodes with compact placement, must be in one zone.
     zone_groups = [(zone,) for zone in zones] if multi_host or pool.compact else [zones]
@@ -168,7 +170,6 @@ def pool_plans(config: GkeConfig, pool: GkePoolConfig) -> list[NodePoolPlan]:
                     machine=machine,
                     gpu=gpu,
                     gpus=num_gpus,
-                    tpu=tpu,
                     nodes=num_nodes(pool) // (pool.slices if multi_host else 1),
                     min_nodes=_min_nodes(pool, model, has_fallback=has_fallback),
                     zones=zone_group,

@@ -59,10 +59,6 @@ ON_GPUS = replace(
 ON_TPUS = replace(
     ON_OBJECT_STORE,
     scheduling=Scheduling(
-        node_selector={
-            "cloud.google.com/gke-tpu-accelerator": "tpu-v4-podslice",
-            "cloud.google.com/gke-tpu-topology": "2x2x4",
-        },
         tolerations=({"key": "google.com/tpu", "operator": "Exists", "effect": "NoSchedule"},),
         accelerator_resource="google.com/tpu",
         annotations={"example.com/networks": "two"},

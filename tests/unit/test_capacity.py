@@ -139,12 +139,9 @@ def test_scheduling_without_accelerator_is_empty() -> None:
     assert stack(GKE).cloud.scheduling(host()) == Scheduling()
 
 
-def test_scheduling_of_tpu_slice_selects_its_topology() -> None:
+def test_scheduling_of_tpu_slice_tolerates_the_taint_of_its_nodes() -> None:
     found = stack(TPUS).cloud.scheduling(host("v4", tpu=tpu_slice("v4", "2x2x4")))
-    assert found.node_selector == {
-        "cloud.google.com/gke-tpu-accelerator": "tpu-v4-podslice",
-        "cloud.google.com/gke-tpu-topology": "2x2x4",
-    }
+    assert found.node_selector == {}
     assert found.tolerations == ({"key": "google.com/tpu", "operator": "Exists", "effect": "NoSchedule"},)
     assert found.accelerator_resource == "google.com/tpu"
 
@@ -248,11 +245,10 @@ def test_scheduling_with_pool_selects_that_pool() -> None:
     assert stack(TWO_POOLS).cloud.scheduling(host(), "system").node_selector == {"trainyard.dev/pool": "system"}
 
 
-def test_scheduling_on_existing_cluster_selects_nodes_only_for_tpus() -> None:
+def test_scheduling_on_existing_cluster_selects_no_nodes() -> None:
     cloud = stack({**CLUSTER, "kubeconfig": str(KUBECONFIG)}).cloud
-    assert cloud.scheduling(host("nvidia-l4")).node_selector == {}
-    found = cloud.scheduling(host("v6e-16", tpu=tpu_slice("v6e-16")))
-    assert found.node_selector["cloud.google.com/gke-tpu-topology"] == "4x4"
+    for group in (host("nvidia-l4"), host("v6e-16", tpu=tpu_slice("v6e-16"))):
+        assert cloud.scheduling(group).node_selector == {}
 
 
 @pytest.mark.parametrize("platform", [{"kind": "local"}, GKE, {"kind": "eks"}])
