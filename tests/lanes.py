@@ -277,6 +277,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LaneScheduli
     return LaneScheduling(config, log)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object | None) -> None:
+    """Print the exit status of a worker that died, negative for a signal."""
+    if error:
+        status = node.gateway._io.popen.wait(timeout=10)
+        print(f"\nworker {node.gateway.id} ended with exit status {status}")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Iterator[Any]:
     """Record what a fixture uses."""

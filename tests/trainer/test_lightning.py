@@ -177,7 +177,7 @@ def test_killed_rank_restarts_with_the_other_ranks_of_its_host(tmp_path: Path, d
 
 @pytest.mark.parametrize(
     ("flag", "message"),
-    [("--bucket=", "bucket = '': must be file:///"), ("--epochs=0", "epochs = 0: must be 1")],
+    [("--bucket=", "bucket = '': must be file:///"), ("--epochs=0", "epochs = 0: must be from 1")],
     ids=["bucket", "epochs"],
 )
 def test_invalid_settings_of_the_lightning_script_are_rejected(flag: str, message: str, tmp_path: Path) -> None:
