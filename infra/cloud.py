@@ -191,6 +191,8 @@ class Cloud(ABC):
     ) -> Platform:
         """Provision the platform for jobs that need `operators`, `images` and the jobs' `layers`.
 
+        Platform `local` also builds the images. `push_images` in `__main__.py` builds those of a cloud.
+
         Raises ValueError, with one problem per line, if this machine cannot run the platform.
         """
 
