@@ -58,7 +58,7 @@ NODE_GROUP: dict[str, Any] = {
     "region": "us-west-2",
     "clusterName": "train",
     "nodeGroupName": "gpus",
-    "nodeRoleArn": "arn:aws:iam::123456789012:role/nodes",
+    "nodeRoleArn": "nodes",
     "subnetIds": ["subnet-1"],
     "amiType": "AL2023_x86_64_NVIDIA",
     "instanceTypes": ["g4dn.12xlarge"],

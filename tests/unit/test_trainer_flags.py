@@ -110,7 +110,7 @@ def test_flag_number_as_text_is_accepted() -> None:
 def test_share_above_one_is_rejected_by_stack_and_trainer(name: str) -> None:
     message = f"{name}: must be a number from 0 to 1, a share of the run's steps"
     assert flag_messages("digits", **{name: 500}) == [message]
-    with pytest.raises(ConfigurationError, match="must be 0 to 1, a share of the run's steps"):
+    with pytest.raises(ConfigurationError, match="must be from 0 to 1, a share of the run's steps"):
         parse(["digits", f"--{name}=500"])
 
 

@@ -93,7 +93,7 @@ class RunState:
         others = {(name, tensor.shape, tensor.dtype) for name, tensor in saved.tensors.items()}
         different = sorted(name for name, _, _ in own ^ others if name.startswith(MODEL))
         if different:
-            raise ValueError(f"{different[0].removeprefix(MODEL)} is missing on one side or has another shape or type")
+            raise ValueError(f"{different[0].removeprefix(MODEL)} has another shape or type, or is missing on one side")
 
     @torch.no_grad()
     def restore(self, saved: SavedState, runtime: Runtime, *, seed: int) -> None:
