@@ -112,7 +112,7 @@ class StackConfig(Section):
     @property
     def builds_images(self) -> bool:
         """True if `up` builds images and pushes them to a cloud's registry."""
-        return self.cloud.provisioned is not None and bool(self.cloud.built_images and self.builtin_images)
+        return self.cloud.provisioned is not None and bool(self.cloud.built_images & self.builtin_images)
 
 
 def load() -> StackConfig:

@@ -206,17 +206,11 @@ def load_images(
         run_with_archive([*_in_node(settings, index), "images", "import", "-"], reference, write)
 
 
-def remove_old_layers(settings: ClusterSettings, references: Collection[str]) -> None:
-    """Remove images with a job's layer that are not in `references` from the nodes. Nothing else would free the disk.
-
-    Containers of such an image continue, because they have a snapshot of it.
-    """
-    from infra.local.trainer_image import LAYER_REPOSITORY
-
+def remove_images(settings: ClusterSettings, references: Collection[str]) -> None:
+    """Remove images from the nodes. Containers of such an image continue, because they have a snapshot of it."""
     for index in range(settings.nodes):
-        images = _images_of_node(settings, index)
-        if old := sorted(each for each in images - {*references} if each.startswith(f"{LAYER_REPOSITORY}:")):
-            subprocess.run([*_in_node(settings, index), "images", "remove", *old], capture_output=True, check=True)
+        if found := sorted(_images_of_node(settings, index) & {*references}):
+            subprocess.run([*_in_node(settings, index), "images", "remove", *found], capture_output=True, check=True)
 
 
 def _images_of_node(settings: ClusterSettings, index: int) -> set[str]:
@@ -251,10 +245,13 @@ class NodeImagesProvider(dynamic.ResourceProvider):
         """Load the images that nodes lack."""
         return dynamic.CreateResult(f"local/{props['name']}/images", self._load(props))
 
-    def update(self, _id: str, _olds: Properties, news: Properties) -> dynamic.UpdateResult:
-        """Load the images that nodes lack, and remove the jobs' images that are no longer needed."""
+    def update(self, _id: str, olds: Properties, news: Properties) -> dynamic.UpdateResult:
+        """Load the images that nodes lack, and remove earlier images of jobs. Nothing else would free their disk."""
+        from infra.local.trainer_image import LAYER_REPOSITORY
+
         loaded = self._load(news)
-        remove_old_layers(settings_of(news), news["images"])
+        if old := [each for each in {*olds["images"]} - {*news["images"]} if each.startswith(f"{LAYER_REPOSITORY}:")]:
+            remove_images(settings_of(news), old)
         return dynamic.UpdateResult(loaded)
 
     def diff(self, _id: str, olds: Properties, news: Properties) -> dynamic.DiffResult:
