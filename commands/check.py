@@ -37,7 +37,7 @@ DISABLED_PLUGINS = ("KeywordDetector", "Base64HighEntropyString", "HexHighEntrop
 
 
 def tracked(*patterns: str) -> list[str]:
-    """Return the tracked files that match git's patterns, or all tracked files if there are no patterns."""
+    """Return the tracked files that match any of git's `patterns`, or all tracked files without `patterns`."""
     done = subprocess.run(["git", "ls-files", "--", *patterns], cwd=PROJECT, capture_output=True, text=True, check=True)
     return done.stdout.split()
 

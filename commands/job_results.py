@@ -437,8 +437,8 @@ def _command_lines(results: Sequence[JobResult], columns: int) -> list[str]:
 
 
 def short_home(path: str) -> str:
-    """Return a path with `~` for the user's home folder, as a shell reads it. With sudo, it is root's."""
+    """Return a path with `~` for the user's home folder, as a shell reads it. With sudo, return the whole path."""
     home = str(Path.home())
-    if "SUDO_USER" in os.environ:
+    if "SUDO_USER" in os.environ:  # The folder is root's, but the user's shell would read `~` as the user's own.
         return path
     return f"~{path.removeprefix(home)}" if path.startswith(home + os.sep) else path

@@ -208,7 +208,7 @@ def rerun(job: str, *, fresh: bool, is_confirmed: bool) -> int:
     left = confirmation.check_account(stack.name, config) if config.cloud.provisioned else {}
     with stack_lock(stack.name, make_command("rerun", STACK=stack.name)):
         options = prepare(stack.name, config)
-        # On `local` only the edit of a file that several jobs get can end another job.
+        # The update can also end other jobs: their settings or files may have changed, or they left `jobs`.
         if not config.cloud.nodes_here or len(stack.outputs["jobs"]) > 1:
             confirmation.confirm_update(stack.name, config, left, options, is_confirmed=is_confirmed, rerun=stack.job)
         # If this command stops before it deletes the checkpoints, a rerun without FRESH would resume from them.

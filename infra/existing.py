@@ -140,7 +140,7 @@ class Existing(Cloud):
             return Scheduling()
         resource = tpus.RESOURCE if hosts.tpu else gpus.RESOURCE
         return Scheduling(
-            # There is no standard label of GPU nodes. A pod selects nodes with TPUs by GKE's labels itself.
+            # No label of GPU nodes is standard. For TPUs, `pod_template` selects nodes by the labels of GKE.
             tolerations=(tolerate(resource),),
             accelerator_resource=resource,
         )

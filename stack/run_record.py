@@ -95,7 +95,8 @@ def pools_for(pool_nodes: Iterable[PoolNodes], spec: JobSpec, assigned: str | No
     return {
         pool.name: (pool.nodes, pool.gpus)
         for pool in pool_nodes
-        if pool.name == (assigned or pool.name) != SYSTEM
+        if pool.name != SYSTEM
+        and assigned in (None, pool.name)
         and (pool.tpu == spec.tpu if spec.tpu else not pool.tpu and pool.gpu == spec.accelerator)
     }
 

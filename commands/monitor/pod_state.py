@@ -477,7 +477,7 @@ def explain_exit(code: int, pod: PodState) -> str:
         return "uncaught error; the log says which"
     if pod.runs_script:
         if code == PREEMPTED:
-            return "the host received a stop request (SIGTERM), another host ended, or the script itself exited with it"
+            return "a stop request (SIGTERM) to the host, the end of another host, or an exit code of the script itself"
         # A job with a launcher is restarted after these codes, too.
         is_final = code in NON_RETRYABLE_CODES and pod.role != LAUNCHER
         own = f"the script's own code{'; Kubernetes does not restart a job after it' if is_final else ''}"

@@ -359,7 +359,7 @@ def _step(action: Action, record: Record, before: Record | None = None, changed:
         inputs=record.inputs,
         before=before.inputs if before else {},
         changed=changed,
-        # Pulumi removes the old resource as its last update left it in the state.
+        # Whether the old resource stays depends on its options in the state, not on its new options.
         kept=(before or record).kept,
     )
 

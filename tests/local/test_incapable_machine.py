@@ -84,6 +84,29 @@ def test_sudo_command_has_the_path_of_trainyard(tmp_path: Path, monkeypatch: pyt
     assert sudo_command("up") == f"`sudo {program} up`"
 
 
+@pytest.mark.parametrize("is_on_path", [True, False])
+def test_root_check_of_trainyard_names_a_command_that_sudo_finds(is_on_path: bool) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        shutil.copy(PROJECT / "setup" / "root", folder)
+        folder.chmod(0o777)
+        path = os.environ["PATH"]
+        if is_on_path:
+            (folder / "trainyard").touch(0o755)
+            path = f"{name}:{path}"
+        done = subprocess.run(
+            ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", str(folder / "root"), "setup"],
+            env={"PATH": path, "TRAINYARD_COMMAND": "trainyard"},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        program = f"{name}/trainyard" if is_on_path else shutil.which("trainyard") or "trainyard"
+        assert f"(`sudo {program} setup`)" in done.stderr
+        assert done.returncode == 1
+
+
 def show() -> None:
     """Print the reasons why this machine cannot run a local cluster."""
     print(*check_machine(stack_cluster(str(PROJECT), "other")), sep="\n")

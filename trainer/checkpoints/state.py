@@ -163,7 +163,7 @@ class RunLease:
         """Raise ConfigurationError if another run has acquired the folder."""
         try:
             found = self._folder.read(LEASE_FILE)
-        except MissingFileError:  # Someone removed the file. Assume that there is no other run.
+        except MissingFileError:  # Someone removed the file, not another run.
             return
         if found != self._token:
             node = found.decode(errors="replace").partition(" ")[2]
