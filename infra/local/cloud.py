@@ -1,22 +1,38 @@
-"""Cluster on this machine: its settings and Cloud. Imports Pulumi only to provision."""
+"""Settings and Cloud class of a cluster on this machine. Only `Local.build` imports Pulumi."""
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from infra.builtin_images import JobLayer
+from infra.builtin_images import TRAINER, JobLayer
 from infra.cloud import EVERY_IMAGE, Cloud, FirstPlatform
 from infra.hardware import PodGroup, Scheduling
-from infra.local.lifecycle import check_machine
-from infra.local.settings import MAX_NAME_LENGTH, ClusterSettings, stack_cluster
+from infra.kubeconfig import PROVIDER_ENVIRONMENT
+from infra.local import lifecycle
+from infra.local.settings import (
+    MAX_NAME_LENGTH,
+    PAUSE_IMAGE,
+    TAKE_OVER_VARIABLE,
+    ClusterSettings,
+    stack_cluster,
+)
+from infra.operator_releases import needed_releases
 from settings.kubernetes_values import check_label
 from settings.types import NamespaceName, Section, with_code
 
 if TYPE_CHECKING:
-    from infra.platform import Platform
+    import pulumi_kubernetes
+
+    from infra.local.provider import LocalCluster
+    from infra.platform import Platform, TrainingNamespace
+
+BUCKET_SIZE = "20Gi"
+"""Nominal size. The volume is a folder of this machine without a limit."""
 
 _cluster_name = with_code("cluster_name", partial(check_label, limit=MAX_NAME_LENGTH))
 
@@ -64,7 +80,7 @@ class Local(Cloud):
         return stack_cluster(checkout, stack, name=self.config.name, nodes=self.config.nodes, port=self.config.port)
 
     def up_problems(self, checkout: str, stack: str, set_up_bytes: int = 0) -> list[str]:
-        return check_machine(self.cluster(checkout, stack), set_up_bytes)
+        return lifecycle.check_machine(self.cluster(checkout, stack), set_up_bytes)
 
     def scheduling(self, hosts: PodGroup, pool: str | None = None) -> Scheduling:
         del pool
@@ -77,8 +93,76 @@ class Local(Cloud):
     ) -> Platform:
         import pulumi
 
-        from infra.local.platform import build_local
+        from infra.local import trainer_image
+        from infra.local.image_store import program_reference
+        from infra.local.provider import LocalCluster
         from infra.project import project_folder
 
         settings = self.cluster(str(project_folder()), pulumi.get_stack())
-        return await build_local(self.config, settings, operators, images, layers)
+        if problems := lifecycle.check_machine(settings):
+            raise ValueError("\n".join(problems))
+        image = trainer_image.trainer_image_reference()
+        operator_images = {release.name: program_reference(release.name) for release in needed_releases(operators)}
+        builtin_images = {name: trainer_image.builtin_image_reference(name) for name in sorted(images - {TRAINER})}
+        named_layers = {layer.name: layer for layer in sorted(layers, key=lambda layer: layer.name)}
+        builtin_images |= {name: trainer_image.layer_reference(layer) for name, layer in named_layers.items()}
+        cluster = LocalCluster(
+            "local",
+            settings=settings,
+            images=[PAUSE_IMAGE, image, *operator_images.values(), *builtin_images.values()],
+            layers={builtin_images[name]: trainer_image.layer_inputs(layer) for name, layer in named_layers.items()},
+        )
+        # While the provider starts the cluster on another core, import the Kubernetes types, the slowest import.
+        await asyncio.to_thread(import_module, "infra.platform")
+        from infra.platform import CLAIM_URL, Platform
+
+        provider = _kubernetes_provider(cluster)
+        training = _training_namespace(self.config.namespace, cluster, provider)
+        return Platform(
+            provider=provider,
+            namespace=training.namespace,
+            service_account=training.service_account,
+            image=image,
+            bucket_url=CLAIM_URL,
+            bucket_claim=training.bucket_claim,
+            bucket_location=pulumi.Output.concat("file://", cluster.bucket_path),
+            kubectl=pulumi.Output.concat("kubectl --kubeconfig ", cluster.kubeconfig_path, " -n ", training.namespace),
+            kubeconfig_path=cluster.kubeconfig_path,
+            context=settings.context,
+            get_kubeconfig=pulumi.Output.concat("export KUBECONFIG=", cluster.kubeconfig_path),
+            kubeconfig=cluster.kubeconfig,
+            operator_images=operator_images,
+            builtin_images=builtin_images,
+            deleted_with=cluster.processes,
+            images=cluster.images,
+        )
+
+
+def _kubernetes_provider(cluster: LocalCluster) -> pulumi_kubernetes.Provider:
+    import pulumi
+    import pulumi_kubernetes
+
+    return pulumi_kubernetes.Provider(
+        "kubernetes",
+        kubeconfig=cluster.kubeconfig,
+        cluster_identifier=cluster.uid,
+        opts=pulumi.ResourceOptions(
+            deleted_with=cluster.processes,
+            # Take over fields that an interrupted `up` has set: the stack owns everything in this cluster.
+            env_var_mappings=PROVIDER_ENVIRONMENT | {TAKE_OVER_VARIABLE: "PULUMI_K8S_ENABLE_PATCH_FORCE"},
+        ),
+    )
+
+
+def _training_namespace(name: str, cluster: LocalCluster, provider: pulumi_kubernetes.Provider) -> TrainingNamespace:
+    import pulumi
+
+    from infra.local.components import BUCKET_IN_NODE
+    from infra.platform import BucketClaim, TrainingNamespace, TrainingNamespaceArgs
+
+    bucket = BucketClaim(size=BUCKET_SIZE, access_mode="ReadWriteMany", folder=BUCKET_IN_NODE)
+    return TrainingNamespace(
+        "training",
+        TrainingNamespaceArgs(namespace=name, bucket=bucket),
+        pulumi.ResourceOptions(providers={"kubernetes": provider}, deleted_with=cluster.processes),
+    )

@@ -74,8 +74,8 @@ def local_images(engine: RecordingEngine) -> Record:
 
 
 def test_kubernetes_types_are_not_imported_before_the_local_cluster() -> None:
-    # They take a third of all imports' time. The program imports them while the provider checks the cluster.
-    imports = "import runpy, sys; runpy.run_path('__main__.py'); import infra.local.platform"
+    # These types take a third of the import time. The program imports them while the provider checks the cluster.
+    imports = "import runpy, sys; runpy.run_path('__main__.py'); import infra.local.provider"
     words = [sys.executable, "-c", f"{imports}; print('pulumi_kubernetes' in sys.modules)"]
     done = subprocess.run(words, cwd=PROJECT, capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
