@@ -48,7 +48,7 @@ def submit(
     placement = Placement(
         namespace=platform.namespace,
         service_account=platform.service_account,
-        # The trainer image replaces images that the platform did not build.
+        # If the platform did not build the builtin image, the job gets the trainer image.
         image=spec.image_ref.reference or platform.builtin_images.get(image_name, platform.image),
         bucket_url=platform.bucket_url,
         bucket_claim=platform.bucket_claim,
@@ -83,7 +83,7 @@ def push_images(
 
 
 def mount_folder(spec: JobSpec, folder: Path, platform: Platform) -> pulumi.Output[str]:
-    """Create a volume of a folder on this machine. Return the name of its claim, which depends on the folder's path."""
+    """Create a volume and a claim for a local folder. Return the claim's name, which contains a hash of the path."""
     # Import here, as in `submit`.
     from infra.platform import HostFolder, HostFolderArgs
 
@@ -128,7 +128,7 @@ def create_queues(
 def outputs(platform: Platform, jobs: dict[str, TrainingJob]) -> dict[str, pulumi.Input[object]]:
     """Return the stack's outputs, except `run_records`. README.md describes each output."""
     part_of = "app.kubernetes.io/part-of"
-    follow = "logs --follow --prefix --tail=-1 --max-log-requests=100 --selector"
+    logs_command = "logs --follow --prefix --tail=-1 --max-log-requests=100 --selector"
     return {
         "kubeconfig": platform.kubeconfig,
         "kubeconfig_path": platform.kubeconfig_path,
@@ -139,7 +139,7 @@ def outputs(platform: Platform, jobs: dict[str, TrainingJob]) -> dict[str, pulum
         "bucket_url": platform.bucket_location,
         "image": platform.image,
         "jobs": list(jobs),
-        "logs": {name: pulumi.Output.concat(platform.kubectl, f" {follow} {JOB_LABEL}={name}") for name in jobs},
+        "logs": {name: pulumi.Output.concat(platform.kubectl, f" {logs_command} {JOB_LABEL}={name}") for name in jobs},
         "status": pulumi.Output.concat(
             platform.kubectl, f" get jobs,pods --output wide --selector {part_of}={stack_labels()[part_of]}"
         ),

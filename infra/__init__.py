@@ -1,1 +1,1 @@
-"""Platforms that jobs run on. This module imports nothing, so that pure submodules do not import Pulumi."""
+"""Platforms that jobs run on. This file imports nothing, so submodules that do not need Pulumi do not load it."""

@@ -21,17 +21,17 @@ class BuiltinImage:
     trainer_files: tuple[str, ...] = ()
     """Requirements files of `trainer/`, for build steps that reuse layers of the trainer image."""
     data: frozenset[str] = frozenset({"digits"})
-    """Names of the folders with data below WORK_FOLDER."""
+    """Names of the data folders below WORK_FOLDER."""
     arguments: Mapping[str, str] = field(default_factory=dict)
     """Build arguments of the Dockerfile, in addition to the base image."""
     is_built_for_clouds: bool = False
-    """True if the cloud platforms also build it, as a variant of the trainer image."""
+    """True if the cloud platforms also build this image, as a variant of the trainer image."""
     installs_packages: bool = False
-    """True if it contains uv, which installs the packages of a job's `requirements`."""
+    """True if the image contains uv, which installs the packages of a job's `requirements`."""
 
 
 LOCAL_PREFIX = "trainyard.local/"
-"""Prefix of the references of images that platform `local` builds. No registry has them."""
+"""Prefix of the references of images that platform `local` builds. No registry has these images."""
 TRAINER = "trainer"
 """Name of the trainer image, the default of jobs except on V100s and on XLA."""
 WORK_FOLDER = PurePosixPath("/opt/trainyard")

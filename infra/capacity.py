@@ -1,4 +1,4 @@
-"""Capacity planning: the nodes of each pool, and the pools that jobs fit in, from the settings alone."""
+"""Capacity planning from the settings alone: the nodes of each pool, and the pools that jobs fit in."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class PoolNodes:
     nodes: int
     """Maximum number of nodes."""
     node: Capacity
-    """CPUs and memory of each node for jobs."""
+    """CPUs and memory that jobs can use on each node."""
     gpu: str | None = None
     gpus: int = 0
     """GPUs of each node."""
@@ -75,11 +75,11 @@ class PoolNodes:
 
 
 Assignment = int | Problem | None
-"""Index of a pod group's pool, the problem if no pool fits, or None if several pools can run the group."""
+"""Pool index of a pod group, or a problem if no pool fits. None if several pools can run the group."""
 
 
 def unschedulable(pools: Sequence[PoolNodes], groups: Sequence[PodGroup]) -> list[Problem]:
-    """Return a problem for each job that does not fit on a cloud platform, alone or after earlier jobs."""
+    """Return a problem for each job that does not fit on a cloud platform, alone or next to other jobs."""
     return [result for result in assign_pools(pools, groups) if isinstance(result, Problem)]
 
 
@@ -193,9 +193,9 @@ def _spread(group: PodGroup, pools: Sequence[PoolNodes], free: list[Nodes]) -> t
 
 
 def _spread_limits(pools: Sequence[Nodes], group: PodGroup) -> list[int]:
-    """Return the number of a group's pods that fit on the nodes of each pool, if they may run on all these nodes.
+    """Return how many of a group's pods each pool's nodes can run, if the pods may use all nodes.
 
-    The pods have `maxSkew: 1`, so a node's limit is one pod more than the fullest node can still run:
+    The pods have `maxSkew: 1`. A node can therefore run at most one pod more than the node with the least capacity:
     https://kubernetes.io/docs/concepts/scheduling-eviction/topology-spread-constraints/
     """
     max_per_node = 1 + min(_hosts_on(state, group) for nodes in pools for state, count in nodes.items() if count)
@@ -232,14 +232,14 @@ def _best_pool(group: PodGroup, pools: Sequence[PoolNodes], free: Sequence[Nodes
 def _place_hosts(nodes: Nodes, group: PodGroup) -> Nodes:
     """Place each host as the scheduler does. Return the capacity that the nodes have left.
 
-    A host goes to a node with the fewest hosts of its group, and among those to the emptiest.
+    The scheduler prefers the nodes with the fewest hosts of the group, and of these nodes the emptiest.
     """
     free = Counter({(0, state): count for state, count in nodes.items()})
     hosts = group.count
     while hosts:
-        with_room = [key for key, count in free.items() if count and _hosts_on(key[1], group)]
-        fewest = min(placed for placed, _ in with_room)
-        state = max(state for placed, state in with_room if placed == fewest)
+        with_capacity = [key for key, count in free.items() if count and _hosts_on(key[1], group)]
+        fewest = min(placed for placed, _ in with_capacity)
+        state = max(state for placed, state in with_capacity if placed == fewest)
         num_nodes = min(free[fewest, state], hosts)
         accelerators, millicores, memory, pods = state
         state_with_host = (

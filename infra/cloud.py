@@ -69,7 +69,7 @@ class FirstPlatform:
 
 
 class Cloud(ABC):
-    """Platform of a stack, built from its settings. The defaults apply to a cluster outside a cloud account."""
+    """Platform of a stack: in a cloud account, on this machine, or an existing cluster. Defaults fit the last two."""
 
     first_platform: ClassVar[FirstPlatform | None] = None
     """Platform that `trainyard init` offers; None if it does not offer this kind."""
@@ -96,7 +96,7 @@ class Cloud(ABC):
 
     @abstractmethod
     def __init__(self, config: Any) -> None:
-        """Store the settings of the platform. Each class takes those of its kind."""
+        """Store the settings of the platform. Each class takes the settings of its kind of platform."""
 
     @property
     def provisioned(self) -> ProvisionedCloud | None:
@@ -105,7 +105,7 @@ class Cloud(ABC):
 
     @property
     def python_version(self) -> str | None:
-        """Python of the builtin images; None if the platform builds no image."""
+        """Python version of the builtin images; None if the platform builds no image."""
         return None
 
     @property
@@ -114,7 +114,7 @@ class Cloud(ABC):
         return frozenset()
 
     def operators(self, required: frozenset[str]) -> frozenset[str]:
-        """Return the operators to install for jobs that require these operators."""
+        """Return the operators that the stack installs for jobs that require the operators `required`."""
         return required
 
     def problems(self) -> list[Problem]:
@@ -122,7 +122,7 @@ class Cloud(ABC):
         return []
 
     def machine_problems(self) -> list[Problem]:
-        """Return a problem for each setting that this machine does not meet."""
+        """Return a problem for each setting whose requirements this machine does not meet."""
         return []
 
     def up_problems(self, checkout: str, stack: str, set_up_bytes: int = 0) -> list[str]:
@@ -152,7 +152,7 @@ class Cloud(ABC):
         return []
 
     def problems_after(self, before: Cloud) -> list[Problem]:
-        """Return a problem for each setting that the cloud rejects for a cluster with the settings of `before`."""
+        """Return a problem for each change of a setting, from the settings of `before`, that the cloud rejects."""
         del before
         return []
 
@@ -191,7 +191,7 @@ class Cloud(ABC):
     ) -> Platform:
         """Provision the platform for jobs that need `operators`, `images` and the jobs' `layers`.
 
-        Platform `local` also builds the images. `push_images` in `__main__.py` builds those of a cloud.
+        Platform `local` also builds the images. `push_images` in `__main__.py` builds the images for a cloud.
 
         Raises ValueError, with one problem per line, if this machine cannot run the platform.
         """
@@ -205,7 +205,7 @@ class ProvisionedCloud(Cloud):
     listings: ClassVar[tuple[Listing, ...]]
     """Listings of the resource kinds that a stack could leave behind."""
     lookups: ClassVar[tuple[Listing, ...]] = ()
-    """Listings that identify resources of an interrupted update, if their ids do not follow from their names."""
+    """Listings that find the ids of an interrupted update's resources, if an id is not derived from the name."""
     cluster_name: str
     label: str
     """Value of the label of the stack's cloud resources."""
@@ -227,10 +227,10 @@ class ProvisionedCloud(Cloud):
         return list(image_problems(self.image))
 
     def problems_in_cloud(self, deployment: Mapping[str, Any], run_json: RunCommand) -> list[Problem]:
-        """Return a problem for each setting that the account would reject after `up` has created resources.
+        """Return a problem for each setting that the account would reject only after `make up` has created resources.
 
-        `deployment` is the state of a `pulumi stack export`. Raises CalledProcessError, and FileNotFoundError if the
-        cloud's command is missing.
+        `deployment` is the state of a `pulumi stack export`. May raise CalledProcessError if the cloud's command
+        fails, and FileNotFoundError if the command is missing.
         """
         del deployment, run_json
         return []
@@ -283,13 +283,13 @@ def open_to_internet_problems(networks: Sequence[str]) -> Iterator[Problem]:
     if any(range_.prefixlen == 0 for range_ in collapse_addresses(ranges)):
         widest = min(range(len(ranges)), key=lambda index: ranges[index].prefixlen)
         others = "" if ranges[widest].prefixlen == 0 else ", together with the other ranges"
-        message = f"covers the whole internet{others}; write only the ranges of your clients, or remove it"
+        message = f"covers the whole internet{others}; write only the ranges of your clients, or remove this range"
         path = ("platform", "authorized_networks", widest)
         yield Problem("cloud.authorized_networks.open_to_all", path, message, networks[widest])
 
 
 def documentation_ranges(networks: Sequence[str]) -> list[str]:
-    """Return the ranges that are only for documentation."""
+    """Return the ranges that RFC 5737 reserves for documentation."""
     return [text for text in networks if any(IPv4Network(text).subnet_of(range_) for range_ in DOCUMENTATION_RANGES)]
 
 
@@ -339,8 +339,8 @@ class ImageConfig(Section):
     name: Annotated[str, _name] = "sh22-dist-gpu"
     """Name of the image in the registry."""
     git_branch: Annotated[str, _branch] = "main"
-    """Name of a Git branch, used only as the image's tag, with `/` replaced by `-`; the image has the checkout's
-    current files."""
+    """Git branch whose name, with `-` for `/`, becomes the image's tag; the image contains the checkout's current
+    files."""
     python_version: Literal["3.11", "3.12", "3.13"] = "3.11"
     """Python version in the image."""
     platforms: ImagePlatforms = ("linux/amd64", "linux/arm64")

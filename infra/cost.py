@@ -31,7 +31,7 @@ class Price:
     """US dollars an hour for one unit."""
     source: str
     day: date
-    """Date that the source gives, else the date of reading."""
+    """Date in the source. Without one, READING_DATE."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,11 @@ class Source:
 
     url: str
     day: date
-    """Date that the source gives, else the date of reading."""
+    """Date in the source. Without one, READING_DATE."""
 
 
 READING_DATE = date(2026, 11, 21)
-"""Date on which the authors read the sources without a date."""
+"""Date on which the authors read the sources that have no date."""
 _GITHUB = "https://github.com/"
 GCP_CATALOG = Source(
     f"{_GITHUB}skypilot-org/skypilot-catalog/blob/006059e0f18acb1341e22a27751e9f80df6ba92f/catalogs/v8/gcp/vms.csv",
@@ -71,7 +71,7 @@ KARPENTER = Source(
 )
 """AWS's price list of us-east-1, as generated into Karpenter."""
 CAPACITY_BLOCKS = Source("https://aws.amazon.com/ec2/capacityblocks/pricing/", date(2024, 12, 31))
-"""Older copy of the page, with rates valid until January 2025."""
+"""The rates are from an older copy of the page, and were valid until January 2025."""
 EBS = Source(
     f"{_GITHUB}aws/agent-toolkit-for-aws/blob/main/skills/core-skills/aws-billing-and-cost-management/references/"
     "ebs-optimization.md",
@@ -79,13 +79,13 @@ EBS = Source(
 )
 """A gp3 volume includes 3,000 operations a second. An io2 volume includes none."""
 NAT_GATEWAY = Source("https://cloudburn.io/blog/aws-nat-gateway-pricing", date(2026, 2, 24))
-"""Hourly price of the gateway only. Traffic has a price for each GB."""
+"""Hourly price of the gateway only. Traffic costs extra for each GB."""
 VPC = Source(
     "https://www.factualminds.com/blog/amazon-vpc-pricing-endpoints-peering-transit-gateway/", date(2026, 6, 13)
 )
 """Price of an address for a month of 720 hours, and hourly price of an interface endpoint in each zone.
 
-Traffic through an endpoint has a price for each GB.
+Traffic through an endpoint costs extra for each GB.
 """
 HYPERDISK = Source(
     "https://pub.dev/documentation/terradart_google/0.28.0/terradart_google/GoogleComputeStoragePool-class.html",
@@ -357,7 +357,7 @@ class CostEstimate:
         return totals
 
     def incomplete(self, *, spot: bool | None = None) -> frozenset[str]:
-        """Return the parts with an unpriced item. `by_part` underestimates them."""
+        """Return the parts with an unpriced item. `by_part` underestimates their cost."""
         return frozenset(line.part for line in self.lines if line.cost(spot=_is_spot(line, spot)) is None)
 
     @property
@@ -391,12 +391,12 @@ def over_budget(estimate: CostEstimate, budget: float | None) -> str | None:
         return f"costs {estimate.total} an hour, more than `budget: {budget:g}`; raise the budget or request less"
     if estimate.unpriced:
         items = "; ".join(estimate.unpriced)
-        return f"has items without a price ({items}), so `budget: {budget:g}` cannot be checked; remove the budget"
+        return f"has items without a price ({items}), so Trainyard cannot check `budget: {budget:g}`; remove the budget"
     return None
 
 
 def price_line(part: str, cloud: str, region: str, name: str, quantity: float, *, spot: bool = False) -> Line:
-    """Return a line with an item's prices in its region, else in another region."""
+    """Return a line with an item's prices in `region`, else in another region."""
     on_demand_price = _price_in_region_or_first(Item(cloud=cloud, name=name), region)
     has_spot = not name.startswith("disk ") and part not in ("cluster", "system")
     spot_price = (
@@ -414,6 +414,6 @@ def price_line(part: str, cloud: str, region: str, name: str, quantity: float, *
 
 
 def _price_in_region_or_first(item: Item, region: str) -> Price | None:
-    """Return the price in the region, else the first in another region."""
+    """Return the price in the region, else the first price in another region, else None."""
     prices = [price for price in PRICES if price.item == item]
     return min(prices, key=lambda price: price.region not in (region, "global"), default=None)

@@ -131,7 +131,7 @@ class Existing(Cloud):
         if names:
             message = f"is not a context in {paths}; write one of {', '.join(names)}"
         else:
-            message = f"is not a context in {paths}, which has no contexts; set platform.kubeconfig to another file"
+            message = f"is not a context, because {paths} contains no context; set platform.kubeconfig to another file"
         return [_problem("context", message, self.config.context)]
 
     def scheduling(self, hosts: PodGroup, pool: str | None = None) -> Scheduling:
@@ -140,7 +140,7 @@ class Existing(Cloud):
             return Scheduling()
         resource = tpus.RESOURCE if hosts.tpu else gpus.RESOURCE
         return Scheduling(
-            # No label of GPU nodes is standard. For TPUs, `pod_template` selects nodes by the labels of GKE.
+            # GPU nodes have no standard label. For TPUs, `pod_template` selects nodes by the labels of GKE.
             tolerations=(tolerate(resource),),
             accelerator_resource=resource,
         )

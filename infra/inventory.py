@@ -57,7 +57,7 @@ class CloudResource:
     id: str = ""
     """The provider's id."""
     facts: Mapping[str, str] = field(default_factory=dict)
-    """All text fields. Their keys begin with a lower-case letter, so most have Pulumi's names."""
+    """Text fields of the resource. Their keys begin with a lower-case letter, as in Pulumi's names."""
 
     @property
     def network(self) -> str:

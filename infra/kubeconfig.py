@@ -1,4 +1,4 @@
-"""Content and files of kubeconfigs, their contexts, and the folder of the Pulumi provider's copies."""
+"""Kubeconfigs: their content, files and contexts, and the temporary folder of Pulumi's Kubernetes provider."""
 
 from __future__ import annotations
 

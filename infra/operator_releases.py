@@ -60,7 +60,7 @@ class Release:
     definitions: tuple[str, ...]
     """Paths of the CustomResourceDefinitions in the module."""
     role: str
-    """Path of the file with the operator's ClusterRole in the module. It may have other ClusterRoles."""
+    """Path of the file with the operator's ClusterRole in the module. The file may contain other ClusterRoles."""
     unneeded: frozenset[str] = frozenset()
     """Resources of the role that the operator does not use here, such as kinds that Trainyard does not install."""
     arguments: tuple[str, ...] = ()
@@ -94,7 +94,7 @@ class OperatorObjects:
 
 
 def objects_file(release: Release) -> Path:
-    """Return the path of a release's objects. The path contains a hash of the release and the file format."""
+    """Return the path of the file with a release's objects. Its name is a hash of the release and the file format."""
     content = json.dumps([FORMAT_VERSION, asdict(release)], default=sorted)
     digest = hashlib.sha256(content.encode()).hexdigest()[:12]
     return cache_folder() / "operators" / release.name / release.version / f"{digest}.json"
@@ -253,7 +253,7 @@ KUBERAY_OPERATOR_RELEASE = Release(
     # The operator does not start without the CRD of RayService, although stacks do not use RayServices.
     definitions=tuple(f"config/crd/bases/ray.io_{kind}.yaml" for kind in ("rayclusters", "rayjobs", "rayservices")),
     role="config/rbac/role.yaml",
-    # Cron jobs, autoscaling, ingresses, gateways, leader election and OpenShift.
+    # Resources for unused features: cron jobs, autoscaling, ingresses, gateways, leader election and OpenShift.
     unneeded=_with_subresources("raycronjobs")
     | {"gateways", "httproutes", "ingressclasses", "ingresses", "leases", "rolebindings", "roles", "routes"}
     | {"endpointslices", "pods/proxy", "pods/resize", "serviceaccounts", "services/proxy"},
@@ -394,8 +394,8 @@ def system_reserved(machine: Capacity, num_nodes: int) -> Capacity:
     """Return the capacity that each of `num_nodes` equal nodes on one machine reserves (`systemReserved`).
 
     Each kubelet sees the whole machine, so a node reserves the other nodes' shares, minus the requests of all
-    operators. Operators then take nothing from the share for jobs. A single node reserves nothing, so its operators
-    take part of the share for jobs.
+    operators. Operators then do not reduce the share for jobs. A single node reserves nothing, so its operators reduce
+    the share for jobs.
     """
     reserved = reserved_for_other_nodes(machine, num_nodes) - TOTAL_REQUEST
     return Capacity(millicores=max(0, reserved.millicores), memory=max(0, reserved.memory))

@@ -114,7 +114,7 @@ def _health(release: Release, path: str) -> HTTPGetActionArgs:
 
 
 def _startup_probe(release: Release) -> ProbeArgs:
-    """Return a probe of the webhook that the operator registers last. Without webhooks, probe its readiness.
+    """Return a probe of the webhook that the operator registers last, or of `ready_path` without webhooks.
 
     The webhook answers a request without an AdmissionReview with status 200 and an error in the body.
     """

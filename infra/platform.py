@@ -61,7 +61,7 @@ class Platform:
     operator_images: Mapping[str, str] = field(default_factory=dict)
     """Operator -> its image on this machine. Other operators' images come from their projects' registries."""
     repository: pulumi.Input[str] | None = None
-    """Repository in a cloud for the images that the stack builds; None if it builds none for a cloud."""
+    """Repository in a cloud for the images that the stack builds; None if the stack builds no images for a cloud."""
     builtin_images: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
     """Name of a builtin image, or of an image with a job's layer -> its reference."""
     deleted_with: pulumi.Resource | None = None

@@ -14,6 +14,6 @@ STATE_NAME = ".trainyard"
 
 
 def project_folder() -> Path:
-    """Return the folder that has `Pulumi.<stack>.yaml`, the scripts that it names, and `.trainyard` with the state."""
+    """Return the folder with `Pulumi.<stack>.yaml`, the jobs' scripts, and the state in `.trainyard`."""
     found = os.environ.get(PROJECT_VARIABLE)
     return Path(found) if found else CHECKOUT

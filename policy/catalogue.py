@@ -44,7 +44,7 @@ def _node_account(inputs: Inputs) -> InvalidInput | None:
 
 
 def _accelerators_end(inputs: Inputs) -> InvalidInput | None:
-    """Reject a pool with accelerators that keeps idle nodes without a limit of their run time."""
+    """Reject a pool with accelerators that keeps idle nodes and does not limit their run time."""
     machine = str(value_at(inputs, "nodeConfig.machineType"))
     if not value_at(inputs, "nodeConfig.guestAccelerators") and not machine.startswith(ACCELERATOR_PREFIXES):
         return None
@@ -66,7 +66,7 @@ def _cover_internet(ranges: Iterable[object]) -> bool:
 def _gke_networks(inputs: Inputs) -> InvalidInput | None:
     key = "masterAuthorizedNetworksConfig"
     path = f"{key}.cidrBlocks"
-    # Without this configuration, GKE allows all addresses. With an empty one, it allows none of the internet:
+    # Without this configuration, GKE allows all addresses. With an empty one, GKE allows no address of the internet:
     # https://registry.terraform.io/providers/hashicorp/google/latest/docs/resources/container_cluster
     is_open = inputs.get(key) is None and not value_at(inputs, "privateClusterConfig.enablePrivateEndpoint")
     blocks = [block.get("cidrBlock") for block in value_at(inputs, path) or [] if isinstance(block, Mapping)]

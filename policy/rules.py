@@ -22,7 +22,7 @@ Check = Callable[[Inputs], InvalidInput | None]
 
 
 class Resource(Protocol):
-    """Recorded resource."""
+    """Resource that the Pulumi program registers."""
 
     @property
     def type(self) -> str:
@@ -74,7 +74,7 @@ class Finding:
     problem: Problem
     """Code of the rule, path of the input, and the error."""
     level: Level
-    """Level in this stack."""
+    """Level of the rule in this stack."""
     excused: str | None
     """Reason of the stack's exception, or None. A finding with an exception does not fail the preview."""
 
@@ -95,7 +95,7 @@ class Settings:
 
 
 def findings(resources: Iterable[Resource], rules: Iterable[Rule], settings: Settings) -> list[Finding]:
-    """Return the findings, first those that fail a preview. Raises ValueError for an unknown rule in the settings."""
+    """Return the findings, those that fail a preview first. Raises ValueError for an unknown rule in the settings."""
     all_rules = tuple(rules)
     names = {rule.name for rule in all_rules}
     names_in_settings = {*settings.levels, *(rule for rule, _ in settings.exceptions)}

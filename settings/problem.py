@@ -31,8 +31,8 @@ _SECRET_NAME = re.compile(
 )
 """Names of secrets, in capitals and with `_` instead of `-`."""
 _KEY_NAME = re.compile(r"(.*_)?(KEY|TOKEN)|WANDB")
-"""Names that may be of a secret or of another value, such as SORT_KEY and PAD_TOKEN. Under these names, only a random
-value counts as a secret."""
+"""Names of secrets or of other values, such as SORT_KEY and PAD_TOKEN. Under these names, only a random value counts as
+a secret."""
 _RANDOM_TEXT = re.compile(r"(?=.*\d)(?=.*[A-Za-z])(?=.*[A-Za-z0-9+]{16})[\w+/=-]{20,}")
 """Generated keys: long strings of letters and digits. Paths and labels, which consist of short words, do not match."""
 _NOT_SECRET = re.compile(
@@ -111,7 +111,7 @@ def _is_secret(name: str, value: str) -> bool:
 
 
 MAX_VALUE_CHARACTERS = 60
-"""Characters of a value that a message shows."""
+"""Maximum number of characters of a value that a message shows."""
 
 UNDEFINED: object = PydanticUndefined
 """Value of a problem that has no value to show."""

@@ -85,7 +85,7 @@ def _remedy(key: str, allowed: Sequence[str], inner_keys: Mapping[str, str]) -> 
         if inner in allowed:
             return f"write {inner}"
     similar = get_close_matches(key, allowed, n=1, cutoff=0.7)
-    return f"write {similar[0]}" if similar else "remove it"
+    return f"write {similar[0]}" if similar else "remove this key"
 
 
 def field_docs(section: type[BaseModel]) -> dict[str, str]:
@@ -131,8 +131,8 @@ MAPPINGS = {
 
 DURATION = re.compile(r"(\d{1,9}) ?([smhd])\w*")
 """Duration with its unit."""
-SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-UNITS = {"seconds": 1, "hours": 3600}
+DURATION_UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+KEY_UNIT_SECONDS = {"seconds": 1, "hours": 3600}
 """Seconds of each unit that a key can end with, such as `deadline_seconds`."""
 
 
@@ -175,9 +175,9 @@ def _problem(error: ErrorDetails, model: type[BaseModel], number_texts: Mapping[
         return Problem(code, location.path, message, value)
     if kind in ("union_tag_not_found", "union_tag_invalid"):
         tag = context.get("tag", PydanticUndefined)
-        error_text = "is missing" if tag is PydanticUndefined else "is unknown"
+        reason = "is missing" if tag is PydanticUndefined else "is unknown"
         tags = ", ".join(filter(None, map(_tag, location.sections)))
-        return Problem(code, (*location.path, "kind"), f"{error_text}; write one of {tags}", tag)
+        return Problem(code, (*location.path, "kind"), f"{reason}; write one of {tags}", tag)
     if kind == "string_type" and _is_number(value):
         text = number_texts.get(location.path, "")
         return Problem(
@@ -185,7 +185,7 @@ def _problem(error: ErrorDetails, model: type[BaseModel], number_texts: Mapping[
         )
     message = _invalid_value(kind, str(error["msg"]), context, location, value)
     if error["loc"][-1] == "[key]":
-        # Show no value: it is the invalid key, which is already in the path.
+        # Show no value, because the value is the invalid key, which is already in the path.
         return Problem(f"settings.key.{name}", location.path, f"the name {message}")
     return Problem(code, location.path, message, value)
 
@@ -297,7 +297,7 @@ def _equals(text: str, value: object) -> bool:
 
 
 def _needs_string(location: _Location, text: str) -> str:
-    """Return the message for a value that must be a string. It shows `text` in quotes, or an example if it is empty."""
+    """Return the message for a value that must be a string. Show `text` in quotes, or an example if `text` is empty."""
     example = f"`{location.path[-1]}: '{text}'`" if text and isinstance(location.path[-1], str) else _example(location)
     return f"must be a string, in quotes if YAML reads another type; write {example}"
 
@@ -318,9 +318,10 @@ def _nearest_number(location: _Location, value: object) -> str:
     """
     exclusive_min, minimum, maximum = _bounds(location.field)
     key = str(location.path[-1])
-    unit, duration = UNITS.get(key.rpartition("_")[2]), DURATION.fullmatch(value) if isinstance(value, str) else None
+    unit = KEY_UNIT_SECONDS.get(key.rpartition("_")[2])
+    duration = DURATION.fullmatch(value) if isinstance(value, str) else None
     if unit and duration:
-        value = int(duration[1]) * SECONDS[duration[2]] / unit
+        value = int(duration[1]) * DURATION_UNIT_SECONDS[duration[2]] / unit
     try:
         number = float(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else inf
     except (ValueError, OverflowError):

@@ -32,7 +32,7 @@ _FLAG = re.compile(r"[a-z][a-z0-9]*([_.-][a-z0-9]+)*")
 
 
 class Section(BaseModel):
-    """Section of the stack's configuration: immutable, strict, without unknown keys."""
+    """Section of the stack's configuration. It is immutable, and rejects unknown keys and values of a wrong type."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -75,7 +75,7 @@ def _variable(value: str) -> str:
         message = "must be letters, digits and '_', not starting with a digit; write for example 'NCCL_DEBUG'"
         raise Invalid("variable_name", message)
     if value.startswith(("PET_", "TRAINYARD_")):
-        message = "starts with PET_ or TRAINYARD_; only Trainyard sets such variables; write another name, or remove it"
+        message = "starts with PET_ or TRAINYARD_, which only Trainyard may set; write another name, or remove it"
         raise Invalid("variable_reserved", message)
     return value
 

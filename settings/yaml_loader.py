@@ -34,14 +34,14 @@ PULUMI_PATTERNS = {
     "int": r"[-+]?0([oO][0-7_]+|[xX][0-9a-fA-F_]+|[bB][01_]+)$",
     "timestamp": r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}$",
 }
-"""Tag -> pattern of numbers and dates in Pulumi's YAML. PyYAML reads some of them as text. Source: gopkg.in/yaml.v3,
+"""Tag -> pattern of numbers and dates in Pulumi's YAML. PyYAML reads some of these as text. Source: gopkg.in/yaml.v3,
 resolve.go."""
 
 
 class _Loader(yaml.SafeLoader):
     """Loader that reads numbers and dates as Pulumi does.
 
-    It reads some other values differently, such as `yes`. `changed_value_problem` rejects them.
+    It reads some other values differently, such as `yes`. `changed_value_problem` rejects such values.
     """
 
     def construct_json_number(self, node: yaml.ScalarNode) -> int | float:
@@ -87,7 +87,7 @@ def _one_line_errors() -> Iterator[None]:
 def _reason(error: yaml.YAMLError) -> str:
     """Return the position and reason of an error, without the line itself, which may contain a secret."""
     if isinstance(error, yaml.reader.ReaderError):
-        return f"character {error.position + 1}: {error.reason}; remove it"
+        return f"character {error.position + 1}: {error.reason}; remove the character"
     if not isinstance(error, yaml.MarkedYAMLError):
         return "cannot be read"
     mark = error.problem_mark or error.context_mark
@@ -214,7 +214,7 @@ def changed_value_problem(typed: TypedValue) -> Problem | None:
 
 
 def _is_decimal(typed: TypedValue) -> bool:
-    """Return True if a number equals its text read as decimal."""
+    """Return True if a number equals the decimal number in its text, or if that comparison does not apply."""
     if not isinstance(typed.value, int | float) or typed.text.lstrip("+-").startswith("."):
         return True
     try:

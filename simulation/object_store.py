@@ -134,7 +134,7 @@ def _response(request: Request) -> bytes:
 
 
 def s3_server() -> Path:
-    """Return the program of the S3 server. Install it if it is missing, and report progress on standard error."""
+    """Return the program of the S3 server. Install a missing program, and report progress on standard error."""
     command = [str(CHECKOUT / "setup" / "python"), S3_ENVIRONMENT, S3_REQUIREMENTS]
     subprocess.run(command, cwd=CHECKOUT, check=True, stdout=sys.stderr)
     return CHECKOUT / S3_ENVIRONMENT / "bin" / "moto_server"
@@ -148,7 +148,7 @@ PROGRAMS: Mapping[str, Callable[[], Path]] = {"gs": lambda: GCS_SERVER.folder / 
 
 
 def store_of(settings: Properties) -> ObjectStore | None:
-    """Return the store in the settings of the simulated cloud; None if it has none."""
+    """Return the store in the settings of the simulated cloud, or None."""
     found = settings.get(SETTINGS_KEY)
     return STORES[found["scheme"]](int(found["port"])) if found else None
 
@@ -157,7 +157,7 @@ def store_of(settings: Properties) -> ObjectStore | None:
 def running(scheme: str) -> Iterator[Properties]:
     """Run a store for a URL scheme. Yield the settings that a simulated cloud needs to use it.
 
-    The store ends with the `with` block, at the latest with this process.
+    The store ends when the `with` block or this process ends.
     """
     with socket.socket() as probe:
         probe.bind((HOST, 0))

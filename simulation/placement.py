@@ -16,15 +16,15 @@ from typing import Any
 from infra.local.api import NotFound, annotate, apply, request
 from infra.local.settings import ClusterSettings
 from infra.naming import JOB_LABEL
-from simulation.cloud.gcp import NODE_POOL, most_nodes
+from simulation.cloud.gcp import NODE_POOL, max_nodes
 from simulation.cloud.model import CloudState, SimulatedResource, read_state, value_at
 from simulation.cluster.control_plane import settings_of
 from simulation.cluster.effects import GKE_POOL_LABEL, gke_nodes, scale, with_topology
 from simulation.cluster.init import MAY_END_ANNOTATION
 
 REJECTED_SECONDS = 3.0
-"""Seconds without a change after which `wait_for_pods` returns, if all expected pods exist and the scheduler has
-rejected each pending one."""
+"""Seconds without a change after which `wait_for_pods` returns, if all expected pods exist and the scheduler rejects
+each pending pod."""
 UNCHANGED_SECONDS = 30.0
 """Seconds without a change after which `wait_for_pods` returns in other cases. A controller may retry until then."""
 _METADATA_FIELD = re.compile(r"metadata\.(?P<map>labels|annotations)\['(?P<key>[^']+)'\]")
@@ -52,7 +52,7 @@ class Pod:
     environment: Mapping[str, str]
     """Environment variables of the pod about its bucket, TPUs and slices."""
     why_pending: str
-    """Reason of the scheduler for a pending pod; empty if there is none."""
+    """Scheduler's reason why the pod is pending; empty if there is none."""
     provisioning_request: str
     """Name of the provisioning request that the pod consumes; empty if none."""
 
@@ -90,7 +90,7 @@ def _pod(item: dict[str, Any]) -> Pod:
 
 
 def _value(variable: dict[str, Any], metadata: dict[str, Any]) -> str:
-    """Return the value of a variable. It may be the value of one of the pod's labels or annotations."""
+    """Return the value of a variable, which may refer to one of the pod's labels or annotations."""
     path = value_at(variable, "valueFrom.fieldRef.fieldPath") or ""
     if found := _METADATA_FIELD.fullmatch(path):
         return str((metadata.get(found["map"]) or {}).get(found["key"], ""))
@@ -109,7 +109,7 @@ def queued_jobs(settings: ClusterSettings) -> set[str]:
 
 
 def wait_for_admission(settings: ClusterSettings, queued: set[str]) -> set[str]:
-    """Wait until Kueue admits one of the queued jobs, at most UNCHANGED_SECONDS. Return the jobs that still wait."""
+    """Wait at most UNCHANGED_SECONDS until Kueue admits one of the queued jobs. Return the jobs that still wait."""
     deadline = time.monotonic() + UNCHANGED_SECONDS
     while (waiting := queued_jobs(settings)) >= queued and time.monotonic() < deadline:
         time.sleep(0.3)
@@ -184,10 +184,10 @@ def grow(folder: Path, pending: list[Pod]) -> bool:
         for pool in pools:
             size = sizes[pool.inputs["name"]]
             node = gke_nodes(with_topology(state, pool.inputs), 1)[0]
-            if size < most_nodes(pool.inputs) and node_fits_pod(node, item):
-                # Only all nodes of a TPU slice together can be added.
+            if size < max_nodes(pool.inputs) and node_fits_pod(node, item):
+                # GKE adds all nodes of a TPU slice together.
                 is_slice = value_at(pool.inputs, "placementPolicy.tpuTopology")
-                scale(folder, pool, most_nodes(pool.inputs) if is_slice else size + 1)
+                scale(folder, pool, max_nodes(pool.inputs) if is_slice else size + 1)
                 return True
     return False
 
@@ -209,7 +209,7 @@ def grant_requests(folder: Path) -> bool:
         for pool in pools:
             node = gke_nodes(with_topology(state, pool.inputs), 1)[0]
             if all(node_fits_pod(node, each) for each in templates):
-                scale(folder, pool, most_nodes(pool.inputs))
+                scale(folder, pool, max_nodes(pool.inputs))
                 _grant(settings, metadata)
                 return True
     return False
@@ -237,7 +237,7 @@ def _pools_with_autoscaling(state: CloudState) -> list[SimulatedResource]:
 
 
 def node_fits_pod(node: dict[str, Any], pod: dict[str, Any]) -> bool:
-    """Return True if the pod's selector, affinity, tolerations and requests fit the node when it is empty."""
+    """Return True if the pod's selector, affinity, tolerations and requests fit the empty node."""
     labels, spec = node["metadata"]["labels"], pod["spec"]
     if any(labels.get(key) != value for key, value in (spec.get("nodeSelector") or {}).items()):
         return False

@@ -100,12 +100,12 @@ class StackConfig(Section):
 
     @cached_property
     def left_out(self) -> frozenset[str]:
-        """Paths in the project that are not sent with a script, because jobs get them in another way."""
+        """Paths in the project that Trainyard does not send with a script, because jobs get them in another way."""
         return separate_inputs(self.cloud, self.jobs)
 
     @cached_property
     def job_layers(self) -> dict[str, JobLayer]:
-        """Job -> layer that its files add to a builtin image, if any. Raises ValueError for an invalid file."""
+        """Job -> layer with its packages or script, for jobs that need one. Raises ValueError for an invalid file."""
         layers = {job.name: job_layer(job, self.cloud.built_images, self.left_out) for job in self.jobs}
         return {name: layer for name, layer in layers.items() if layer}
 
@@ -130,7 +130,7 @@ def load() -> StackConfig:
 
 
 def secret(name: str) -> pulumi.Output[str]:
-    """Return the value of a secret of the configuration. It stays a secret in the state."""
+    """Return the value of a secret of the configuration. The value stays a secret in the state."""
     # Import here: the check of a file does not need this slow module.
     import pulumi
 
@@ -140,8 +140,8 @@ def secret(name: str) -> pulumi.Output[str]:
 def load_file(path: Path, *, checks_availability: bool = True, checks_machine: bool = True) -> StackConfig:
     """Return the configuration in a stack's file. Raises ConfigError for invalid settings, ValueError for the file.
 
-    Without `checks_availability`, the settings may need what the cloud no longer offers. Without `checks_machine`,
-    they may need files that this machine lacks.
+    Without `checks_availability`, accept locations, versions and machine types that the cloud does not offer. Without
+    `checks_machine`, skip the checks of files and capacity on this machine.
     """
     # Import here: the Pulumi program gets the configuration from the engine and reads no file.
     from settings import yaml_loader
@@ -201,7 +201,7 @@ def missing_file(path: Path) -> str:
     if not stacks:
         return f"{path.name}: no such file; {folder} has no stack; `trainyard init` writes one"
     option = "`--stack`" if os.environ.get(COMMAND_VARIABLE) else "`STACK=`"
-    return f"{path.name}: no such file; {folder} has: {stacks}; name one of them with {option}"
+    return f"{path.name}: no such file; {folder} has the stacks: {stacks}; name one of them with {option}"
 
 
 def _read_text(path: Path) -> str:
@@ -235,14 +235,14 @@ def _number_texts(document: yaml.Node | None) -> dict[KeyPath, str]:
 
 
 def raw_settings(path: Path) -> dict[str, Any]:
-    """Return the settings in a stack's file without checking them. Raises OSError, and ValueError for the file."""
+    """Return the settings in a stack's file without checks. Raises OSError or ValueError for an unusable file."""
     from settings import yaml_loader
 
     content = yaml_loader.values(yaml_loader.document(path.read_text(encoding="utf-8"))) or {}
     settings = (content.get("config") or {}) if isinstance(content, dict) else None
     if not isinstance(settings, dict):
         raise ValueError(f"{path.name}: has no mapping `config:`; write `config:` and below it the settings")
-    # `load_file` rejects keys at the left margin, but they show what the user wants.
+    # Include settings at the top level. `load_file` rejects such settings, but they show what the user wants.
     return {str(key).removeprefix(f"{CONFIG_NAMESPACE}:"): value for key, value in {**content, **settings}.items()}
 
 

@@ -35,7 +35,7 @@ REFERENCE_RATES = (5605, 6667)
 
 
 def reference_utilizations() -> list[float]:
-    """Return the model FLOPs utilization (MFU) at both speeds of the reference. Count FLOPs as Trainyard does."""
+    """Return the model FLOPs utilization (MFU) at both speeds of REFERENCE_RATES, with `Model.flops_per_token`."""
     model = Model(layers=32, width=4096, heads=32, kv_heads=8, hidden=14336, vocabulary=128_256, is_tied=False)
     peak = (GPUS["nvidia-h100-80gb"].teraflops or 0) * 1e12
     return [rate * model.flops_per_token(8192) / peak for rate in REFERENCE_RATES]
@@ -54,11 +54,11 @@ class LanguageEstimate:
     memory_gib: float
     """Estimated memory of each device."""
     memory_parts: str
-    """Breakdown of that memory by use."""
+    """Breakdown of the estimated memory by use."""
     memory_limit_gib: float
     """Memory that each device offers."""
     tokens_per_second: tuple[float, float] | None
-    """Range for each GPU; None for training in 32 bits, or without a GPU whose peak is known."""
+    """Range for each GPU; None for training in 32 bits, without GPUs, or on GPUs whose peak is unknown."""
     usd_per_billion_tokens: tuple[float, float] | None
     """Range for 10^9 tokens; None without a price or a rate."""
 

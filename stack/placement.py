@@ -19,7 +19,7 @@ Jobs = tuple[JobSpec, ...]
 
 
 def _with_value(jobs: Jobs, problem: Problem) -> Problem:
-    """Add the value at the problem's path to the problem of a job."""
+    """Return the problem of a job with the value at the problem's path."""
     index, *keys = problem.path[1:]
     value: object = jobs[int(index)]
     for key in keys:
@@ -63,7 +63,7 @@ def _divided_slices(cloud: Cloud, jobs: Jobs) -> list[Problem]:
 
 
 def pools_of_jobs(cloud: Cloud, jobs: Jobs) -> dict[str, str | None]:
-    """Return job -> pool of its hosts; None as the pool on a platform without pools. Leave out jobs that do not fit."""
+    """Return job -> pool of its hosts (None on a platform without pools). Leave out jobs that do not fit."""
     groups = _groups(jobs)
     pools = zip(groups, assign_pools(cloud.pool_nodes(), groups), strict=True)
     return {jobs[group.job].name: pool for group, pool in pools if not (group.role or isinstance(pool, Problem))}
@@ -81,8 +81,8 @@ def advice(cloud: Cloud, jobs: Jobs, ttl_hours: float | None) -> list[str]:
         hosts = next(job.hosts for job in jobs if job.name == name)
         if pool in pools and hosts > 1 and len(zones := pools[pool].zones) > 1:
             found.append(
-                f"the {hosts} hosts of job {name} can be in zones {' and '.join(zones)}, where each exchange of "
-                f"gradients is slower and its traffic is charged; set `zones: [{zones[0]}]` in pool {pool}"
+                f"the {hosts} hosts of job {name} can be in zones {' and '.join(zones)}, where gradient "
+                f"exchange is slower and the cloud charges for its traffic; set `zones: [{zones[0]}]` in pool {pool}"
             )
     if ttl_hours is None:
         idle = [f"{pool.name} ({pool.nodes})" for pool in pools.values() if pool.keeps_idle]
@@ -125,7 +125,7 @@ def local_capacity_problems(jobs: Jobs, nodes: int, machine: Capacity) -> list[P
 
 
 def _concurrency_problems(jobs: Jobs, nodes: int, node: Capacity) -> list[Problem]:
-    """Return a problem for the first pod group that does not fit next to the pods that run at the same time."""
+    """Return a problem for the first pod group that does not fit next to concurrent pods."""
     groups = _groups(jobs)
     running = [group for group in groups if group.runs]
     # Queued jobs may wait for each other, so each only needs to fit next to the running jobs. A suspended job only

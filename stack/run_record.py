@@ -91,7 +91,7 @@ def _digests_of_user_files(config: StackConfig, spec: JobSpec) -> dict[str, str]
 
 
 def pools_for(pool_nodes: Iterable[PoolNodes], spec: JobSpec, assigned: str | None) -> dict[str, tuple[int, int]]:
-    """Return pool -> (number of nodes, GPUs of each node) for the assigned pool, else for all with its accelerator."""
+    """Return pool -> (nodes, GPUs of each node) for the assigned pool, else for all with the job's accelerator."""
     return {
         pool.name: (pool.nodes, pool.gpus)
         for pool in pool_nodes
@@ -132,7 +132,7 @@ def checkpoints_folder(spec: JobSpec) -> str:
 def run_record(
     config: StackConfig, spec: JobSpec, pools: Mapping[str, tuple[int, int]], estimate: CostEstimate
 ) -> dict[str, Any]:
-    """Return the run record of a job, except its key `image`. `pools` are those where its hosts may run."""
+    """Return the run record of a job, except its key `image`. `pools` are the pools where the job's hosts may run."""
     folder = spec.bucket_folder
     return {
         "job": spec.name,

@@ -56,7 +56,7 @@ def _reserved_names(spec: JobSpec) -> Iterator[str]:
 
 
 def _name_collisions(jobs: Sequence[JobSpec]) -> Iterator[tuple[int, Problem]]:
-    """Yield each collision of jobs in derived names or in folders of the bucket, with the index of the later job."""
+    """Yield the collisions of jobs in derived names or in folders of the bucket, with the index of the later job."""
     yield from _derived_name_collisions(jobs)
     folders: dict[tuple[object, object], int] = {}
     for index, job in enumerate(jobs):
@@ -113,13 +113,13 @@ def data_source(cloud: Cloud, job: JobSpec) -> DataSource | None:
 
 
 def unusable_secrets(jobs: Jobs, secrets: Mapping[str, bool]) -> list[Problem]:
-    """Return a problem for each secret in plain text or missing from the stack. It does not show the secret's value."""
+    """Return a problem for each secret that is in plain text or not in the stack. Never show a secret's value."""
     problems = []
     for index, job in enumerate(jobs):
         for variable, name in job.secrets.items():
             path = ("jobs", index, "secrets", variable)
             if name not in secrets:
-                # If the name looks random, it may be the secret itself, so do not show it.
+                # If the name looks random, the name may be the secret itself, so do not show the name.
                 command = _store_command("NAME" if looks_random(name) else name)
                 problems.append(Problem("job.secrets.unknown", path, f"is not a secret of this stack; run {command}"))
             elif not secrets[name]:
@@ -139,7 +139,7 @@ def settings_in_clear(settings: Mapping[str, object]) -> list[Problem]:
     problems = []
     for key, value in settings.items():
         namespace, _, name = key.partition(":")
-        # Trainyard's settings have their own checks, and `secrets` contains only secrets.
+        # Trainyard's settings have their own checks, and `unusable_secrets` checks the namespace `secrets`.
         if namespace not in ("trainyard", SECRETS):
             message = f"in plain text; run {secret_command(key)}"
             problems += [
@@ -171,15 +171,15 @@ def machine_problems(cloud: Cloud, jobs: Jobs) -> list[Problem]:
 
 
 def separate_inputs(cloud: Cloud, jobs: Jobs) -> frozenset[str]:
-    """Return the paths that jobs get in another way than with a script: requirements, and data folders on `local`."""
+    """Return the paths that Trainyard does not send with a script: requirements, and data folders on `local`."""
     found = {path for job in jobs for path in (job.requirements, job.data if cloud.nodes_here else None)}
     return frozenset(path for path in found if path)
 
 
 def job_layer(job: JobSpec, built_images: frozenset[str], left_out: frozenset[str]) -> JobLayer | None:
-    """Return the image layer with a job's packages and a script that is too large for a ConfigMap; None without these.
+    """Return the image layer with a job's packages and a script that is too large for a ConfigMap, or None.
 
-    `left_out` are the paths that are not sent with a script. Raises Invalid for invalid files.
+    `left_out` are the paths that Trainyard does not send with a script. Raises Invalid for invalid files.
     """
     requirements = user_files.read_requirements(job.requirements, project_folder()) if job.requirements else ""
     files: tuple[tuple[str, str], ...] = ()

@@ -49,8 +49,8 @@ class Eks(ProvisionedCloud):
         if not (ranges := documentation_ranges(self.config.authorized_networks)):
             return []
         return [
-            f"trainyard:platform.authorized_networks = {', '.join(ranges)}: is reserved for documentation, and AWS "
-            "rejects it; write the public address of this machine, followed by /32"
+            f"trainyard:platform.authorized_networks = {', '.join(ranges)}: AWS rejects ranges that are reserved for "
+            "documentation; write the public address of this machine, followed by /32"
         ]
 
     def stale_resources(self, deployment: Mapping[str, Any]) -> list[str]:
@@ -93,7 +93,7 @@ class Eks(ProvisionedCloud):
         plan = next((plan for plan in plans if plan.machine.gpu == accelerator), None)
         if plan is None:
             raise ValueError(f"no pool has {accelerator}")
-        # A host with a share of a node's GPUs gets the same share of its network adapters, rounded down.
+        # A host with a share of a node's GPUs gets the same share of the node's network adapters, rounded down.
         adapters = plan.machine.efa_interfaces * hosts.accelerators // plan.machine.gpus if plan.efa else 0
         return Scheduling(
             node_selector=in_pool(pool) | {ACCELERATOR_LABEL: accelerator},

@@ -1,4 +1,4 @@
-"""EksCluster: control plane. ServiceRole and WorkloadIdentity: IAM roles of its services, nodes and jobs."""
+"""EksCluster: control plane. ServiceRole: IAM role for an AWS service. WorkloadIdentity: IAM role of the jobs."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class EksCluster(pulumi.ComponentResource):
         """Create access entries for the administrators of the cluster.
 
         The name of each resource contains the principal. With numbered names, the removal of an administrator would
-        change the ARNs of later resources. EKS allows one entry per ARN:
+        change the ARNs of later resources. EKS would then reject a second entry for an ARN:
         https://docs.aws.amazon.com/eks/latest/APIReference/API_CreateAccessEntry.html
         """
         for index, principal in enumerate(config.admins):
@@ -231,14 +231,14 @@ class ServiceRole(pulumi.ComponentResource):
 
 
 def trust_policy(service: str) -> str:
-    """Return the trust policy of a service. Pod Identity also tags sessions with namespace and service account."""
+    """Return the trust policy of a role for a service. Pod Identity also tags sessions with the pod's namespace."""
     actions = ["sts:AssumeRole", "sts:TagSession"] if service == POD_SERVICE else ["sts:AssumeRole"]
     statement = {"Effect": "Allow", "Principal": {"Service": service}, "Action": actions}
     return json.dumps({"Version": "2012-10-17", "Statement": [statement]})
 
 
 class WorkloadIdentity(pulumi.ComponentResource):
-    """IAM role of the jobs, through EKS Pod Identity. It allows access only to the jobs' prefix of the bucket."""
+    """IAM role that jobs get through EKS Pod Identity. It allows access only to the jobs' prefix of the bucket."""
 
     ready: pulumi.Output[str]
     """Id of the pod identity association, known once jobs have the role."""

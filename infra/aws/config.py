@@ -31,7 +31,7 @@ _VERSION = re.compile(r"1\.\d\d")
 
 
 def _one_capacity(value: object) -> object:
-    """Reject several provisioning models: a managed node group has exactly one."""
+    """Return one provisioning model unchanged. Reject several, because a managed node group has exactly one."""
     values = value.split(",") if isinstance(value, str) else value
     if isinstance(values, list) and len(values) > 1:
         raise Invalid(
@@ -80,8 +80,8 @@ class EksNetworkConfig(Section):
     services: Cidr = "172.20.0.0/16"
     """Range of the Kubernetes Services, outside the VPC's range."""
     nat_per_zone: bool = False
-    """Create a NAT gateway in each zone, not only in the first; this costs more, but then a failure of the first zone
-    does not cut off the others from the internet."""
+    """Create a NAT gateway in each zone, not only in the first; other zones then keep internet access if the first
+    fails, at a higher cost."""
 
 
 class EksSystemPoolConfig(Section):
@@ -105,8 +105,8 @@ class EksPoolConfig(Section):
     capacity: EksCapacity = "on-demand"
     """Provisioning model: `on-demand`, `spot`, `reservation:cr-ID` or `capacity-block:cr-ID`."""
     zones: Annotated[tuple[EksZone, ...], ONE_OR_MANY] = ()
-    """Zones of the nodes; by default the platform's first zone for nodes with EFA or a placement group, else all its
-    zones."""
+    """Zones of the nodes; by default the platform's first zone for nodes with EFA or a placement group, else all zones
+    of the platform."""
     efa: bool | None = None
     """Attach Elastic Fabric Adapters; by default true for two or more nodes of a type with EFA."""
     placement_group: bool | None = None
@@ -221,7 +221,7 @@ class EksConfig(Section):
 
     @property
     def cluster_label(self) -> str:
-        """Value of the tag on the cluster's resources. It contains the region, because IAM roles have no region."""
+        """Value of the tag on the cluster's resources. It contains the region, because all regions share IAM roles."""
         return f"{self.name}.{self.region}"
 
     @property

@@ -101,7 +101,7 @@ LISTINGS = (
     ),
     _aws("secret", "secretsmanager list-secrets", "SecretList", "Name", "secretsmanager/secret:Secret", labels="Tags"),
 )
-"""Resource kinds, without kinds that AWS deletes with their owner: https://docs.aws.amazon.com/cli/latest/reference/"""
+"""Kinds that AWS does not delete with their parent resource: https://docs.aws.amazon.com/cli/latest/reference/"""
 DEPENDENT_LISTINGS = (
     _aws(
         "route table association",
@@ -117,13 +117,13 @@ DEPENDENT_LISTINGS = (
         "eks/podIdentityAssociation:PodIdentityAssociation",
     ),
 )
-"""Kinds that AWS deletes with their owner. Recovery from an interrupted update looks up their generated ids here."""
+"""Kinds that AWS deletes with their parent resource. Recovery from an interrupted update looks up their ids."""
 
 
 def resources(
     listing: Listing, platform: EksConfig, ownership: Ownership, run_json: RunCommand
 ) -> Iterator[CloudResource]:
-    """Yield the resources of a kind: those in the platform's region, or all in the account if the kind has no region.
+    """Yield the resources of a kind in the platform's region, or in the account if the kind has no region.
 
     Yield a KMS key only if it has the cluster's label and is not scheduled for deletion.
     """
@@ -160,7 +160,7 @@ LOG_GROUP_TYPE = "aws:cloudwatch/logGroup:LogGroup"
 def cluster_log_group(cluster: str) -> str:
     """Return the name of the group to which EKS writes a cluster's control plane logs.
 
-    EKS creates the group again if it writes the last logs of a deleted cluster after the deletion of the group:
+    EKS may write the last logs of a deleted cluster after the deletion of the group. EKS then recreates the group:
     https://github.com/terraform-aws-modules/terraform-aws-eks/issues/2763
     """
     return f"/aws/eks/{cluster}/cluster"
@@ -174,9 +174,9 @@ def late_log_groups(resources: Iterable[Mapping[str, Any]]) -> Iterator[tuple[st
 
 
 _INTERFACES = "ec2:DescribeNetworkInterfaces ec2:DetachNetworkInterface ec2:DeleteNetworkInterface"
-"""Actions that delete leftover network interfaces before their subnet or security group is deleted.
+"""Actions that the provider needs to delete leftover network interfaces before a subnet or security group.
 
-Source: internal/service/ec2/vpc_security_group.go and vpc_subnet.go, deleteLingeringENIs.
+Source: deleteLingeringENIs in the provider's internal/service/ec2/vpc_security_group.go and vpc_subnet.go.
 """
 _TAGS = "ec2:CreateTags ec2:DeleteTags"
 _S3_READ = """
@@ -301,7 +301,7 @@ READ_ACTIONS = (
     "ec2:DescribeInstanceTypes",
     "ec2:DescribeImages",
 )
-"""Additional actions of the provider, the checks of `make up` and of a preview, and `make verify-empty`."""
+"""Additional actions of the provider, of the checks in `make up` and in previews, and of `make verify-empty`."""
 
 IAM_SERVICES = {
     "elb": "elasticloadbalancing",

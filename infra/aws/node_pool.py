@@ -41,10 +41,10 @@ class NodeGroupArgs:
     plan: NodeGroupPlan | None = None
     """Plan of a pool for jobs, or None for the system pool."""
     after: pulumi.Resource | None = None
-    """Resource that exists before the nodes.
+    """Resource that must exist before the nodes.
 
-    No input of the nodes depends on it. If an input that cannot change depends on a replaced resource, Pulumi also
-    replaces the dependent resource:
+    The nodes refer to this resource only in `depends_on`. If an immutable input depended on the resource, Pulumi would
+    replace the nodes whenever it replaces the resource:
     https://github.com/pulumi/pulumi/blob/v3.272.0/pkg/resource/deploy/step_generator.go, calculateDependentReplacements
     """
 
@@ -66,8 +66,8 @@ class NodeGroup(pulumi.ComponentResource):
         eks.NodeGroup(
             f"{name}-nodes",
             cluster_name=args.cluster,
-            # A change of `version` updates the nodes. Without it they keep their version, and EKS rejects the next
-            # upgrade of the cluster (hashicorp/terraform-provider-aws issue 19478).
+            # A change of `version` updates the nodes. Without `version`, nodes keep their version, and EKS rejects
+            # the next upgrade of the cluster (hashicorp/terraform-provider-aws issue 19478).
             version=args.version,
             node_group_name=args.pool,
             node_role_arn=args.role,

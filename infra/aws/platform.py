@@ -255,7 +255,7 @@ def _affinity(nodes: NodeSelectorRequirementArgs) -> AffinityArgs:
 
 
 def build_eks(config: EksConfig) -> Platform:
-    """Provision the platform for jobs."""
+    """Provision the components in the cloud and inside the cluster. Return the platform."""
     cloud = build_components(config)
     control_plane = cloud.cluster.control_plane
     provider = pulumi_kubernetes.Provider(

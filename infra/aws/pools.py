@@ -23,7 +23,7 @@ CLOUD = "aws"
 """Name of the cloud in the price table."""
 QUOTA_SOURCE = "https://docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quotas.html"
 USAGE_WINDOW = timedelta(minutes=15)
-"""Age of the oldest usage that the quota check reads. Without newer usage, it assumes that the account uses nothing."""
+"""Maximum age of the usage that the quota check reads. Without newer usage, the check assumes no usage."""
 SYSTEM_DISK_GB = 100
 """Boot disk size of system nodes."""
 DISK_IOPS = 3000
@@ -71,7 +71,7 @@ class NodeGroupPlan:
 
 
 def node_groups(config: EksConfig) -> list[NodeGroupPlan]:
-    """Return all node groups for jobs, in the settings' order. Raises ValueError for an unknown type."""
+    """Return all node groups for jobs, in the settings' order. Raises ValueError for an unknown instance type."""
     return [group_plan(config, pool) for pool in config.pools]
 
 
@@ -147,7 +147,7 @@ def _usage(metric: Mapping[str, Any], options: tuple[str, ...], run_json: RunCom
     An older number would count nodes that `make down` has deleted.
     https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch-Usage-Metrics.html
 
-    CloudWatch returns the numbers in no order:
+    CloudWatch returns the numbers in no particular order:
     https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/API_GetMetricStatistics.html
     """
     dimensions = [f"Name={name},Value={value}" for name, value in metric["MetricDimensions"].items()]

@@ -1,4 +1,4 @@
-"""Validation of EKS platform settings: alone, against the deployed cluster and against the account, with sources."""
+"""Validation of EKS platform settings: alone, against the deployed cluster and against the AWS account."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from infra.inventory import RunCommand
 from infra.make_command import make_command
 from settings.problem import Path, Problem
 from settings.problems import SKIP_CHECK_HINT
+from settings.text import counted
 
 
 def problems(config: EksConfig) -> list[Problem]:
@@ -60,8 +61,8 @@ hashicorp/terraform-provider-aws also accepts 100.64.0.0/10 in versions after 6.
 VPC_RANGES = (*SERVICE_RANGES, IPv4Network("100.64.0.0/10"))
 """Ranges that Trainyard accepts for a VPC.
 
-EKS accepts every range that a VPC can have. With a public range, pods could not reach the hosts on the internet that
-have its addresses.
+EKS accepts every range that a VPC can have. With a public range, pods could not reach internet hosts whose addresses
+are in that range.
 https://docs.aws.amazon.com/eks/latest/userguide/network-reqs.html
 https://docs.aws.amazon.com/vpc/latest/userguide/vpc-cidr-blocks.html
 """
@@ -121,7 +122,7 @@ def _ranges(config: EksConfig) -> Iterator[Problem]:
     yield from open_to_internet_problems(config.authorized_networks)
     for index, network in enumerate(map(IPv4Network, config.authorized_networks)):
         if network.is_private and not documentation_ranges([str(network)]):
-            remedy = "write your network's public range, or remove it"
+            remedy = "write your network's public range, or remove this range"
             message = f"is private; the public endpoint accepts only public ranges; {remedy}"
             path = ("platform", "authorized_networks", index)
             yield Problem("eks.authorized_networks.private", path, message, str(network))
@@ -206,14 +207,14 @@ def _zones(config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> Itera
 MIN_EFA_MINOR = 33
 """Oldest minor version whose cluster security group has an egress rule to itself, which allows outgoing EFA traffic.
 
-0.0.0.0/0 does not match EFA traffic: https://docs.aws.amazon.com/eks/latest/userguide/sec-group-reqs.html and
-eksctl-io/eksctl pull request 8509.
+A rule for 0.0.0.0/0 does not match EFA traffic. Sources: eksctl-io/eksctl pull request 8509 and
+https://docs.aws.amazon.com/eks/latest/userguide/sec-group-reqs.html.
 """
 
 
 def _fabric(config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> Iterator[Problem]:
     """Check EFA: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-acc-inst-types.html"""
-    # With check_availability, the version's own rule rejects older versions.
+    # With check_availability, `_version` rejects older versions.
     if plan.efa and not config.check_availability and minor_of(config.kubernetes_version) < MIN_EFA_MINOR:
         message = (
             f"requires Kubernetes 1.{MIN_EFA_MINOR} or newer, because security groups of older clusters block outgoing "
@@ -231,7 +232,7 @@ def _fabric(config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> Iter
         )
         yield pool_problem("eks.pool.efa_machine", pool, "efa", message)
     if plan.efa and len(plan.zones) > 1:
-        yield pool_problem("eks.pool.efa_zones", pool, "zones", "EFA works only within one zone; write one")
+        yield pool_problem("eks.pool.efa_zones", pool, "zones", "EFA works only within one zone; write one zone")
 
 
 def _placement(_config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> Iterator[Problem]:
@@ -248,7 +249,7 @@ def _placement(_config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> 
         )
         yield pool_problem("eks.pool.placement_reservation", pool, "placement_group", message)
     elif len(plan.zones) > 1:
-        message = "a cluster placement group is in one zone; write one"
+        message = "a cluster placement group is in one zone; write one zone"
         yield pool_problem("eks.pool.placement_zones", pool, "zones", message)
 
 
@@ -263,14 +264,14 @@ def _capacity(_config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> I
         message = f"{plan.machine.name} does not support capacity blocks; only {supported} do; write another type"
         yield pool_problem("eks.pool.capacity_block_machine", pool, "capacity", message)
     if plan.model.reservation and len(plan.zones) > 1:
-        yield pool_problem("eks.pool.reservation_zones", pool, "zones", "a reservation is in one zone; write that one")
+        yield pool_problem("eks.pool.reservation_zones", pool, "zones", "a reservation is in one zone; write that zone")
     if plan.model.reservation and not pool.zones:
         message = "is missing; write the zone of the reservation"
         yield pool_problem("eks.pool.reservation_without_zone", pool, "zones", message)
 
 
 def _recreate_hint() -> str:
-    """Return the end of a message: how to create the cluster again with the new value."""
+    """Return the end of a message: how to recreate the cluster with the new value."""
     down, up = make_command("down"), make_command("up")
     return f"or recreate the cluster with {down} and {up}; the bucket stays unless `bucket.keep` is false"
 
@@ -327,8 +328,8 @@ def cluster_in(deployment: Mapping[str, Any]) -> DeployedCluster | None:
 def network_problems(deployment: Mapping[str, Any], config: EksConfig) -> Iterator[Problem]:
     """Yield a problem for each range or zone that differs from the network in a deployment without a cluster.
 
-    AWS creates the new subnets while the old ones still have their ranges, and rejects them. After an update that
-    failed, some subnets may be missing.
+    Pulumi creates the new subnets before it deletes the old ones, and AWS rejects ranges in use. After a failed
+    update, the deployment may lack some subnets.
     """
     remedy = f"or remove the network with {make_command('down')}"
     ranges = map(str, IPv4Network(config.network.vpc).subnets(prefixlen_diff=2))
@@ -356,7 +357,7 @@ def _existing(deployment: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def clusters_with_other_version(deployment: Mapping[str, Any], config: EksConfig) -> list[str]:
     """Return the URN of the cluster if the state and the settings have different versions.
 
-    The version in the state may be old, because EKS upgrades a cluster itself when standard support of its version
+    The state may have an old version, because EKS itself upgrades a cluster when standard support of its version
     ends: https://docs.aws.amazon.com/eks/latest/userguide/disable-extended-support.html
     """
     clusters = [resource for resource in _existing(deployment) if resource["type"] == CLUSTER_TYPE]
@@ -367,8 +368,8 @@ def doubtful_node_groups(deployment: Mapping[str, Any]) -> list[str]:
     """Return the URNs of node groups that are not known to be active.
 
     The provider reads the status after a successful creation: hashicorp/terraform-provider-aws
-    internal/service/eks/node_group.go, resourceNodeGroupCreate. If an update ends before, a refresh may still read
-    CREATING, and EKS gives up later.
+    internal/service/eks/node_group.go, resourceNodeGroupCreate. If an update ends earlier, a refresh may read
+    CREATING, although EKS later fails to create the group.
     """
     groups = [resource for resource in _existing(deployment) if resource["type"] == NODE_GROUP_TYPE]
     return [str(each["urn"]) for each in groups if each.get("initErrors") or each["outputs"].get("status") != "ACTIVE"]
@@ -446,8 +447,8 @@ Check = Callable[[EksConfig, Mapping[str, Any], RunCommand], Iterator[Problem]]
 def account_problems(config: EksConfig, deployment: Mapping[str, Any], run_json: RunCommand) -> Iterator[Problem]:
     """Yield a problem for each setting that the account rejects for new resources.
 
-    `deployment` is that of `pulumi stack export`. Skip a check whose query fails, for example for lack of a permission:
-    the update reports the same error later.
+    `deployment` is the state of a `pulumi stack export`. Skip a check whose query fails, for example without a
+    permission: the update reports the same error later.
     """
     checks: tuple[Check, ...] = (_log_group_in_account, _zones_in_account, _types_in_zones, _reservations_in_account)
     for check in checks:
@@ -458,9 +459,9 @@ def account_problems(config: EksConfig, deployment: Mapping[str, Any], run_json:
 def _log_group_in_account(
     platform: EksConfig, deployment: Mapping[str, Any], run_json: RunCommand
 ) -> Iterator[Problem]:
-    """Yield a problem if the log group of the cluster exists and is not in a deployment of `pulumi stack export`.
+    """Yield a problem if the cluster's log group exists and is not in a deployment of `pulumi stack export`.
 
-    AWS would reject the creation of the group after the network exists. The group has no tags that show its owner.
+    AWS would reject the new group in the middle of the update. The existing group has no tags that show its owner.
     """
     group, options = cluster_log_group(platform.name), (f"--region={platform.region}", "--output=json")
     resources = deployment.get("resources") or []
@@ -521,15 +522,15 @@ def _types_in_zones(config: EksConfig, deployment: Mapping[str, Any], run_json: 
     types = ",".join(sorted({machine for _, machine, _ in new}))
     options = ("--location-type=availability-zone", f"--filters=Name=instance-type,Values={types}")
     found = _query(config, run_json, "describe-instance-type-offerings", *options)["InstanceTypeOfferings"]
-    offers = {(each["InstanceType"], each["Location"]) for each in found}
+    offerings = {(each["InstanceType"], each["Location"]) for each in found}
     for path, machine, zones in new:
-        offering = sorted(zone for each, zone in offers if each == machine)
-        if missing := [zone for zone in zones if zone not in offering]:
+        offered_zones = sorted(zone for each, zone in offerings if each == machine)
+        if missing := [zone for zone in zones if zone not in offered_zones]:
             message = f"AWS does not offer it in {config.region}; write another type"
-            if offering:
+            if offered_zones:
                 message = (
-                    f"AWS does not offer it in {missing[0]}, only in {', '.join(offering)}; write `zones` with these, "
-                    "or another type"
+                    f"AWS does not offer it in {missing[0]}, only in {', '.join(offered_zones)}; write these as "
+                    "`zones`, or another type"
                 )
             yield Problem("eks.pool.machine_not_in_zone", ("platform", *path, "machine_type"), message, machine)
 
@@ -564,14 +565,14 @@ def _reservations_in_account(
 def _reservation_message(plan: NodeGroupPlan, found: Mapping[str, Any] | None) -> str:
     """Return why a pool cannot use a reservation, with the remedy; empty if it can."""
     if found is None:
-        return "this account does not have it in this region; write the id of another, or another region"
+        return "this account does not have it in this region; write another id, or another region"
     state, machine, zone = found["State"], found["InstanceType"], found["AvailabilityZone"]
     count = found["TotalInstanceCount"]
     if state in FUTURE_RESERVATION_STATES:
         start = found.get("StartDate", "unknown")
         return f"is {state} and starts no instances yet; run `make up` after its start ({start})"
     if state != "active":
-        return f"is {state} and starts no instances; write the id of another"
+        return f"is {state} and starts no instances; write another id"
     is_block = found.get("ReservationType") == "capacity-block"
     if is_block != plan.model.is_capacity_block:
         kind = "capacity-block" if is_block else "reservation"
@@ -581,7 +582,7 @@ def _reservation_message(plan: NodeGroupPlan, found: Mapping[str, Any] | None) -
     if plan.zones != (zone,):
         return f"is in {zone}; write `zones: [{zone}]`, and {zone} in `platform.zones`"
     if count < plan.nodes:
-        return f"has {count} instances, and the pool {plan.nodes} nodes; write `nodes: {count}`"
+        return f"has {counted(count, 'instance')}, but the pool has {plan.nodes} nodes; write `nodes: {count}`"
     return ""
 
 

@@ -133,7 +133,7 @@ class ImageRepository(pulumi.ComponentResource):
             f"{name}-repository",
             name=repository,
             force_delete=True,
-            # The tag is the branch and moves with it. Jobs use the image's digest.
+            # The tag is the branch's name, so each push moves the tag. Jobs use the image's digest.
             image_tag_mutability="MUTABLE",
             image_scanning_configuration=ecr.RepositoryImageScanningConfigurationArgs(scan_on_push=True),
             encryption_configurations=[ecr.RepositoryEncryptionConfigurationArgs(encryption_type="AES256")],

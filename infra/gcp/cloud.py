@@ -51,7 +51,7 @@ class Gke(ProvisionedCloud):
         del checkout, stack, set_up_bytes
         if shutil.which(AUTH_PLUGIN):
             return []
-        return [f"{AUTH_PLUGIN}: is not installed, so no job can be created in the cluster; {INSTALL_AUTH_PLUGIN}"]
+        return [f"{AUTH_PLUGIN}: is not installed, so Pulumi cannot create jobs in the cluster; {INSTALL_AUTH_PLUGIN}"]
 
     def problems_in_state(self, deployment: Mapping[str, Any]) -> list[Problem]:
         return list(rules.repository_problems(deployment))

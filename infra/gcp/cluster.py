@@ -17,8 +17,8 @@ from infra.kubeconfig import one_context
 from infra.naming import cloud_labels, fit_name
 
 TIMEOUTS = pulumi.CustomTimeouts(create="60m", update="120m", delete="60m")
-"""Timeouts of the control plane. GKE takes up to half an hour to create a regional one. An update first waits until GKE
-has finished earlier operations, such as an upgrade of the nodes."""
+"""Timeouts of the control plane. GKE may take half an hour to create a regional control plane. An update first waits
+until GKE has finished earlier operations, such as an upgrade of the nodes."""
 WINDOW_ORIGIN = "2026-01-01"
 """Start date of the maintenance windows, in the past."""
 ACCOUNT_LIMIT = 30
@@ -137,7 +137,7 @@ def _ignored_changes(args: GkeClusterArgs) -> list[str]:
     https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/ClusterUpdate
 
     Trainyard can enable multi-networking later but never disables it. Pulumi updates the cluster before it deletes
-    pools with additional networks, so Google may reject the update.
+    pools with additional networks, so Google may reject an update that disables it.
     """
     locations = ["nodeLocations"] if args.config.regional else []
     return ["nodeConfig", *locations, *([] if args.multi_networking else ["enableMultiNetworking"])]
@@ -165,7 +165,7 @@ def _authorized_networks(config: GkeConfig) -> container.ClusterMasterAuthorized
 def _encryption(config: GkeConfig) -> container.ClusterDatabaseEncryptionArgs:
     """Return the encryption of Secrets.
 
-    Without a key, the state is explicit: the provider ignores the removal of the block, which is Optional and Computed
+    Without a key, set the state explicitly. The provider ignores a removal of the Optional and Computed block
     (google-beta/services/container/resource_container_cluster.go:2520 of terraform-provider-google-beta).
     """
     if config.secrets_key is None:
@@ -234,7 +234,7 @@ def _kubeconfig(config: GkeConfig, cluster: container.Cluster) -> dict[str, Any]
 
     https://cloud.google.com/kubernetes-engine/docs/how-to/latest/network-isolation
 
-    The plugin uses Pulumi's credentials. Without the argument, it would use those of `gcloud`:
+    `--use_application_default_credentials` makes the plugin use Pulumi's credentials instead of gcloud's:
     https://github.com/kubernetes/cloud-provider-gcp/blob/4e24531247d7/cmd/gke-gcloud-auth-plugin/cred.go#L116
     """
     if config.authorized_networks:
@@ -266,8 +266,8 @@ class NodeIdentity(pulumi.ComponentResource):
     email: pulumi.Output[str]
     """E-mail address of the account, known after its main role is granted.
 
-    It does not wait for other roles: a preview does not know the id of a new grant, so it would show that all nodes are
-    replaced.
+    The output does not wait for other roles. A preview does not know the id of a new grant, so it would
+    otherwise show that all nodes are replaced.
     """
 
     def __init__(
@@ -285,7 +285,7 @@ class NodeIdentity(pulumi.ComponentResource):
         roles = {
             "role": NODE_ROLE,
             **({"image-streaming": STREAMING_ROLE} if config.image_streaming else {}),
-            # NODE_ROLE does not include it.
+            # NODE_ROLE does not include READER_ROLE.
             **({"images": READER_ROLE} if config.has_prebuilt_in_project else {}),
         }
         main, *_ = [

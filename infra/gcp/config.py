@@ -21,7 +21,7 @@ POOL_NAME_LIMIT = 40
 """Maximum length:
 https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/projects.locations.clusters.nodePools"""
 AUTH_PLUGIN = "gke-gcloud-auth-plugin"
-"""Program that gives clients of Kubernetes credentials for a GKE cluster."""
+"""Program that supplies Kubernetes clients with credentials for a GKE cluster."""
 INSTALL_AUTH_PLUGIN = (
     f"install it with `gcloud components install {AUTH_PLUGIN}`, or as the package google-cloud-cli-{AUTH_PLUGIN}"
 )
@@ -155,9 +155,9 @@ class GkePoolConfig(Section):
     nodes: Annotated[int, Field(ge=1, le=15_000)] = 2
     """Number of nodes, or the maximum if the pool scales; for a TPU the slice determines it."""
     min_nodes: Annotated[int, Field(ge=0, le=15_000)] | None = None
-    """Minimum number of nodes; with this key, the pool scales between it and `nodes`. Without this key, a pool has a
-    fixed size. Exceptions scale from 0: flex-start, queued, several capacities, and `compact` or multi-host TPU slices
-    in several zones."""
+    """Minimum number of nodes of a pool that scales up to `nodes`. Without this key, the pool has a fixed size.
+    Exceptions scale from 0: flex-start, queued, several capacities, and `compact` or multi-host TPU slices in several
+    zones."""
     capacity: Annotated[tuple[GkeCapacity, ...], ONE_OR_MANY] = ("on-demand",)
     """Provisioning model: `on-demand`, `spot`, `reservation:NAME`, `flex-start` or `queued`; or a list of them in
     fallback order."""
@@ -226,7 +226,7 @@ class RegistryConfig(Section):
     """Registry: `LOCATION-docker.pkg.dev`, `gcr.io` or its regional names; by default `REGION-docker.pkg.dev` with the
     cluster's region."""
     repository: Annotated[str, name_pattern("gke_name", 63, "trainyard")] | None = None
-    """Repository on `LOCATION-docker.pkg.dev`, by default the cluster's name; `gcr.io` has a fixed one."""
+    """Repository on `LOCATION-docker.pkg.dev`, by default the cluster's name; `gcr.io` has a fixed repository."""
     keep_images: Annotated[int, Field(ge=1, le=1000)] = 100
     """Number of newest images to keep in the stack's own repository; Artifact Registry deletes others 30 days after
     their upload, even those of running jobs. The default is high, because each edit of a job's requirements pushes an
@@ -310,7 +310,7 @@ class GkeConfig(Section):
 
     @property
     def cluster_label(self) -> str:
-        """Label of the cluster's resources, unique in the project because the VPC has the same name."""
+        """Value of the label of the cluster's resources. It is unique in the project, because the VPC has this name."""
         return self.name
 
     @property

@@ -12,7 +12,7 @@ from infra.gcp.config import GkeConfig
 from infra.inventory import API_DISABLED, CloudResource, Listing, PlannedResource, RunCommand, resources_in
 
 MIN_NAME_LENGTH = 16
-"""Minimum length of truncated cluster and pool names, which GKE uses in machine names.
+"""Minimum number of characters of a cluster's or pool's name that GKE keeps in machine names.
 
 https://github.com/kubernetes/ingress-gce/pull/1623, https://github.com/vanvalenlab/kiosk-console/pull/259
 """
@@ -67,7 +67,7 @@ They do not include node pools and NAT, which Google Cloud deletes with the clus
 
 
 def resources(listing: Listing, platform: GkeConfig, run_json: RunCommand) -> Iterator[CloudResource]:
-    """Yield all resources of a kind in the platform's project. A project without the kind's API has none."""
+    """Yield all resources of a kind in the platform's project. Yield nothing if the kind's API is disabled."""
     if listing.kind != "binding":
         try:
             found = run_json(*listing.command, f"--project={platform.project}", "--format=json")
@@ -129,12 +129,12 @@ VIEWER_ROLES: Mapping[str, str] = {"instance": "roles/compute.viewer", "secret":
 """Viewer roles for resource kinds that `make verify-empty` lists but the stack does not create."""
 
 PUSH_ROLE, FIRST_PUSH_ROLE = "roles/artifactregistry.writer", "roles/artifactregistry.createOnPushWriter"
-"""Roles to push images. The second one can create a repository on gcr.io:
+"""Roles to push images. The second role can also create a repository on gcr.io:
 https://cloud.google.com/artifact-registry/docs/transition/setup-gcr-repo"""
 
 
 def permissions(config: GkeConfig, planned: Iterable[PlannedResource]) -> dict[str, Any]:
-    """Return bindings of the project roles that are needed to preview, create, destroy and list resources."""
+    """Return bindings of the project roles that a user needs to preview, create, destroy and list resources."""
     planned = list(planned)
     roles = {role for record in planned for role in ROLES.get(record.type, ())}
     # The role for the stack's own repository includes the permission to push.

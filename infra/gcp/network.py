@@ -82,7 +82,7 @@ class Network(pulumi.ComponentResource):
 
 
 class AcceleratorNetwork(pulumi.ComponentResource):
-    """VPCs for the traffic between GPUs of different hosts. An RDMA network is bound to one zone."""
+    """VPCs for the traffic between GPUs of different hosts. An RDMA network belongs to one zone."""
 
     names: list[tuple[str, str]]
     """VPC and subnet names of each interface, in order."""
@@ -152,8 +152,8 @@ class AcceleratorNetwork(pulumi.ComponentResource):
                 direction="INGRESS",
                 source_ranges=[self._config.network.accelerators],
                 allows=[gcp.compute.FirewallAllowArgs(protocol=protocol) for protocol in ("tcp", "udp", "icmp")],
-                # Google does not delete a VPC with a firewall rule. If its VPC is replaced, the provider would only
-                # update the rule: `network` is not ForceNew
+                # Google does not delete a VPC with a firewall rule. If Pulumi replaces the VPC, the provider would only
+                # update the rule, because `network` is not ForceNew
                 # (google-beta/services/compute/resource_compute_firewall.go:259 of terraform-provider-google-beta).
                 opts=pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(replace_on_changes=["network"])),
             )
@@ -171,7 +171,7 @@ def _after_first(created: Mapping[str, pulumi.Resource], opts: pulumi.ResourceOp
 
 
 class PodNetworks(pulumi.ComponentResource):
-    """GKE's custom resources `Network` and `GKENetworkParamSet` of each interface. Pod annotations name the former."""
+    """GKE's custom resources `Network` and `GKENetworkParamSet` of each interface. Pod annotations use `Network`."""
 
     def __init__(
         self,

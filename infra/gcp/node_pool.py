@@ -15,7 +15,7 @@ from infra.hardware.tpus import GENERATIONS
 from infra.naming import COMPUTE_CLASS_LABEL, POOL_LABEL, QUEUED_LABEL, cloud_labels
 
 SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
-"""OAuth scope. It is the widest, because IAM roles restrict access:
+"""Widest OAuth scope, because IAM roles already restrict access:
 https://cloud.google.com/compute/docs/access/service-accounts#scopes_best_practice"""
 SYSTEM_TIMEOUTS = pulumi.CustomTimeouts(create="45m", update="60m", delete="45m")
 ACCELERATOR_TIMEOUTS = pulumi.CustomTimeouts(create="120m", update="120m", delete="60m")
@@ -292,7 +292,7 @@ class AcceleratorNodePool(pulumi.ComponentResource):
 
 
 def _initial_nodes(plan: NodePoolPlan) -> int | None:
-    """Return the initial nodes per zone of a pool that scales: its minimum, limited to its maximum."""
+    """Return the initial nodes per zone: the minimum, but not more than the maximum. None for a fixed size."""
     if plan.min_nodes is None:
         return None
     zones = len(plan.zones)

@@ -163,7 +163,7 @@ def _cluster(
                 config=config,
                 plan=plan,
                 networks=fabrics[plan.zones[0]][1].names if fabric_of(plan) else [],
-                # Create the system pool first: if it has no capacity, the update fails before expensive nodes start.
+                # If the system nodes get no capacity, the update fails before expensive nodes start.
                 after=[system],
             ),
         )
@@ -175,15 +175,15 @@ def _cluster(
 def _name_after_networks(network: AcceleratorNetwork, cluster: GkeCluster) -> pulumi.Output[str]:
     """Return the cluster's name as an output that depends on the fabric's networks.
 
-    Google does not delete a subnet with nodes, so the engine must delete a pool before it replaces the networks. The
-    engine does so because a new `cluster` replaces a pool, and the pool's `cluster` depends on the networks:
+    Google does not delete a subnet with nodes, so Pulumi must delete a pool before it replaces the networks. Pulumi
+    does so because a new `cluster` replaces a pool, and the pool's `cluster` depends on the networks:
     https://www.pulumi.com/docs/iac/concepts/resources/options/deletebeforereplace/
     """
     return pulumi.Output.all(cluster.name, network.networks).apply(lambda values: str(values[0]))
 
 
 def build_gke(config: GkeConfig) -> Platform:
-    """Provision the platform for jobs."""
+    """Provision the components in the cloud and inside the cluster. Return the platform."""
     cloud = build_components(config)
     control_plane = cloud.cluster.control_plane
     provider = pulumi_kubernetes.Provider(

@@ -40,7 +40,7 @@ of GKE v1.36 requested 384 millicores and 626 MiB (October 2026). Agents for GPU
 GPU_LABEL = "cloud.google.com/gke-accelerator"
 """Label of nodes with their GPU model: https://cloud.google.com/kubernetes-engine/docs/how-to/gpus"""
 DRIVER_LIBRARIES = {"LD_LIBRARY_PATH": "/usr/local/nvidia/lib64"}
-"""Folder of the NVIDIA driver on GKE nodes, which the trainer image does not search by default.
+"""Variable with the folder of the NVIDIA driver on GKE nodes. The trainer image does not search this folder by default.
 
 https://cloud.google.com/kubernetes-engine/docs/how-to/gpus#cuda
 """
@@ -93,7 +93,7 @@ class NodePoolPlan:
         """NVIDIA driver version to install.
 
         GKE's default driver can be too old for CUDA 13. GKE's latest driver may not support old GPUs:
-        https://github.com/rapidsai/deployment/issues/656 and pull request 659 there. CUDA 13 needs driver 580:
+        https://github.com/rapidsai/deployment/issues/656 and its pull request 659. CUDA 13 needs driver 580:
         https://docs.nvidia.com/cuda/cuda-toolkit-release-notes/index.html#cuda-driver
         """
         return self.pool.gpu_driver or ("latest" if self.gpu is None or GPUS[self.gpu].runs_cuda_13 else "default")
@@ -140,7 +140,7 @@ def node_pools(config: GkeConfig) -> list[NodePoolPlan]:
 
 
 def pool_plans(config: GkeConfig, pool: GkePoolConfig) -> list[NodePoolPlan]:
-    """Return the node pools of a pool: one for each multi-host slice and provisioning model.
+    """Return the GKE node pools of a pool: one for each multi-host slice and provisioning model.
 
     If the nodes must share a zone, each zone has a separate node pool.
     """
@@ -155,7 +155,7 @@ def pool_plans(config: GkeConfig, pool: GkePoolConfig) -> list[NodePoolPlan]:
         for position, model in enumerate(pool.models):
             for zone_group in zone_groups:
                 parts = [pool.name]
-                # The first slice's name does not depend on the number of slices, so that a new number keeps its nodes.
+                # The first slice keeps its name and nodes if the number of slices changes.
                 if index > 0:
                     parts.append(str(index))
                 if len(pool.models) > 1:
@@ -227,7 +227,7 @@ class Fabric:
     interfaces: tuple[Interface, ...]
     """Interfaces of a host, in order."""
     rdma_profile: str | None = None
-    """Name of the RDMA VPC's network profile, without the zone in front of it."""
+    """Name of the RDMA VPC's network profile, without its zone prefix."""
     nccl_environment: NcclEnvironmentScript | None = None
     """NCCL environment script that Google's installer puts on hosts.
 
@@ -310,7 +310,7 @@ def pool_nodes(platform: GkeConfig) -> list[PoolNodes]:
     """Return the nodes of each pool, with the system pool last."""
     pools = []
     for pool in platform.pools:
-        # Slices, provisioning models and zones have identical nodes. Models and zones are alternatives.
+        # All plans of a pool have identical nodes. Plans for several models or zones are alternatives.
         plan = pool_plans(platform, pool)[0]
         node = gke_allocatable(plan.machine) - DAEMON_REQUESTS
         pools.append(

@@ -1,4 +1,4 @@
-"""Validation of GKE platform settings, with sources."""
+"""Validation of GKE platform settings."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ from settings.text import counted
 
 
 def repository_problems(deployment: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield a problem for an image repository that the next update would delete although others may use it.
+    """Yield a problem for an image repository that the next update would delete although other stacks may use it.
 
-    Earlier versions of Trainyard owned any repository, such as `gcr.io` of the whole project.
+    Earlier versions of Trainyard managed any repository, even `gcr.io` of the whole project.
     """
     resources = [each for each in deployment.get("resources") or [] if each.get("id") and not each.get("delete")]
     names = {str(each["outputs"].get("name")) for each in resources if each["type"] == "gcp:container/cluster:Cluster"}
@@ -52,7 +52,7 @@ def repository_problems(deployment: Mapping[str, Any]) -> Iterator[Problem]:
         if name not in names:
             message = (
                 "the update would delete this image repository, which jobs or other stacks may use; set its "
-                "`retainOnDelete` as docs/upgrading.md says, and delete it yourself when nothing uses it"
+                "`retainOnDelete` as docs/upgrading.md says, and delete it yourself once no job or stack uses it"
             )
             yield Problem("gke.registry.would_be_deleted", ("platform", "registry"), message, name)
 
@@ -450,7 +450,7 @@ def _reserved_ranges(ranges: dict[str, IPv4Network]) -> Iterator[Problem]:
 
 
 def _too_small_ranges(config: GkeConfig, ranges: dict[str, IPv4Network]) -> Iterator[Problem]:
-    """Check that the ranges fit all nodes: https://cloud.google.com/kubernetes-engine/docs/how-to/flexible-pod-cidr"""
+    """Check that all nodes fit the ranges: https://cloud.google.com/kubernetes-engine/docs/how-to/flexible-pod-cidr"""
     try:
         jobs = sum(num_nodes(pool) for pool in config.pools)
     except ValueError:

@@ -117,7 +117,7 @@ class ImageRepository(pulumi.ComponentResource):
                 opts=child,
             )
         else:
-            # The repository may not exist before the first push, so the role is granted in the whole project.
+            # The repository may not exist before the first push, so grant the role in the whole project.
             grant = gcp.projects.IAMMember(
                 f"{name}-nodes", project=project, role=READER_ROLE, member=member, opts=child
             )

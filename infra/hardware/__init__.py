@@ -1,4 +1,4 @@
-"""Types of capacity and scheduling: Capacity, PodGroup, Scheduling. The other modules have hardware tables."""
+"""Types of capacity and scheduling: Capacity, PodGroup, Scheduling. The other modules contain hardware tables."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/#
 
 @dataclass(frozen=True, kw_only=True)
 class Capacity:
-    """CPUs and memory of a machine, of a node, or requested by one host of a job."""
+    """CPUs and memory of a machine or node, or the CPUs and memory that one host of a job requests."""
 
     millicores: int
     """Thousandths of a CPU."""
@@ -52,7 +52,7 @@ class PoolCapacity:
     on_request: bool = False
     """True if the cloud creates nodes only on request, all nodes of a job together."""
     taint: str | None = None
-    """Key of the taint of the nodes, which only pods that request accelerators tolerate."""
+    """Key of the nodes' taint. Only pods that request accelerators tolerate this taint."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +78,7 @@ class PodGroup:
     These pods may run on any node without accelerators, in several pools.
     """
     is_queued: bool = False
-    """True if a queue admits the job, which may then wait until earlier jobs are done."""
+    """True if a queue admits the job. The job may wait until earlier jobs are done."""
     is_suspended: bool = False
     """True if the job does not run now. It must fit on an empty platform, but need not fit next to other jobs."""
 
@@ -90,7 +90,7 @@ class PodGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class Scheduling:
-    """Scheduling fields of a job's pods. A job on CPU has at most the node selector of its pool."""
+    """Scheduling fields of a job's pods. A job on CPU has at most the node selector and tolerations of its pool."""
 
     node_selector: Mapping[str, str] = field(default_factory=dict)
     """Labels of the nodes."""
@@ -101,12 +101,12 @@ class Scheduling:
     annotations: Mapping[str, str] = field(default_factory=dict)
     """Annotations of the pods, such as the networks of their accelerators."""
     devices: Mapping[str, str] = field(default_factory=dict)
-    """Further resources of each host with their counts, such as network adapters."""
+    """Further Kubernetes resource, such as network adapters -> count for each host."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables that the trainer's image needs on these nodes. Jobs with a user's image do not get them, because that
     image may need other values."""
     nccl_environment: NcclEnvironmentScript | None = None
-    """NCCL environment script that commands source first, if the hosts have one."""
+    """NCCL environment script that a job's command sources first; None if the hosts have no script."""
 
 
 def this_machine() -> Capacity:
@@ -133,9 +133,9 @@ def hosts_that_fit(per_host: Capacity, node: Capacity) -> int:
 
 
 def first_that_does_not_fit(groups: Sequence[PodGroup], node: Capacity, num_nodes: int) -> int | None:
-    """Return the index of the first group that does not fit, or None if all can run at the same time.
+    """Return the index of the first group that does not fit, or None if all groups fit together.
 
-    Each pod goes to the node with the fewest pods of its group, and among those to the emptiest.
+    Each pod goes to the node with the fewest pods of its group. If several nodes qualify, it goes to the emptiest.
     """
     free = [node] * num_nodes
     for position, group in enumerate(groups):

@@ -31,7 +31,7 @@ AWS_ZONES: Mapping[str, tuple[str, ...]] = {
     for area, count in _REGION_COUNTS.items()
     for region in (f"{area}-{number}" for number in range(1, count + 1))
 }
-"""Zones of each public region, preferred zones first. Each account maps the letters to zones differently.
+"""Zones of each public region, preferred zones first. Each account maps the letters to physical zones differently.
 
 Government and China regions are not in the table. Sources (read 2026-11):
 https://docs.aws.amazon.com/global-infrastructure/latest/regions/aws-regions.html,
@@ -53,13 +53,13 @@ class Ec2Machine(MachineType):
     interfaces: int
     """Maximum number of network interfaces on the first card.
 
-    Source: awslabs/amazon-eks-ami 81fec2e, nodeadm/internal/kubelet/instance-info.jsonl. It lacks P3, whose source is
-    aws/amazon-vpc-cni-k8s pkg/vpc/vpc_ip_resource_limit.go.
+    Source: awslabs/amazon-eks-ami 81fec2e, nodeadm/internal/kubelet/instance-info.jsonl. The file lacks P3, whose
+    source is aws/amazon-vpc-cni-k8s pkg/vpc/vpc_ip_resource_limit.go.
     """
     addresses: int
     """Maximum number of IPv4 addresses of each network interface, from the same sources."""
     missing_mib: int | None
-    """Memory in MiB that its node does not report, measured on nodes. None without a measurement.
+    """Measured memory in MiB that a node of this type does not report. None without a measurement.
 
     Source: aws/karpenter-provider-aws 33450d8, pkg/providers/instancetype/zz_generated.memory_overhead.go.
     """
@@ -86,18 +86,18 @@ class Ec2Family:
     quotas: tuple[Ec2Quota, Ec2Quota]
     """Quota of on-demand and reserved instances, then quota of spot instances."""
     regions: frozenset[str] | None
-    """Regions with the family. None skips the check: the regions are too many to list, or no page lists them.
+    """Regions with the family. None skips the check, if there are too many regions to list or no page lists them.
 
     Source: AWS's list of offers by region, in
     https://github.com/skypilot-org/skypilot-catalog/blob/00148f2af3672e2229b4f7bf8157d5a3f36e3c35/catalogs/v8/aws/vms.csv
     """
     capacity_blocks: bool
-    """True if capacity blocks support it.
+    """True if capacity blocks support the family.
 
     https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-capacity-blocks.html
     """
     first_efa_card: int
-    """Index of the first network card with EFA. If it is not 0, card 0 has IP traffic only."""
+    """Index of the first network card with EFA. If it is not 0, card 0 carries only IP traffic."""
     missing_memory: tuple[int, float] | None
     """Memory that nodes do not report: a number of MiB, plus a number of MiB per GiB. The sum is at least the measured
     amount.
@@ -119,7 +119,7 @@ _P_QUOTAS = (_ON_DEMAND_P, Ec2Quota(code="L-7212CCBC", name="All P4, P3 and P2 S
 _P5_QUOTAS = (_ON_DEMAND_P, Ec2Quota(code="L-C4BD4855", name="All P5 Spot Instance Requests"))
 
 CpuSize = tuple[int, int, int]
-"""vCPUs, network interfaces, addresses of each."""
+"""vCPUs, network interfaces, addresses of each interface."""
 _CPU_SIZES: Mapping[str, CpuSize] = {
     # https://docs.aws.amazon.com/ec2/latest/instancetypes/gp.html
     "large": (2, 3, 10),
@@ -140,7 +140,7 @@ _CPU_SIZES: Mapping[str, CpuSize] = {
 # - g6e, g7e: no figures were found; they have the figures of g6.
 # - p5en, p6-b200, p6-b300: no figures were found; they have the figures of the newest CPU families.
 _NEWEST_CPU = (150, 34.5)
-"""Memory that nodes of the newest CPU families do not report."""
+"""Value of `missing_memory` for the newest CPU families."""
 
 
 def _regions(text: str) -> frozenset[str]:
@@ -180,7 +180,7 @@ def _cpu_family(
 
 
 GpuSize = tuple[int, int, float, int, int, int, int | None]
-"""GPUs, vCPUs, GiB, EFA interfaces, network interfaces, addresses of each, measured missing memory in MiB."""
+"""GPUs, vCPUs, GiB, EFA interfaces, network interfaces, addresses of each interface, `missing_mib`."""
 
 
 def _gpu_family(
@@ -330,7 +330,7 @@ _FAMILIES = (
             "48xlarge": (8, 192, 2048, 4, 10, 64, None),
         },
         quotas=_G_QUOTAS,
-        # us-west-2 is in dstackai/dstack pull request 3752.
+        # The source for us-west-2 is dstackai/dstack pull request 3752.
         regions=_regions("us-east-1 us-east-2 us-west-2"),
         capacity_blocks=False,
         first_efa_card=0,
@@ -435,7 +435,7 @@ _FAMILIES = (
         {"48xlarge": (8, 192, 4096, 16, 4, 50, None)},
         # No page names a spot quota of P6.
         quotas=_P_QUOTAS,
-        # us-east-1 is in Karpenter's price list v1.15.1.
+        # The source for us-east-1 is Karpenter's price list v1.15.1.
         regions=_regions("us-east-1 us-west-2"),
         capacity_blocks=True,
         # https://github.com/aws/aws-parallelcluster/issues/7143

@@ -29,16 +29,16 @@ class GceFamily:
     name: str
     """Family, the `family` of its machine types."""
     machines: tuple[MachineType, ...]
-    """Machine types, in the order of error messages."""
+    """Machine types, in the order in which error messages list them."""
     disks: BootDisks
-    """Boot disks that it supports: https://cloud.google.com/compute/docs/disks/hyperdisks#machine-type-support"""
+    """Boot disks of the family: https://cloud.google.com/compute/docs/disks/hyperdisks#machine-type-support"""
     compact: Compact
     """Compact placement.
 
-    - `default`: by default.
-    - `allowed`: if the settings request it.
-    - `never`: not supported.
-    - `topology`: by the topology of a TPU slice.
+    - `default`: Trainyard uses it by default.
+    - `allowed`: Trainyard uses it if the settings request it.
+    - `never`: the family does not support it.
+    - `topology`: the topology of a TPU slice determines the placement.
 
     https://cloud.google.com/compute/docs/instances/placement-policies-overview#restrictions,
     https://github.com/dstackai/dstack/issues/2591
@@ -51,9 +51,9 @@ class GceFamily:
     https://github.com/dstackai/dstack/issues/3162 and https://github.com/dstackai/gpuhunt/pull/176
     """
     flex_start: bool
-    """True if it supports flex-start: https://cloud.google.com/kubernetes-engine/docs/concepts/dws"""
+    """True if the family supports flex-start: https://cloud.google.com/kubernetes-engine/docs/concepts/dws"""
     queued: bool
-    """True if it supports queued provisioning, from the source of `flex_start`."""
+    """True if the family supports queued provisioning, from the source of `flex_start`."""
     compact_flex_start: bool
     """True if flex-start and queued nodes can have compact placement."""
     fabric: Fabric | None
@@ -64,7 +64,7 @@ class GceFamily:
     https://cloud.google.com/compute/resource-usage
     """
     pricing: Pricing
-    """Parts that have a price of their own, in addition to accelerators.
+    """Parts with a separate price, in addition to the accelerators.
 
     - `parts`: vCPUs and GiB of memory.
     - `series`: vCPUs with their memory.
@@ -146,7 +146,7 @@ def _gpu_family(
 ) -> GceFamily:
     """Return a family with GPUs. `sizes` is name -> GPUs, vCPUs, GiB, local SSDs.
 
-    Dynamic Workload Scheduler supports all of them, and only the GPUs need quota.
+    Dynamic Workload Scheduler supports all these families. Only their GPUs need quota.
     """
     return GceFamily(
         name=name,
@@ -387,7 +387,7 @@ def gpus_on(machine: MachineType, gpu: str | None, count: int | None) -> tuple[s
     if number not in attachment.largest_machine:
         allowed = ", ".join(map(str, attachment.counts))
         raise HardwareError(
-            "gpu_count", "accelerators_per_node", f"{number} x {gpu} cannot be attached; write one of {allowed}"
+            "gpu_count", "accelerators_per_node", f"N1 machines cannot have {number} x {gpu}; write one of {allowed}"
         )
     vcpus, memory = attachment.largest_machine[number]
     if machine.vcpus > vcpus or machine.memory_gib > memory:

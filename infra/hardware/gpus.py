@@ -34,7 +34,7 @@ class Gpu:
     name: str
     """GKE's name, the value of the node label `cloud.google.com/gke-accelerator`."""
     device_name: str
-    """Part of the name that CUDA reports. `trainer/step_log.py` repeats `teraflops`, if it is set, under this name."""
+    """Part of the name that CUDA reports. If `teraflops` is set, `trainer/step_log.py` repeats it under this name."""
     memory_gib: int
     """Memory of the largest variant, in GiB. A program can use a little less.
 
@@ -47,12 +47,12 @@ class Gpu:
     attachment: Attachment | None
     """Limits of N1 machines with this GPU; None if the GPU is built into machine types."""
     runs_cuda_13: bool
-    """True if it can run CUDA 13, which needs compute capability 7.5 (T4) or later.
+    """True if the GPU can run CUDA 13, which needs compute capability 7.5 (T4) or later.
 
     https://docs.nvidia.com/cuda/archive/13.0.0/cuda-toolkit-release-notes/index.html#deprecated-architectures
     """
     has_float8: bool
-    """True if its tensor cores support FP8, which needs compute capability 8.9 (L4) or later.
+    """True if the tensor cores support FP8, which needs compute capability 8.9 (L4) or later.
 
     https://nvidia.github.io/TransformerEngine/support_matrix.html
     """
@@ -309,7 +309,7 @@ def is_accelerator(name: str) -> bool:
 
 
 def unknown_accelerator(name: str) -> str:
-    """Return the error message for an unknown accelerator, with similar names and all names."""
+    """Return the error message for an unknown accelerator, with similar names and all allowed names."""
     similar = _similar_accelerators(name.lower())
     generations = ", ".join(f"{row.name} ({row.type_prefix}-N)" for row in GENERATIONS.values())
     allowed = f"a GPU ({', '.join(GPUS)}) or a TPU such as v4-32 ({generations})"

@@ -118,7 +118,7 @@ class ProvisioningModel:
 
     @property
     def is_on_demand(self) -> bool:
-        """True if the cloud creates the nodes at once or not at all."""
+        """True if the cloud creates the nodes immediately or not at all."""
         return self.kind == "on-demand"
 
     @property
@@ -149,7 +149,7 @@ class ProvisioningModel:
 
 @dataclass(frozen=True, kw_only=True)
 class NcclEnvironmentScript:
-    """Script that sets NCCL's environment, in a folder of libraries on the host.
+    """Script in a folder of libraries on the host. It sets NCCL's environment variables.
 
     Pods mount the folder through a claim, because they may not mount host paths.
     """

@@ -7,15 +7,15 @@ from infra.hardware.ec2 import EC2_FAMILIES, Ec2Machine
 from infra.hardware.machines import MachineType, reserved_millicores
 
 MAX_PODS = 110
-"""Maximum number of pods of a node. Kubernetes recommends it, and EKS sets it for types below 30 vCPUs.
+"""Maximum number of pods of a node. Kubernetes recommends it, and EKS sets it on types with fewer than 30 vCPUs.
 
 https://docs.aws.amazon.com/eks/latest/userguide/choosing-instance-type.html
 """
 
 _EKS_KERNEL_MARGIN_MIB = 40
-"""Memory in MiB that kernels newer than the measurements also reserve.
+"""Additional memory in MiB that newer kernels reserve, compared with the measured kernels.
 
-It was 33 MiB on a g5.8xlarge (aws/aws-k8s-tester pull request 471).
+The difference was 33 MiB on a g5.8xlarge (aws/aws-k8s-tester pull request 471).
 """
 
 HUGE_PAGES_PER_VCPU = 110
@@ -27,7 +27,7 @@ templates/al2023/provisioners/install-efa.sh:53. No published figure of an AL202
 """
 
 _GKE_PAGES_DIVISOR = 64
-"""Divisor of the memory for page descriptors. The kernel describes each 4 KiB page in 64 bytes."""
+"""Memory divided by the size of its page descriptors. The kernel describes each 4 KiB page in 64 bytes."""
 _GKE_KERNEL_MIB = 16
 _GKE_BOUNCE_BUFFER_MIB = 64
 """Memory of the software I/O TLB, on machines of more than 3 GiB."""

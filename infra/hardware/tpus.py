@@ -17,7 +17,7 @@ RESOURCE = "google.com/tpu"
 _SMALL_2D = ((1, 1), (2, 2), (2, 4), (4, 4), (4, 8), (8, 8), (8, 16), (16, 16))
 _SMALL_3D = ((2, 2, 1), (2, 2, 2), (2, 2, 4), (2, 4, 4))
 _CUBE = 4
-"""Edge of the cubes of chips that larger slices consist of."""
+"""Edge length, in chips, of the cubes that form larger slices."""
 _TYPE = re.compile(r"(?P<prefix>[a-z0-9]+)-(?P<count>[1-9]\d*)")
 _TOPOLOGY = re.compile(r"[1-9]\d*(x[1-9]\d*){1,2}")
 
@@ -50,9 +50,9 @@ class TpuGeneration:
     dimensions: int
     """Number of axes of a topology, 2 or 3."""
     max_cubes: int
-    """Maximum number of cubes of 4x4x4 chips in a slice, for three axes."""
+    """Maximum number of cubes of 4x4x4 chips in a slice with three axes."""
     sorted_axes: bool
-    """True if axes must be in ascending order, for three axes."""
+    """True if three axes must be in ascending order."""
     disks: BootDisks
     """Boot disks that hosts support: https://cloud.google.com/compute/docs/disks/hyperdisks#machine-type-support"""
     quota: str
@@ -61,7 +61,7 @@ class TpuGeneration:
     https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus#ensure-quota
     """
     flex_start: bool
-    """True if it supports flex-start: https://cloud.google.com/kubernetes-engine/docs/concepts/dws"""
+    """True if the generation supports flex-start: https://cloud.google.com/kubernetes-engine/docs/concepts/dws"""
     zones: frozenset[str]
     """Zones, including single-tenant zones: https://cloud.google.com/tpu/docs/regions-zones"""
     flex_start_zones: frozenset[str]
@@ -112,7 +112,7 @@ class TpuSlice:
 
     @property
     def accelerator_type(self) -> str:
-        """Accelerator type, under Cloud TPU's name, such as `v4-32`."""
+        """Accelerator type in Cloud TPU's notation, such as `v4-32`."""
         row = GENERATIONS[self.generation]
         return f"{row.type_prefix}-{self.chips * row.cores_in_type}"
 

@@ -29,10 +29,10 @@ class NotFound(ApiUnavailable):
 
 
 class Client:
-    """API client with one connection per thread. The constructor reads the keys."""
+    """API client with one connection per thread. The constructor reads the administrator's certificate and key."""
 
     def __init__(self, settings: ClusterSettings, *, server: str = "") -> None:
-        """Configure connections to the URL `server`; by default to the cluster's port on this machine."""
+        """Configure connections to the URL `server`, by default the cluster's port on this machine."""
         self._address = urlsplit(server or f"https://127.0.0.1:{settings.api_port}").netloc
         self._context = ssl.create_default_context(cafile=str(settings.keys / "ca.crt"))
         self._context.load_cert_chain(settings.keys / "admin.crt", settings.keys / "admin.key")
@@ -42,7 +42,7 @@ class Client:
     def request(
         self, method: str, path: str, body: dict[str, Any] | None = None, content_type: str = APPLY_PATCH
     ) -> Any:
-        """Send one request and return the decoded answer.
+        """Send one request and return the decoded response.
 
         Raises ApiUnavailable if the server reports an error or does not answer, and NotFound for status 404.
         """
@@ -53,7 +53,7 @@ class Client:
             try:
                 status, answer = self._send(method, path, text, headers)
             except ConnectionError:
-                # The server closes connections that were idle for a while.
+                # The server closes idle connections, so try once more with a new connection.
                 if not was_open:
                     raise
                 status, answer = self._send(method, path, text, headers)
@@ -107,7 +107,7 @@ def apply(settings: ClusterSettings, path: str, body: dict[str, Any]) -> None:
 
 
 def annotate(settings: ClusterSettings, path: str, annotations: dict[str, str]) -> None:
-    """Annotate the object at `path`. Raises NotFound if it does not exist; an `apply` would try to create it."""
+    """Annotate the object at `path`. Raises NotFound for a missing object, which `apply` would try to create."""
     request(settings, "PATCH", path, {"metadata": {"annotations": annotations}}, MERGE_PATCH)
 
 
@@ -126,7 +126,7 @@ Objects = list[tuple[str, dict[str, Any]]]
 
 
 def base_objects() -> Objects:
-    """Return path and body of each object that a cluster needs from its start."""
+    """Return the path and the body of each object that a cluster needs from its start."""
     return [*_dns_permissions(), *_dns_service()]
 
 

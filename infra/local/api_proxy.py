@@ -1,7 +1,7 @@
 """API proxy: forwards a port on this machine's loopback to the API server in the cluster's namespace.
 
 This port is the only connection to the cluster from outside its network. The proxy inherits a listening socket from
-outside the namespace, and connects to the API server inside it.
+outside the namespace, and connects to the API server inside the namespace.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ CHUNK_BYTES = 65536
 
 
 async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Copy one direction until its end. If the connection breaks, close both directions."""
+    """Copy all data from `reader` to `writer`. If a connection breaks, close the connection of `writer`."""
     try:
         while chunk := await reader.read(CHUNK_BYTES):
             writer.write(chunk)
@@ -29,7 +29,7 @@ async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 
 
 async def serve_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Connect one client to the API server. If the API server is restarting, close the connection."""
+    """Connect one client to the API server. If the server accepts no connection, close the client's connection."""
     try:
         inner_reader, inner_writer = await asyncio.open_connection(CONTROL_PLANE_ADDRESS, API_PORT)
     except OSError:

@@ -22,7 +22,7 @@ from infra.local.settings import (
 )
 
 CERTIFICATE_LIFETIME = datetime.timedelta(days=3650)
-"""Longer than a local cluster is kept, because nothing renews its certificates."""
+"""Lifetime of each certificate: longer than that of any local cluster, because nothing renews certificates."""
 
 
 class Authority:

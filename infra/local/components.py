@@ -31,7 +31,7 @@ NODE_ROOT = Path("/run/trainyard")
 """Folder in a node's mount namespace with its data (`data`), the programs (`bin`), the keys and the bucket."""
 NODE_KUBERNETES = NODE_ROOT / "bin" / "kubernetes"
 EVICTION_BYTES = 500_000_000
-"""Free disk space below which kubelets evict pods and delete images. A start of the cluster needs more."""
+"""Free disk space below which kubelets evict pods and delete images. `check_machine` requires more."""
 BUCKET_IN_NODE = str(NODE_ROOT / "bucket")
 
 
@@ -135,7 +135,7 @@ def coredns(programs: Path, keys: Path) -> list[str]:
 def corefile(keys: Path) -> str:
     """Return the configuration of the cluster's DNS.
 
-    It caches a missing name for only one second, because ranks wait for each other's names.
+    CoreDNS caches a missing name for only one second, because each rank waits until the names of the others exist.
     """
     return f"""\
 .:53 {{
@@ -154,7 +154,7 @@ def corefile(keys: Path) -> str:
 
 
 def containerd_config() -> str:
-    """Return a node's containerd configuration. It uses the node's folders, but neither AppArmor nor OOM scores."""
+    """Return a node's containerd configuration. It disables AppArmor and never lowers an OOM score."""
     runtime = 'plugins."io.containerd.cri.v1.runtime"'
     runc = f"{runtime}.containerd.runtimes.runc"
     return f"""\
@@ -242,7 +242,7 @@ def kubelet_config(settings: ClusterSettings, index: int) -> dict[str, Any]:
         "resolvConf": "",
         "containerRuntimeEndpoint": f"unix://{CONTAINERD_SOCKET}",
         "podLogsDir": f"{NODE_ROOT}/data/pod-logs",
-        # `logs` and `report` read only the newest file. 100 MiB hold the lines of days of training.
+        # The commands `logs` and `report` read only the newest file. 100 MiB are enough for days of training.
         "containerLogMaxSize": "100Mi",
         "containerLogMaxFiles": 2,
         "cgroupDriver": "cgroupfs",

@@ -118,7 +118,7 @@ class BuildahBuilder(EngineBuilder):
         self.layout = layout_folder()
         self.layers_folder = images / "buildah" / "overlay"
         storage = ["--root", str(images / "buildah"), "--runroot", str(images / "buildah-run")]
-        # buildah writes layers of several GB here. Its default, /var/tmp, would keep layers of an interrupted build.
+        # `build` removes old leftovers here. In buildah's default folder, /var/tmp, layers of several GB would stay.
         self.temporary = images / "buildah-tmp"
         environment = ["env", f"TMPDIR={self.temporary}"]
         super().__init__(*PRIVATE_MOUNTS, *environment, "buildah", "--storage-driver", "overlay", *storage)
@@ -135,7 +135,7 @@ class BuildahBuilder(EngineBuilder):
         super().build(build, "--isolation", "chroot", "--layers", *mounts, *options)
 
     def write_archive(self, reference: str, target: IO[bytes]) -> None:
-        """Write the image as an archive, without the large layers that new nodes start with."""
+        """Write the image as an archive, without the large layers that new nodes already have."""
         self._ensure_layout(reference)
         write_archive(self.layout, reference, target)
 
@@ -176,7 +176,7 @@ def find_builder() -> EngineBuilder:
 
 
 def _run(command: list[str]) -> None:
-    """Run a command. Raises RuntimeError with the end of its output if it fails."""
+    """Run a command. If the command fails, raises RuntimeError with the end of the command's output."""
     result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if result.returncode != 0:
         program = "buildah" if "buildah" in command else command[0]
@@ -205,7 +205,7 @@ def blob(layout: Path, digest: str) -> Path:
 
 
 def manifest_of(layout: Path, reference: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return descriptor and manifest of the image `reference`. Raises KeyError if the layout does not have it."""
+    """Return the descriptor and manifest of the image `reference`. Raises KeyError if the layout lacks the image."""
     index = json.loads((layout / "index.json").read_text(encoding="utf-8"))
     for descriptor in index["manifests"]:
         if descriptor.get("annotations", {}).get("org.opencontainers.image.ref.name") == reference:
@@ -263,8 +263,8 @@ def empty_large_layers(layout: Path, reference: str) -> list[str]:
 def prune_layout(layout: Path, stored: Iterable[str]) -> None:
     """Remove every image except `stored` from the layout, and the blobs that only removed images use.
 
-    The layout of a removed image lacks its large layers, and the image store may no longer have them. A new build of
-    the image must write them again.
+    A removed image's large layers are empty files here, and the image store may also lack these layers. If the empty
+    files stayed, a new build of the image would not write the layers again.
     """
     images = {reference: manifest_of(layout, reference) for reference in stored if has_image(layout, reference)}
     used = set()

@@ -42,7 +42,7 @@ INGEST_FOLDER = "io.containerd.content.v1.content/ingest"
 SNAPSHOTS_FOLDER = "io.containerd.snapshotter.v1.overlayfs/snapshots"
 """Folder of the unpacked layers."""
 MIN_SHARED_BYTES = 65_536
-"""Size of the smallest files that `share_files` compares. Smaller files are a tenth of the trainer image."""
+"""Size of the smallest files that `share_files` compares. Smaller files add up to a tenth of the trainer image."""
 
 Writer = Callable[[IO[bytes]], None]
 """Function that writes an image archive to a stream."""
@@ -75,7 +75,7 @@ def change_store(
 ) -> None:
     """Import an archive of `reference` from `write`, remove the images `remove`, and delete the blobs `forget`.
 
-    Layers of deleted blobs stay unpacked. Containers still run from them, but the image cannot be pushed or exported.
+    Layers of deleted blobs stay unpacked, so containers still run. The image can no longer be pushed or exported.
     """
     changes = json.dumps({"import": write is not None, "remove": list(remove), "forget": list(forget)})
     command = [*UNSHARE, sys.executable, "-m", "infra.local.image_store", str(store_folder()), changes]
@@ -99,7 +99,7 @@ def share_files(builder_folder: Path) -> None:
 
 
 def run_with_archive(command: Sequence[str], reference: str, write: Writer | None) -> None:
-    """Run a command that imports an image from its standard input."""
+    """Run a command with the archive from `write` as its standard input. Raises RuntimeError on failure."""
     process = subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
@@ -158,7 +158,7 @@ def main(store: str, changes: str) -> None:
 
     Import an image from standard input if `import` is true. Then remove images, and delete blobs.
     """
-    # containerd creates folders of layers, which pods read, with this process's umask.
+    # Pods read the folders of layers, and containerd creates these folders with this process's umask.
     os.umask(0o022)
     subprocess.run(["mount", "-n", "-t", "tmpfs", "tmpfs", "/run"], check=True)
     config = Path("/run/containerd.toml")
@@ -180,8 +180,8 @@ def main(store: str, changes: str) -> None:
         ctr("images", "remove", "--sync", reference)
     for digest in requested["forget"]:
         ctr("content", "delete", digest)
-    # containerd deletes blobs and replaced images when it collects garbage. A synchronous deletion of a lease waits for
-    # that. Unpacked layers could stay if containerd ended earlier.
+    # containerd deletes blobs and replaced images during garbage collection. The synchronous deletion of a lease waits
+    # for the collection. If containerd ended earlier, unpacked layers could stay.
     ctr("leases", "create", "--id", "collect")
     ctr("leases", "delete", "--sync", "collect")
     daemon.terminate()

@@ -43,7 +43,7 @@ def has_kubeconfigs(settings: ClusterSettings) -> bool:
 
 
 def write_kubeconfigs(settings: ClusterSettings) -> None:
-    """Write each kubeconfig that is missing or has another address or key, with mode 0600."""
+    """Write, with mode 0600, each kubeconfig that is missing or whose address or key has changed."""
     for path, text in _kubeconfigs(settings).items():
         if not _has_content(path, text):
             write_private(path, text.encode())

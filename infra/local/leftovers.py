@@ -11,9 +11,9 @@ import time
 from pathlib import Path
 
 CLUSTER_VARIABLE = "TRAINYARD_CLUSTER"
-"""Environment variable with the cluster's folder. Each process of a cluster has it, except those in containers."""
+"""Environment variable with the cluster's folder, set in each process of a cluster outside of containers."""
 NODE_VARIABLE = "TRAINYARD_NODE_INDEX"
-"""Environment variable with the node's index. Each process of a node has it, except those in containers."""
+"""Environment variable with the node's index, set in each process of a node outside of containers."""
 END_SECONDS = 20.0
 """Seconds that killed processes may take to end."""
 CGROUPS = Path("/sys/fs/cgroup")
@@ -38,7 +38,7 @@ def marked_processes() -> list[tuple[int, str]]:
 def environment_value(pid: int, name: str) -> str | None:
     """Return the value of environment variable `name` in process `pid`.
 
-    Return None if it is unset, if the process ended, or if this user may not read it.
+    Return None if the variable is unset, the process has ended, or this user may not read its environment.
     """
     try:
         variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
@@ -49,7 +49,7 @@ def environment_value(pid: int, name: str) -> str | None:
 
 
 def is_namespace_init(pid: int) -> bool:
-    """Return True if `pid` is process 1 of a process namespace below this one."""
+    """Return True if `pid` is process 1 of a process namespace inside this one."""
     try:
         status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
     except OSError:

@@ -1,4 +1,4 @@
-"""Start, stop and health checks of a local cluster, and checks of this machine. All can run again after a crash."""
+"""Start, stop and health checks of a local cluster, and checks of this machine. After a crash, all can run again."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Linux uses higher ports for outgoing connections (32768 and above).
 Progress = Callable[[str], None]
 
 _launched: list[subprocess.Popen[bytes]] = []
-"""Started clusters. Without these references, Python would warn about each cluster, which continues to run."""
+"""Processes of started clusters. Without these references, Python would warn that each process still runs."""
 
 
 def programs_folder() -> Path:
@@ -80,7 +80,7 @@ def _is_open_file(descriptor: int, path: Path) -> bool:
 
 
 def identity(settings: ClusterSettings) -> str | None:
-    """Return the id of the cluster's data, or None without data. A new id means that all data is new."""
+    """Return the id of the cluster's data, or None if there is no data. A new id means that all data is new."""
     try:
         return (settings.folder / ID_FILE).read_text(encoding="ascii") or None
     except (FileNotFoundError, UnicodeDecodeError):
@@ -88,7 +88,7 @@ def identity(settings: ClusterSettings) -> str | None:
 
 
 def other_cache_problem(settings: ClusterSettings, state: Mapping[str, Any]) -> str:
-    """Return an error if the cluster of these outputs in a stack's state exists in another cache folder, else ""."""
+    """Return an error if the cluster in a stack's `state` is in another cache folder, else an empty string."""
     folder = Path(state.get("bucket_path") or settings.bucket).parent
     if folder == settings.folder or folder.name != settings.folder.name or not folder.exists():
         return ""
@@ -170,7 +170,7 @@ def start(
                 _make_folders(settings, listener.getsockname()[1])
                 check()
                 _launch(settings, program, listener)
-        # Wait even if the cluster runs: the process that started it may have died before the start was complete.
+        # Wait even if the cluster runs: an earlier `start` may have died before all nodes were ready.
         _wait(settings, progress, check)
 
 
@@ -242,7 +242,7 @@ def _make_folders(settings: ClusterSettings, port: int) -> None:
 def _launch(settings: ClusterSettings, program: str, listener: socket.socket) -> None:
     from infra.local.control_plane import UNSHARE
 
-    # The cluster's network cannot reach a proxy of the machine.
+    # Drop the variables of HTTP proxies, because the cluster's network cannot reach a proxy of this machine.
     environment = {key: value for key, value in os.environ.items() if not key.lower().endswith("_proxy")}
     with (settings.folder / "cluster.log").open("ab") as log:
         process = subprocess.Popen(
@@ -284,7 +284,7 @@ def _listen(settings: ClusterSettings) -> socket.socket:
 def listen(port: int) -> socket.socket:
     """Return a socket that listens on 127.0.0.1:`port`.
 
-    Raises RuntimeError with the key to change if the port is in use.
+    If the port is in use, raises RuntimeError with the settings key to change.
     """
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -295,7 +295,7 @@ def listen(port: int) -> socket.socket:
         listener.close()
         raise RuntimeError(
             f"platform.port = {port}: cannot be opened on 127.0.0.1 ({error.strerror}): {_port_owner(port)}; "
-            "remove platform.port for a free port, or set another one between 1024 and 65535"
+            "remove platform.port to use any free port, or set another port between 1024 and 65535"
         ) from error
     return listener
 

@@ -87,14 +87,14 @@ def write_configuration(settings: ClusterSettings, index: int) -> None:
 
 
 def ip(*words: str) -> None:
-    """Run one `ip` command in the current network namespace. Raises RuntimeError with its error text if it fails."""
+    """Run one `ip` command in the current network namespace. If `ip` fails, raises RuntimeError with its error text."""
     result = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)
     if result.returncode != 0:
         raise RuntimeError(f"ip {' '.join(words)}: {result.stderr.strip()}")
 
 
 def make_bridge() -> None:
-    """Create the bridge that connects the nodes and the control plane, and blackhole routes for pods and services."""
+    """Create the bridge between the nodes and the control plane, and blackhole routes for pods and Services."""
     ip("link", "set", "lo", "up")
     ip("link", "add", "nodes", "type", "bridge")
     ip("addr", "add", f"{CONTROL_PLANE_ADDRESS}/{NODE_NETWORK.prefixlen}", "dev", "nodes")
@@ -146,8 +146,8 @@ def main(folder: Path, binaries: Path, index: int) -> None:
     make_mounts(settings, binaries, index)
     join_cluster(index, settings.nodes)
     write_configuration(settings, index)
-    # Remove the cgroups of containers from the node's last run. Otherwise the kubelet scans them for so long that its
-    # watchdog stops it.
+    # Remove the cgroups of containers from the node's last run. Otherwise the kubelet spends so long on these cgroups
+    # that its watchdog stops the kubelet.
     empty_cgroups(f"{settings.cgroup}/node-{index}")
     make_cgroup(f"{settings.cgroup}/node-{index}")
     logs = NODE_ROOT / "data" / "logs"

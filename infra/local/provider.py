@@ -1,7 +1,7 @@
 """LocalCluster component, and its dynamic resources: the cluster's processes, and the images on its nodes.
 
 The images are a separate resource, because the outputs of a changed resource are unknown in a preview. If images were
-inputs of the processes, a preview of new images would show a new cluster with all its objects.
+inputs of the processes, a preview of new images would show a new cluster with new objects.
 
 The providers have no state. The engine stores their inputs and outputs.
 """
@@ -32,7 +32,7 @@ from infra.make_command import make_command
 from infra.project import project_folder
 
 NodeImage = tuple[int, str]
-"""Index of a node and reference of an image."""
+"""Index of a node, and reference of an image."""
 Properties = dict[str, Any]
 """Inputs or outputs of a resource."""
 
@@ -43,7 +43,7 @@ CHANGED_IN_PLACE = ("name", "nodes", "port")
 
 
 def settings_of(properties: Properties) -> ClusterSettings:
-    """Return the settings in a resource's inputs, in which numbers are floats."""
+    """Return the settings in a resource's inputs. Pulumi passes all numbers as floats."""
     numbers = {key: int(properties[key]) for key in ("nodes", "port")}
     return ClusterSettings(**{key: properties[key] for key in SETTINGS} | numbers)
 
@@ -72,7 +72,7 @@ class LocalClusterProvider(dynamic.ResourceProvider):
     """Dynamic provider that makes a cluster on this machine match its inputs."""
 
     def create(self, props: Properties) -> dynamic.CreateResult:
-        """Start the cluster, or keep one that an interrupted `up` left running."""
+        """Start the cluster, or keep a cluster that an interrupted `up` left running."""
         return dynamic.CreateResult(f"local/{props['name']}", self._start(props))
 
     def update(self, _id: str, _olds: Properties, news: Properties) -> dynamic.UpdateResult:
@@ -80,10 +80,10 @@ class LocalClusterProvider(dynamic.ResourceProvider):
         return dynamic.UpdateResult(self._start(news))
 
     def diff(self, _id: str, olds: Properties, news: Properties) -> dynamic.DiffResult:
-        """Report changed inputs, a cluster that does not run, and a lost kubeconfig.
+        """Report a change if inputs changed, the cluster does not run, or a kubeconfig is missing or outdated.
 
         Raises RuntimeError for a cluster that another stack owns or that has lost its data. The engine cannot replace
-        such a cluster, because the engine closes the Kubernetes provider before the deletions that need that provider
+        such a cluster, because the engine closes the Kubernetes provider before it deletes the provider's objects
         (https://github.com/pulumi/pulumi/issues/14650).
         """
         settings = settings_of(news)
@@ -128,10 +128,10 @@ def lost_cluster(settings: ClusterSettings, state: Properties) -> str:
     owner, stack = state["owner"], state["stack"]
     if (owner, stack) != (settings.owner, settings.stack):
         is_copy = Path(owner).is_dir()
-        effect = "removes it from this state" if is_copy else "deletes that cluster with its checkpoints"
+        effect = "removes that cluster from this state" if is_copy else "deletes that cluster with its checkpoints"
         return (
-            f"the state of stack {settings.stack} has the cluster of stack {stack} in {owner}; move this folder back "
-            f"there, or run {make_command('down', STACK=settings.stack)} here, which {effect}"
+            f"the state of stack {settings.stack} contains the cluster of stack {stack} in {owner}; move this folder "
+            f"back there, or run {make_command('down', STACK=settings.stack)} here, which {effect}"
         )
     if problem := lifecycle.other_cache_problem(settings, state):
         return problem
@@ -145,7 +145,7 @@ def lost_cluster(settings: ClusterSettings, state: Properties) -> str:
 
 
 class Engine:
-    """Nearest `pulumi` process above this provider."""
+    """Nearest ancestor process of this provider that is named `pulumi`."""
 
     def __init__(self) -> None:
         self._pid = engine_above(os.getpid())
@@ -157,7 +157,7 @@ class Engine:
 
 
 def engine_above(pid: int) -> int | None:
-    """Return the id of the nearest `pulumi` process above a process, or None if there is none."""
+    """Return the id of the nearest process named `pulumi` among `pid` and its ancestors, or None."""
     while pid > 1:
         try:
             name, _, rest = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").partition("(")[2].rpartition(")")
@@ -172,8 +172,8 @@ def engine_above(pid: int) -> int | None:
 def missing_images(settings: ClusterSettings, references: Sequence[str]) -> list[NodeImage]:
     """Return the locally built images among `references` that nodes lack. A stopped node lacks all.
 
-    The result is ordered by image, because the store keeps only a few job layers. Ordered by node, a cluster with more
-    job layers would build each of them once per node.
+    The result is ordered by image, because the store keeps only a few job layers. In the order of nodes,
+    `load_images` could build each layer once per node.
     """
     local_references = [reference for reference in references if reference.startswith(LOCAL_PREFIX)]
     with ThreadPoolExecutor() as pool:
@@ -207,7 +207,7 @@ def load_images(
 
 
 def remove_images(settings: ClusterSettings, references: Collection[str]) -> None:
-    """Remove images from the nodes. Containers of such an image continue, because they have a snapshot of it."""
+    """Remove images from the nodes. Running containers continue, because each has its own snapshot."""
     for index in range(settings.nodes):
         if found := sorted(_images_of_node(settings, index) & {*references}):
             subprocess.run([*_in_node(settings, index), "images", "remove", *found], capture_output=True, check=True)
@@ -246,7 +246,7 @@ class NodeImagesProvider(dynamic.ResourceProvider):
         return dynamic.CreateResult(f"local/{props['name']}/images", self._load(props))
 
     def update(self, _id: str, olds: Properties, news: Properties) -> dynamic.UpdateResult:
-        """Load the images that nodes lack, and remove earlier images of jobs. Nothing else would free their disk."""
+        """Load the images that nodes lack. Remove earlier images of jobs to free their disk space."""
         from infra.local.trainer_image import LAYER_REPOSITORY
 
         loaded = self._load(news)
@@ -265,7 +265,7 @@ class NodeImagesProvider(dynamic.ResourceProvider):
         try:
             load_images(settings_of(props), props["images"], print_progress, props.get("layers", {}))
         except LayerError as error:
-            # Pulumi reports the traceback of a provider's error, which would hide the one sentence for the user.
+            # Without this, Pulumi prints a traceback, which hides the one-sentence message for the user.
             sys.tracebacklimit = 0
             raise RuntimeError(str(error)) from None
         return props

@@ -1,7 +1,7 @@
 """Repair of a node that stopped answering: kill its processes and take it out of service, as clouds do.
 
-Kubernetes marks the pods of such a node as terminating, but only the node can report that they have ended. Until then,
-no kind of job recreates a host's pod. This module therefore kills the node's processes, and then reports the end of its
+Kubernetes marks the pods of such a node as terminating, but only the node can report the end of these pods. Until then,
+no job controller recreates the pods. This module therefore kills the node's processes, and then reports the end of its
 pods. It sets the taint `out-of-service`
 (https://kubernetes.io/docs/concepts/cluster-administration/node-shutdown/#non-graceful-node-shutdown) and removes the
 terminating pods, as Kubernetes' pod garbage collector would within 20 seconds.
@@ -28,7 +28,7 @@ from infra.local.settings import ClusterSettings
 from infra.local.supervisor import write_log
 
 MAX_SILENT_SECONDS = 31.0
-"""Maximum time in status `Unknown` if the node has a kubelet process: the 30 s that jobs tolerate, plus a margin."""
+"""Maximum seconds that a node with a kubelet process may be `Unknown`: the 30 s that jobs tolerate, and a margin."""
 POLL_SECONDS = 2.0
 TAINT: Mapping[str, str] = {
     "key": "node.kubernetes.io/out-of-service",

@@ -33,7 +33,7 @@ RUNTIME_PROGRAMS = {
 CONTAINERD_CONFIG_VERSION = 4
 """Version of containerd's configuration: https://github.com/containerd/containerd/blob/v2.4.2/version/version.go"""
 CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
-"""Default socket of containerd. Each node, and the process that imports images, has its own mount namespace."""
+"""Default socket of containerd. Nodes and image imports can share this path, because each mounts its own /run."""
 
 NODE_NETWORK = ipaddress.IPv4Network("10.64.0.0/24")
 """Addresses of the control plane (.1) and the nodes (.11, .12, ...), inside the cluster's network namespace."""
@@ -54,7 +54,7 @@ SETTINGS_FILE = "settings.json"
 ID_FILE = "uid"
 """File with the unique id of the cluster. The removal of a cluster deletes this file first."""
 MAX_NAME_LENGTH = 32
-"""Maximum length of a cluster's name. The names of nodes are longer and begin with it."""
+"""Maximum length of a cluster's name. Names of nodes are the cluster's name and a suffix, so they are longer."""
 TAKE_OVER_VARIABLE = "TRAINYARD_TAKE_OVER"
 """Environment variable that all commands set to "true". Only the local cluster's Kubernetes provider reads it, and then
 takes over fields from other field managers.
@@ -181,7 +181,7 @@ class ClusterSettings:
 def stack_cluster(
     owner: str, stack: str, *, name: str | None = None, nodes: int = 2, port: int | None = None
 ) -> ClusterSettings:
-    """Return the settings of a stack's cluster. The name defaults to the stack's, and the port to a free one."""
+    """Return the settings of a stack's cluster, by default with the stack's name and a free port."""
     return ClusterSettings(owner=owner, stack=stack, name=name or label(stack), nodes=nodes, port=port or 0)
 
 

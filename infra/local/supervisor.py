@@ -29,13 +29,13 @@ class Program:
     """Name in the supervisor's log."""
     argv: Sequence[str]
     log: Path
-    """File for its output."""
+    """File for the program's output."""
     api_authority: Path | None = None
     """Certificate authority of the API server, if the server must be ready before the program starts."""
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Additional environment variables."""
     pass_fds: Sequence[int] = ()
-    """File descriptors that it inherits."""
+    """File descriptors that the program inherits."""
     on_start: Callable[[int], None] | None = None
     """Function that the supervisor calls with the process id after each start."""
     process: subprocess.Popen[bytes] | None = None
@@ -47,7 +47,7 @@ class Program:
     """Time of the last start, on the monotonic clock."""
 
     def may_start(self) -> bool:
-        """Return True if the program is not running, its delay is over, and the API server is ready if it must be."""
+        """Return True if the program is not running, its delay is over, and the API server is ready if required."""
         if self.process is not None or time.monotonic() < self.not_before:
             return False
         return self.api_authority is None or is_api_ready(self.api_authority)
@@ -69,7 +69,7 @@ class Program:
             self.on_start(self.process.pid)
 
     def try_start(self) -> None:
-        """Start the program. If that fails, for example without memory for a process, try again later."""
+        """Start the program. If the start fails, for example for lack of memory, schedule another attempt."""
         try:
             self.start()
             write_log(f"{self.name} started")
@@ -78,11 +78,11 @@ class Program:
             if self.process is None:
                 self.not_before = time.monotonic() + MAX_RESTART_SECONDS
             else:
-                # `reap` schedules the restart. `Popen.kill` could reap the process itself.
+                # Do not call `Popen.kill`: it could reap the process, and then `reap` would not schedule the restart.
                 os.kill(self.process.pid, signal.SIGKILL)
 
     def schedule_restart(self, status: int) -> None:
-        """Schedule the restart after the program ended with a wait status. A run of over 10 s resets the delay."""
+        """Schedule the restart after an end with wait status `status`. A run of over 10 s resets the delay."""
         seconds = time.monotonic() - self.started
         self.delay = FIRST_RESTART_SECONDS if seconds > 10 else min(self.delay * 2, MAX_RESTART_SECONDS)
         self.process, self.not_before = None, time.monotonic() + self.delay
@@ -97,7 +97,7 @@ def write_log(text: str) -> None:
 
 
 def is_api_ready(authority: Path) -> bool:
-    """Return True if the API server reports that it is ready, with a certificate of `authority`."""
+    """Return True if the API server reports that it is ready. Accept only a certificate of `authority`."""
     try:
         context = ssl.create_default_context(cafile=str(authority))
         with urllib.request.urlopen(f"{CONTROL_PLANE_URL}/readyz", timeout=2, context=context) as reply:
@@ -106,7 +106,7 @@ def is_api_ready(authority: Path) -> bool:
         return False
 
 
-def keep_running(programs: Sequence[Program], *, every: float = 0.1) -> None:
+def keep_running(programs: Sequence[Program], *, poll_seconds: float = 0.1) -> None:
     """Run `programs` until SIGTERM or SIGINT, then send SIGTERM to them in reverse order.
 
     Also reap orphans, as process 1 must.
@@ -124,14 +124,14 @@ def keep_running(programs: Sequence[Program], *, every: float = 0.1) -> None:
             if program.may_start():
                 program.try_start()
         reap(programs)
-        time.sleep(every)
+        time.sleep(poll_seconds)
     for program in reversed(programs):
         if program.process is not None:
             program.process.terminate()
 
 
 def reap(programs: Sequence[Program]) -> None:
-    """Reap every child process that has ended. Schedule the restart of a program, and ignore orphans."""
+    """Reap every child process that has ended. Schedule the restart of each of `programs`, and ignore orphans."""
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)

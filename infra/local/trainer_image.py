@@ -47,7 +47,7 @@ REGISTRY = "registry-1.docker.io"
 DEBIAN_RELEASE = "bookworm"
 DEBIAN_BASE = f"trainyard.local/base:{DEBIAN_RELEASE}-1"
 MOUNT_FOLDER = Path("/run/mount")
-"""Folder that `mount` creates for its data, even if it has none."""
+"""Folder that `mount` creates for its data, and may leave empty."""
 
 
 def base_image(builder: EngineBuilder, progress: Callable[[str], None]) -> str:
@@ -124,7 +124,7 @@ def sotu_folder() -> Path:
 
 
 def write_image_context(sources: Iterable[Path], context: Path) -> None:
-    """Replace a folder by the build context of an image, with only what its Dockerfile copies: sources and data.
+    """Replace `context` by the build context of an image, with only the files that its Dockerfile copies.
 
     Raises RuntimeError if set-up has not run.
     """
@@ -193,8 +193,8 @@ def ensure_stored(
 
     `build` builds and stores the image. Without `build`, the image is the pause image or a builtin image.
     `unpacked_chains` returns the chain ids of the layers that the node has unpacked. Archives omit large layers,
-    because new nodes start with them. A node that started before the image was stored may lack these layers. Such a
-    node gets an archive with every layer.
+    because new nodes start with these layers. A node that started before the image was stored may lack these layers,
+    and gets an archive with every layer.
     """
     builder = find_builder()
     images = cache_folder() / "images"
@@ -202,7 +202,7 @@ def ensure_stored(
     with (images / "lock").open("w", encoding="ascii") as lock:
         # With the lock, two stacks that need the same image build it only once.
         fcntl.flock(lock, fcntl.LOCK_EX)
-        # The builder writes the archives. It lacks a stored image if the user deleted it or another builder stored it.
+        # The builder writes the archives. It may lack a stored image that the user deleted or another builder built.
         if reference not in stored_references() or not builder.has(reference):
             (build or _build)(builder, reference, progress)
 
@@ -305,7 +305,7 @@ KEPT_LAYER_SECONDS = 86_400
 FILES_FOLDER = "project"
 """Folder of the source files in the build context."""
 _EXPLANATION = re.compile(r"^(?:#\d+ )?(?:[\d.]+ )?(requirements: .*)$", re.MULTILINE)
-"""Line that explains a failed build (images/layer/install.py), after BuildKit's step and seconds."""
+"""Line that images/layer/install.py prints about a failure. BuildKit puts its step and seconds in front."""
 
 _UV_PREAMBLE = re.compile(r"(?<=uv says: )(Using Python \S+ environment at: \S+ )?(error: )?")
 """Beginning of uv's output, before the reason of a failure."""
@@ -316,14 +316,14 @@ class LayerError(RuntimeError):
 
 
 def base_reference(layer: JobLayer) -> str:
-    """Return the reference of the builtin image below the layer."""
+    """Return the reference of the builtin image that the layer extends."""
     return trainer_image_reference() if layer.base == TRAINER else builtin_image_reference(layer.base)
 
 
 def layer_reference(layer: JobLayer) -> str:
     """Return the reference of the image with the layer. The tag contains the digests of the layer's content.
 
-    The tag also changes with the image below and with the installer.
+    The tag also changes with the base image and with the installer.
     """
     digest = hashlib.sha256(base_reference(layer).encode())
     for name in LAYER_FILES:

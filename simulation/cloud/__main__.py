@@ -1,6 +1,6 @@
 """`python -m simulation.cloud PACKAGE`: the simulated provider of a Pulumi package.
 
-Pulumi's engine starts it and calls its gRPC service. The service passes the calls on to the simulated cloud.
+Pulumi's engine starts this program and calls its gRPC service. The service passes each call to the simulated cloud.
 """
 
 # ruff: noqa: ARG002 - the protocol gives every method a request and a context
@@ -78,7 +78,7 @@ class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
         return provider_pb2.ConfigureResponse(supportsPreview=True)
 
     def Check(self, request: provider_pb2.CheckRequest, context: grpc.ServicerContext) -> provider_pb2.CheckResponse:
-        """Fill in a resource's default inputs, and check them against the provider's schema and rules."""
+        """Fill in a resource's default inputs, and check all inputs against the provider's schema and rules."""
         with _errors_as_status(context):
             olds, news = from_wire(request.olds), from_wire(request.news)
             inputs = checking.with_defaults(
@@ -154,7 +154,7 @@ class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
 
 
 def _detailed(token: str, found: checking.Changes) -> dict[str, provider_pb2.PropertyDiff]:
-    """Return the changed paths. The engine applies the option `replace_on_changes` to them."""
+    """Return the changed paths. The engine applies the option `replace_on_changes` to these paths."""
     replaced = {checking.path_outside_lists(token, each) for each in found.replaced}
     kinds = provider_pb2.PropertyDiff.Kind
     return {
@@ -190,7 +190,7 @@ def _abort_with_state(context: grpc.ServicerContext, reason: str, record: Simula
 
 
 FOLDER_VARIABLE = "TRAINYARD_REHEARSAL"
-"""Environment variable with the folder of the rehearsal, which has the state of the simulated cloud."""
+"""Environment variable with the folder of the rehearsal, which contains the state of the simulated cloud."""
 
 
 def main(package: str) -> None:

@@ -197,8 +197,8 @@ def quota(inputs: Properties) -> Mapping[str, int]:
     family = machine.name[0].upper()
     named = {"G": "G and VT", "P": "P"}.get(family, "Standard (A, C, D, H, I, M, R, T, Z)")
     market = "Spot" if inputs.get("capacityType") == "SPOT" else "On-Demand"
-    most = int(value_at(inputs, "scalingConfig.maxSize") or 0)
-    return {f"{inputs.get('region', '')}/{market} {named} vCPUs": machine.vcpus * most}
+    max_nodes = int(value_at(inputs, "scalingConfig.maxSize") or 0)
+    return {f"{inputs.get('region', '')}/{market} {named} vCPUs": machine.vcpus * max_nodes}
 
 
 def _ec2(type_: str, prefix: str, **more: Any) -> Kind:

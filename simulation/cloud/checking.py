@@ -150,7 +150,7 @@ def _recycles(rule: Mapping[str, Any], paths: set[str], olds: Properties, news: 
 
 
 def path_outside_lists(token: str, path: str) -> str:
-    """Return a path up to its first list, set or map. The fact table has no indices of their elements."""
+    """Return a path up to its first list, set or map, because paths in the fact table have no indices."""
     table = fact_table(token)
     found: list[str] = []
     for key in path.split("."):
@@ -193,7 +193,7 @@ _InputChange = tuple[str, bool]
 class _Diff:
     """Comparison of old and new inputs. Like the provider, it ignores some differences.
 
-    These are removed values that the cloud computes, and differences that the provider suppresses.
+    It ignores the removal of values that the cloud computes, and differences that the provider suppresses.
     """
 
     def __init__(self, table: FactTable) -> None:
@@ -347,7 +347,7 @@ def is_suppressed(name: str | None, old: Any, new: Any) -> bool:
 
 
 def _shrinks(old: Any, new: Any) -> bool:
-    """Return True if the new range does not contain the old one. A subnet's range can only grow in place."""
+    """Return True if the new range does not contain the old range. Without a replacement, a range can only grow."""
     try:
         before, after = ipaddress.ip_network(old, strict=False), ipaddress.ip_network(new, strict=False)
     except ValueError:

@@ -102,9 +102,9 @@ def _map(fact: Fact, element: str, where: str, value: Any) -> Iterator[SchemaErr
 
 
 def _count(fact: Fact, where: str, count: int) -> Iterator[SchemaError]:
-    least, most = fact.get("min_items", 0), fact.get("max_items")
-    if count < least or (most is not None and count > most):
-        allowed = f"{least} to {most}" if most is not None else f"at least {least}"
+    minimum, maximum = fact.get("min_items", 0), fact.get("max_items")
+    if count < minimum or (maximum is not None and count > maximum):
+        allowed = f"{minimum} to {maximum}" if maximum is not None else f"at least {minimum}"
         yield where, f"must have a length of {allowed}, not {count}", fact["line"]
 
 
@@ -253,7 +253,7 @@ def _rfc1035(value: str, low: int, high: int) -> str:
 
 
 def _network(value: str, low: int = 0, high: int = 128) -> str:
-    """Check a network, which may have host bits."""
+    """Return an error unless the value is a network with a prefix from /low to /high. Allow host bits."""
     try:
         found = ipaddress.ip_network(value, strict=False)
     except ValueError:
@@ -309,7 +309,7 @@ def _service_range(value: str) -> str:
     found = ipaddress.ip_network(value, strict=False)
     blocks = [ipaddress.ip_network(each) for each in ("10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16")]
     inside = any(found.network_address in each for each in blocks)
-    return "" if inside else f"{value!r} must be in 10/8, 100.64/10, 172.16/12 or 192.168/16"
+    return "" if inside else f"{value!r} must be in one of {', '.join(map(str, blocks))}"
 
 
 def _policy(value: str) -> str:
@@ -355,7 +355,7 @@ CHECKS: Mapping[str, Callable[..., str]] = {
 }
 """Name of a provider's check, or a whole call -> function that returns an error; empty for a valid value.
 
-Names that begin with `gke` stand for anonymous functions of the provider, and are written into the tables by hand.
+Names that begin with `gke` stand for anonymous functions of the provider. People write these names into the tables.
 """
 
 

@@ -33,7 +33,7 @@ class FactTable:
     """GitHub repository of the Terraform provider."""
     commit: str
     folder: str
-    """Folder in the repository. The file in the `line` of a fact is relative to it."""
+    """Folder in the repository. The file in the `line` of a fact is relative to this folder."""
     inputs: Mapping[str, Mapping[str, Any]]
     """Dotted path, without indices -> its facts."""
     rules: Sequence[Mapping[str, Any]] = ()
@@ -51,7 +51,7 @@ class FactTable:
         return {parent: tuple(paths) for parent, paths in found.items()}
 
     def source(self, line: str) -> str:
-        """Return the URL of `file:line` or `file#key` in the provider's source; of Pulumi's registry for other text."""
+        """Return the URL of `file:line` or `file#key` in the provider's source, else of Pulumi's registry."""
         if "#" not in line and ":" not in line:
             return "https://www.pulumi.com/registry/packages"
         path, mark, place = line.partition("#") if "#" in line else line.partition(":")

@@ -80,18 +80,18 @@ def zones_of(inputs: Properties) -> list[str]:
 
 
 def nodes_per_zone(inputs: Properties) -> int:
-    """Return the initial number of nodes per zone. Divide a minimum for all zones together by their number."""
+    """Return the initial number of nodes per zone. Divide a total minimum by the number of zones."""
     for key in ("nodeCount", "initialNodeCount"):
         if isinstance(inputs.get(key), int):
             return int(inputs[key])
     scaling = inputs.get("autoscaling") or {}
     if scaling.get("minNodeCount"):
         return int(scaling["minNodeCount"])
-    least, zones = int(scaling.get("totalMinNodeCount") or 0), len(zones_of(inputs))
-    return min(-(-least // zones), int(scaling.get("totalMaxNodeCount") or least) // zones)
+    minimum, zones = int(scaling.get("totalMinNodeCount") or 0), len(zones_of(inputs))
+    return min(-(-minimum // zones), int(scaling.get("totalMaxNodeCount") or minimum) // zones)
 
 
-def most_nodes(inputs: Properties) -> int:
+def max_nodes(inputs: Properties) -> int:
     """Return the maximum number of nodes in all zones together."""
     zones, scaling = len(zones_of(inputs)), inputs.get("autoscaling") or {}
     if scaling.get("totalMaxNodeCount"):
@@ -106,7 +106,7 @@ def quota(inputs: Properties) -> Mapping[str, int]:
 
     https://cloud.google.com/compute/resource-usage
     """
-    machine, nodes = machine_of(inputs), most_nodes(inputs)
+    machine, nodes = machine_of(inputs), max_nodes(inputs)
     region = zones_of(inputs)[0].rpartition("-")[0] if inputs.get("location") else ""
     if machine is None:
         return {}
@@ -126,7 +126,7 @@ def quota(inputs: Properties) -> Mapping[str, int]:
 
 
 def _default_pool_quota(cluster: Properties) -> Mapping[str, int]:
-    """Return what a cluster's default node pool needs of each quota, if the cluster keeps that pool."""
+    """Return quota -> need of a cluster's default node pool; empty if the cluster removes that pool."""
     if cluster.get("removeDefaultNodePool"):
         return {}
     return quota({**cluster, "nodeCount": cluster.get("initialNodeCount")})
@@ -143,7 +143,7 @@ def ranges_of(inputs: Properties) -> list[tuple[str, Any]]:
 
 @rule("https://cloud.google.com/vpc/docs/subnets#valid-ranges")
 def ranges_of_network(inputs: Properties, state: CloudState) -> Errors:
-    """Reject ranges that overlap those of another subnet of the same network."""
+    """Reject ranges that overlap the ranges of another subnet of the same network."""
     for other in state.of_type(SUBNETWORK):
         same = other.inputs.get("network") == inputs.get("network")
         if not same or (other.inputs.get("name"), other.inputs.get("region")) == (inputs["name"], inputs["region"]):
@@ -185,7 +185,7 @@ def workload_pool_exists(inputs: Properties, state: CloudState) -> Errors:
 
 @rule("https://cloud.google.com/iam/docs/principal-identifiers")
 def member_exists(inputs: Properties, state: CloudState) -> Errors:
-    """Require that a member exists, if it is a service account of the rehearsed project."""
+    """Require that a member exists, if it is a service account of a simulated project."""
     member = inputs.get("member")
     match = _ACCOUNT_MEMBER.fullmatch(member) if isinstance(member, str) else None
     projects = {each.inputs.get("project") for each in state.of_type(ACCOUNT)}
@@ -293,10 +293,10 @@ _CONTAINER = (
 )
 
 
-def _iam_member_kind(type_: str, of: str, target: Reference | None) -> Kind:
+def _iam_member_kind(type_: str, resource_id: str, target: Reference | None) -> Kind:
     return Kind(
         type=type_,
-        id=f"{of}/{{role}}/{{member}}",
+        id=f"{resource_id}/{{role}}/{{member}}",
         references=(
             *((target,) if target else ()),
             Reference("member", ACCOUNT, prefix="serviceAccount:", required=False),

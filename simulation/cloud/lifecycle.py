@@ -36,8 +36,8 @@ CALL_FAULTS = ("denied", "crash")
 SLOW_FACTOR = 20
 """Factor by which a slow creation takes longer."""
 DELETION_SPEEDUP = 500
-"""Simulated seconds of a deletion per real second. Deletions take real time and run in parallel. The deletion of a
-network thus fails while a node pool in it is still being deleted, as in a real cloud."""
+"""Simulated seconds of a deletion per real second. Deletions take real time and run in parallel. As in a real cloud,
+the deletion of a network fails until the deletions of its node pools have ended."""
 FAULT_MESSAGES = {
     "stockout": "ZONE_RESOURCE_POOL_EXHAUSTED: the zone has too few resources for the request",
     "quota": "QUOTA_EXCEEDED: the quota of this region is used up",
@@ -55,7 +55,7 @@ class Rejected(Exception):
 
 @dataclass
 class InitFailed(Exception):
-    """The cloud has created a resource, but the creation failed later, or the client stopped waiting for its end."""
+    """The resource exists, but its creation failed, or took longer than the client waits."""
 
     reason: str
     record: SimulatedResource
@@ -176,11 +176,11 @@ class Cloud:
 
 
 def check_fault(fault: str) -> None:
-    """Raise ValueError for an invalid fault. The error lists the valid ones.
+    """Raise ValueError for an invalid fault. The error lists the valid faults.
 
     A fault is `KIND:RESOURCE`, `KIND:RESOURCE:NAME` or `KIND:NUMBER`, and happens once. RESOURCE is part of a
     resource's type. NAME is a resource's name, or the part of it before a `-`, such as a pool's name. NUMBER is the
-    number of the call, among those that change something.
+    position of the call among the calls that create, update or delete a resource.
     """
     kind, _, target = fault.partition(":")
     word, colon, name = target.partition(":")
@@ -215,7 +215,7 @@ def _kill_engine() -> None:
 
 
 def _init_failed(record: SimulatedResource) -> InitFailed:
-    """Return the error of a creation that failed later. The providers do not read the resource's status before."""
+    """Return the error of a creation that failed late. Omit the status, which the provider has not read yet."""
     outputs = {name: value for name, value in record.outputs.items() if name != "status"}
     reason = f"{record.id}: unexpected state {record.outputs['status']}: {FAULT_MESSAGES['stockout']}"
     return InitFailed(reason, replace(record, outputs=outputs))

@@ -59,7 +59,7 @@ class Operation:
     """Operation that the cloud completed."""
 
     verb: str
-    """create, update or delete."""
+    """Kind of operation: create, update or delete."""
     type: str
     urn: str
     id: str
@@ -75,7 +75,7 @@ class CloudState:
     """Key -> resource."""
     operations: list[Operation] = field(default_factory=list)
     fault: str = ""
-    """Fault to simulate; empty after it has happened, or without one."""
+    """Fault to simulate; empty if there is none, or if the fault has happened."""
     calls: int = 0
     """Number of creations, updates and deletions so far. A fault can name the call in which it happens."""
     counter: int = 0
@@ -190,7 +190,7 @@ def values_at(inputs: Any, path: str) -> list[Any]:
 
 
 def parse_network(text: Any) -> IPv4Network | None:
-    """Parse a network in CIDR notation. Return None for other values, such as one that is not known yet."""
+    """Parse a network in CIDR notation. Return None for other values, such as unknown values."""
     try:
         return IPv4Network(text) if isinstance(text, str) and text else None
     except ValueError:
@@ -225,7 +225,7 @@ class Reference:
     required: bool = field(default=True, kw_only=True)
     """True if a missing resource is an error; False if the resource may exist outside of the simulated cloud."""
     is_owner: bool = field(default=False, kw_only=True)
-    """True if the other resource owns this one: its deletion also deletes this one."""
+    """True if the deletion of the other resource also deletes this resource."""
     prefix: str = field(default="", kw_only=True)
     """Text before the reference. A value without it does not refer to a resource of this cloud."""
 
@@ -246,7 +246,7 @@ class Kind:
     adopts_existing: bool = False
     """True if the creation of an existing resource adopts it instead of failing."""
     failed_status: str = ""
-    """Output `status` of a resource that the cloud keeps if it has no capacity for it; empty if it keeps none."""
+    """Output `status` of a new resource for which capacity is lacking; empty if the cloud keeps no such resource."""
     api: str = ""
     """API that the project must enable first."""
     seconds: int = 3
@@ -270,6 +270,6 @@ def hex_digits(seed: str) -> str:
 
 
 def references_of(inputs: Properties, reference: Reference) -> list[str]:
-    """Return the values at a reference's path, without its prefix. Skip unknown values and those without the prefix."""
+    """Return the values at a reference's path that have its prefix, without the prefix. Skip unknown values."""
     found = [each for each in values_at(inputs, reference.path) if isinstance(each, str)]
     return [each.removeprefix(reference.prefix) for each in found if each.startswith(reference.prefix)]

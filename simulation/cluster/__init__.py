@@ -1,1 +1,1 @@
-"""Cluster behind a simulated GKE or EKS cluster: a real control plane, nodes of kwok, and the objects of the cloud."""
+"""Cluster behind a simulated GKE or EKS cluster: a real control plane, kwok nodes, and the cloud's own objects."""

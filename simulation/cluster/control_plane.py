@@ -1,4 +1,4 @@
-"""Start and stop of the cluster behind a simulated GKE or EKS cluster, and the objects that GKE adds to it.
+"""Start and stop of the cluster behind a simulated GKE or EKS cluster, and the objects that GKE adds.
 
 The rehearsal prepares the cluster before `up`. The simulated cloud starts and stops it.
 """
@@ -92,7 +92,7 @@ def start(folder: Path, owner: str, *, is_gke: bool) -> None:
 
 
 def delete(folder: Path) -> None:
-    """Stop and delete the cluster. The next cloud resource can then start one."""
+    """Stop and delete the cluster. Another cloud resource can then start a cluster."""
     with edit_state(folder) as state:
         state.settings.pop("cluster_of", None)
     lifecycle.stop(settings_of(state.settings))

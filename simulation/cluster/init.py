@@ -29,7 +29,7 @@ https://cloud.google.com/kubernetes-engine/docs/how-to/gpus
 ALLOW_PRIVILEGED = "--allow-privileged=true"
 """Flag of kube-apiserver that allows privileged pods, such as AWS's EFA device plugin.
 
-GKE and EKS allow them, but by default kube-apiserver does not:
+GKE and EKS allow privileged pods, but by default kube-apiserver does not:
 https://github.com/kubernetes/kubernetes/blob/v1.37.2/pkg/capabilities/capabilities.go
 """
 MAY_END_ANNOTATION = "rehearsal.trainyard.dev/may-end"
@@ -188,8 +188,8 @@ def _program(settings: ClusterSettings, name: str, argv: list[str], *, wait: boo
 
 
 def main(folder: Path, binaries: Path, listener_fd: int) -> None:
-    """Run the cluster whose settings are in `folder` until this process ends. The API server's proxy accepts on
-    `listener_fd`, an inherited socket."""
+    """Run the cluster with the settings in `folder` until this process ends. The API server's proxy accepts connections
+    on `listener_fd`, an inherited socket."""
     os.umask(0o077)
     settings = ClusterSettings.load(folder)
     make_bridge()
@@ -202,7 +202,7 @@ def main(folder: Path, binaries: Path, listener_fd: int) -> None:
     is_gke = (folder / GKE_FILE).exists()
     for program in programs:
         if program.name == "kube-controller-manager":
-            # No program renews the status of the simulated nodes, so it must not expire.
+            # No program renews the status of the simulated nodes, so the status must not expire.
             program.argv = [*program.argv, "--node-monitor-grace-period=24h"]
         if program.name == "kube-apiserver":
             program.argv = [*program.argv, ALLOW_PRIVILEGED]

@@ -1,7 +1,7 @@
 """Kubelet that runs the real programs of the operators in the simulated cluster.
 
 Instead of an image, a pod runs the program that set-up built from the operator's Go module. In the pod's mount
-namespace, the program sees the machine's file system with other folders over /etc, /run and /tmp. Process 1 of the pod
+namespace, the program sees the machine's file system with new folders over /etc, /run and /tmp. Process 1 of the pod
 mounts files, and starts and probes the program.
 """
 
@@ -35,7 +35,7 @@ FIRST_INDEX = 100
 """Index of the first pod on the cluster's bridge, far above the indices of nodes."""
 POLL_SECONDS = 0.3
 ACCOUNT_FOLDER = Path("/run/secrets/kubernetes.io/serviceaccount")
-"""Folder of the service account's files. Programs look for it below /var/run, which is a link to /run."""
+"""Folder of the service account's files. Programs read these files below /var/run, a link to /run."""
 
 
 class Kubelet:
@@ -45,7 +45,7 @@ class Kubelet:
         self._settings = settings
         self._api = cluster_client(settings)
         self._running: dict[str, subprocess.Popen[bytes]] = {}
-        self._next = FIRST_INDEX
+        self._next_index = FIRST_INDEX
 
     def reconcile(self) -> None:
         """Start and end processes to match the pods."""
@@ -61,7 +61,7 @@ class Kubelet:
                 self._running[uid] = self._start(pod)
 
     def _start(self, pod: dict[str, Any]) -> subprocess.Popen[bytes]:
-        index, self._next = self._next, self._next + 1
+        index, self._next_index = self._next_index, self._next_index + 1
         folder = self._settings.folder / "pods" / pod["metadata"]["name"]
         folder.mkdir(parents=True)
         (folder / "pod.json").write_text(json.dumps({"pod": pod, "index": index}), encoding="utf-8")
@@ -79,7 +79,7 @@ class Kubelet:
 
 
 class OperatorPod:
-    """Pod of an operator, which this process runs as process 1. The pod has one container."""
+    """Pod of an operator, with one container. This process is process 1 of the pod."""
 
     def __init__(self, settings: ClusterSettings, description: dict[str, Any]) -> None:
         self._api = cluster_client(settings)
@@ -129,7 +129,7 @@ class OperatorPod:
         (ACCOUNT_FOLDER / "namespace").write_text(self._pod["metadata"]["namespace"], encoding="ascii")
 
     def _update_volumes(self) -> None:
-        """Write the content of Secret and ConfigMap volumes to their files if it has changed."""
+        """Write each file of a Secret or ConfigMap volume whose content has changed."""
         volumes = {each["name"]: each for each in self._spec.get("volumes") or []}
         for mounted in self._container.get("volumeMounts") or []:
             found = self._volume_content(volumes.get(mounted["name"], {}))

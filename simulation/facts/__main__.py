@@ -32,15 +32,15 @@ class Provider:
     """Name of Pulumi's package for this provider."""
     repository: str
     root: str
-    """Folder in the repository below which the Go packages are."""
+    """Folder of the Go packages in the repository."""
     services: str
-    """Folder below the root. The file in the `line` of a fact is relative to it."""
+    """Folder below the root. The file in the `line` of a fact is relative to this folder."""
     resources: Mapping[str, tuple[str, str]]
     """Type token -> folder below the root and the function that returns the resource."""
     constants: Mapping[str, int] = field(default_factory=dict)
     """Constants of other Go modules that the schemas use."""
     common: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """Input that the provider adds to each resource -> folder and function. Its change replaces the resource."""
+    """Input that the provider adds to every resource -> folder and function. A changed value replaces the resource."""
 
 
 _COMPUTE = {
@@ -181,7 +181,7 @@ def provider_of(checkout: Path) -> Provider | None:
 
 
 def read(checkout: Path, provider: Provider, token: str, commit: str) -> tuple[Table, list[str]]:
-    """Read the table of a resource type from the source. Return it with the inputs that Pulumi's SDK does not have."""
+    """Read a resource type from the source. Return its table, and the inputs that Pulumi's SDK does not have."""
     source = GoSource(checkout / provider.root, provider.constants, fact_check.CHECKS)
     folder, function = provider.resources[token]
     resource = _resource(source, folder, function)
@@ -248,12 +248,12 @@ def formatted(table: Table) -> str:
 
 
 def updated(old: Table, new: Table) -> Table:
-    """Return the new table with the hand-written values of the old one."""
+    """Return the new table with the hand-written values of the old table."""
     return {**new, **{key: old[key] for key in HAND_WRITTEN_KEYS if key in old}}
 
 
 def keep_names(old: Table, new: Table) -> None:
-    """Give anonymous functions in the new table the names that people wrote into the old one."""
+    """Give anonymous functions in the new table the names that people wrote into the old table."""
     for path, fact in new["inputs"].items():
         for key in ("suppress", "check"):
             if fact.get(key) == ANONYMOUS_FUNCTION and (name := old.get("inputs", {}).get(path, {}).get(key)):

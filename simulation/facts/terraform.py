@@ -45,7 +45,7 @@ class Reader:
 
     source: GoSource
     prefix: str
-    """Start of the path of each source file. The `line` of a fact omits it."""
+    """Start of the path of each source file. The `line` of a fact omits this start."""
     enums: BotocoreEnums
     """Enumerations of the API's types."""
     inputs: dict[str, Fact] = field(default_factory=dict)
@@ -276,7 +276,7 @@ _FRAMEWORK_CHECKS: Mapping[str, str] = {
     "RFC3339Type": "IsRFC3339Time",
     "StringEnumType": "Validate",
 }
-"""Validator or type in a schema of the plugin framework -> the equivalent check in a schema of the plugin SDK."""
+"""Validator or type of the plugin framework -> equivalent check of the plugin SDK."""
 
 
 def as_plugin_sdk(schema: Literal) -> Literal:
