@@ -8,18 +8,18 @@ export STACK
 # GNU env before version 8.31 cannot block signals.
 BLOCK := $(shell env --block-signal=INT true 2> /dev/null && echo env --block-signal=INT)
 PYTHON := $(BLOCK) .venv/bin/python
-# Run the program `trainyard` with these arguments. It prints the command that it runs.
+# Run the program `trainyard` with the arguments $(1). The program prints the command that it runs.
 define run
 @setup/python .venv requirements.txt
 @$(PYTHON) -m commands.cli $(1)
 endef
 DEV := .venv-dev/bin
 PREFIX ?= $(HOME)/.local
-# With this variable, Python stores no bytecode. Each start of Pulumi's program would then compile the clouds' SDKs again.
+# With this variable, Python stores no bytecode, and each start of Pulumi's program compiles the clouds' SDKs again.
 unexport PYTHONDONTWRITEBYTECODE
 # `trainyard` sets these for its child processes, such as the shell of `trainyard shell`. Ignore them here.
 unexport TRAINYARD_COMMAND TRAINYARD_PROJECT
-# Accept variables that spend money or delete checkpoints only on the command line: other programs may set them too.
+# YES and FRESH spend money or delete checkpoints. Accept them only on the command line: other programs may set them.
 ifneq ($(origin YES),command line)
 unexport YES
 endif

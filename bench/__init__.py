@@ -1,1 +1,1 @@
-"""Benchmarks that check speed claims. Most time two sides alternately, and compare their ratio with a goal."""
+"""Benchmarks that check speed claims. Most benchmarks time two sides alternately, and compare the ratio with a goal."""

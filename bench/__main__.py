@@ -1,4 +1,4 @@
-"""`make bench`: check the speed claims, except those of `make bench-trainer`. Fails if a goal is missed."""
+"""`make bench`: check the speed claims, except those of `make bench-trainer`. Fail if a goal is missed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from commands.monitor.cluster import Unreachable
 CLUSTER = ("first-step", "noop-up", "preview")
 """Measurements that need a cluster of the local platform."""
 DDP_PAIRS = 61
-"""Pairs of timed blocks, Trainyard and a plain loop, in `ddp-step`. Its limit of 2 % overhead needs many pairs."""
+"""Number of pairs of timed blocks in `ddp-step`. A limit of 2 % overhead needs many pairs."""
 
 
 def cluster_measures(names: set[str]) -> Iterator[Measure]:
@@ -32,7 +32,7 @@ def cluster_measures(names: set[str]) -> Iterator[Measure]:
 
 def main() -> int:
     """Run the measurements and return the exit code of `run_bench`."""
-    # On SIGTERM raise SystemExit, so that `finally` blocks end the programs that the bench has started.
+    # On SIGTERM, raise SystemExit. The `finally` blocks then end the programs that the bench has started.
     signal.signal(signal.SIGTERM, lambda _signal, _frame: sys.exit(143))
     return run_bench(
         "bench",

@@ -1,6 +1,6 @@
 """Measurements of the overhead over plain tools: time to the first step, `up` and preview without changes.
 
-Also measures how the CPU time of a preview grows with the stack's size.
+A further measurement shows how the CPU time of a preview grows with the stack's size.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ STEP_SECONDS = 300.0
 
 
 def idle_job(job: dict[str, Any]) -> dict[str, Any]:
-    """Return the job with an image without a training program. It ends at once, so that it disturbs no measurement."""
+    """Return the job with an image that has no training program. The job fails at once and disturbs no measurement."""
     return job | {"image": PAUSE_IMAGE, "restarts": 0}
 
 
@@ -67,7 +67,7 @@ def our_config(*jobs: dict[str, Any]) -> dict[str, Any]:
 
 
 class ControlPlane:
-    """Running cluster without a job, and the two stacks to compare on it."""
+    """Running cluster without a job, and the two stacks that the bench compares on this cluster."""
 
     def __init__(self, folder: Path) -> None:
         self._ours = BenchStack(STACK, PROJECT, folder / "ours")
@@ -162,7 +162,7 @@ def control_plane() -> Iterator[ControlPlane]:
 
 
 SLOPE_COUNTS = (1, 257, 513)
-"""Numbers of pools or jobs in the compared previews."""
+"""Numbers of pools or jobs in the three compared previews."""
 SLOPE_GOAL = 1.2
 SLOPE_ROUNDS = 5
 SLOPE_STACK = "bench-slope"
@@ -201,7 +201,7 @@ class Previews:
     def seconds(self, pools: int, jobs: int) -> float:
         """Return the CPU seconds of one preview, summed over its processes.
 
-        Wall-clock time is not exact enough: for the same stack it varies by more than what fifty jobs add.
+        Wall-clock time is not exact enough: for the same stack, it varies by more than the time of fifty jobs.
         """
         before = _cpu_seconds_of_ended_processes()
         self._stack.preview(slope_config(pools, jobs))
@@ -210,23 +210,23 @@ class Previews:
     def slope(self, name: str, *, pools: int, jobs: int) -> Measure:
         """Compare the milliseconds that each added pool or job costs in large and in small stacks.
 
-        Large stacks have 257 to 513 pools or jobs, small stacks 1 to 257. `pools=1` varies the
-        number of pools, and `jobs=1` that of jobs; with 0, the stack has one. Each round previews all three sizes, so
-        that a slow moment of the machine affects all of them. The first round does not count.
+        Large stacks have 257 to 513 pools or jobs, small stacks 1 to 257. `pools=1` varies the number of pools, and
+        `jobs=1` the number of jobs. With 0, the stack has one pool or one job. Each round previews all three sizes, so
+        that a slow moment of the machine affects all sizes. The first round does not count.
         """
         low, middle, high = SLOPE_COUNTS
-        late: list[float] = []
-        early: list[float] = []
+        large_ms: list[float] = []
+        small_ms: list[float] = []
         for number in range(SLOPE_ROUNDS + 1):
             few, some, many = (
                 self.seconds(*(1 + each * (count - 1) for each in (pools, jobs))) for count in SLOPE_COUNTS
             )
             if number:
-                early.append(1000 * (some - few) / (middle - low))
-                late.append(1000 * (many - some) / (high - middle))
+                small_ms.append(1000 * (some - few) / (middle - low))
+                large_ms.append(1000 * (many - some) / (high - middle))
             progress = f"{low}: {few:.2f} s, {middle}: {some:.2f} s, {high}: {many:.2f} s"
             print(f"  {name} {number}/{SLOPE_ROUNDS}: {progress}", file=sys.stderr, flush=True)
-        return Measure(name=name, ours=tuple(late), theirs=tuple(early), goal=SLOPE_GOAL, unit="ms")
+        return Measure(name=name, ours=tuple(large_ms), theirs=tuple(small_ms), goal=SLOPE_GOAL, unit="ms")
 
 
 def _cpu_seconds_of_ended_processes() -> float:

@@ -1,7 +1,7 @@
 """Benchmarks of the dashboard: a refresh with 1,024 hosts, and the metrics of a million steps.
 
-`python -m bench.dashboard` prints times, sizes and memory. `--serve` instead serves the page of these hosts until
-Ctrl-C.
+`python -m bench.dashboard` prints times, sizes and memory. With `--serve`, it serves the page of the 1,024 hosts
+instead, until Ctrl-C.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def measure_refresh() -> None:
 
 
 def measure_curves(folder: Path, every: int) -> None:
-    """Print the CPU time to read a metrics file of STEPS steps, with a line after each `every` steps.
+    """Print the CPU time to read a metrics file of STEPS steps, with one line per `every` steps.
 
     Each refresh of the dashboard reads the next part of the file.
     """
@@ -185,7 +185,7 @@ def serve_large() -> None:
             hub.put("large", document(observed(pods, nodes, metrics)))
             threading.Event().wait(2)
     except KeyboardInterrupt:
-        pass  # Ctrl-C is the end.
+        pass  # Ctrl-C ends the server.
     finally:
         stop(server, "the benchmark has ended")
 

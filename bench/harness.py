@@ -12,7 +12,7 @@ from typing import Any
 from bench.measure import PROJECT, BenchError, Measure, Result, machine
 
 Groups = Mapping[tuple[str, ...], Callable[[set[str]], Iterable[Measure | Result]]]
-"""Names for `--only` of measurements that run together -> function that runs the requested ones of them."""
+"""Names, as in `--only`, of measurements that run together -> function that runs the requested measurements."""
 
 
 def run_bench(
@@ -20,8 +20,8 @@ def run_bench(
 ) -> int:
     """Run the measurements of the command line, by default all but the optional ones. Write the results as JSON.
 
-    `unmeasured` has goals that no measurement checks, each with the reason. Return 0 if every goal is met, 1 if one is
-    missed, 2 if a measurement failed.
+    `unmeasured` has goals that no measurement checks, each with the reason. Return 0 if every goal is met, 1 if a goal
+    is missed, 2 if a measurement failed.
     """
     names = [name for group in groups for name in group]
     file = PROJECT / ".trainyard" / f"{program.replace('.', '-')}.json"

@@ -50,7 +50,7 @@ def config(hosts: int, context: str) -> dict[str, Any]:
 
 
 class PeakMemory:
-    """Context that samples memory every second: of the cluster, and of the programs that this program has started."""
+    """Context that samples each second the memory of the cluster and of the programs that this program has started."""
 
     def __init__(self, settings: ClusterSettings) -> None:
         self.peak_bytes = 0
@@ -86,7 +86,7 @@ class PeakMemory:
 
 
 class LargeJob:
-    """Large job, which Trainyard (`ours`) or kubectl (`theirs`) runs on a cluster of simulated nodes.
+    """Large job that Trainyard (`ours`) or kubectl (`theirs`) runs on a cluster of simulated nodes.
 
     Neither side creates or deletes the namespace, because its deletion would add waits to the times: Kubernetes waits
     five seconds before it deletes a namespace, and Pulumi waits until the last pod has ended.
@@ -135,16 +135,16 @@ class LargeJob:
         wait_until(
             lambda: request(SETTINGS, "GET", job)["status"].get("ready") == hosts, LIMIT_SECONDS, "not all pods run"
         )
-        placed = time.monotonic() - started
+        running_seconds = time.monotonic() - started
         if side == "ours" and not objects.exists():
             self._stack.save_objects(objects)
-        ending = time.monotonic()
+        delete_started = time.monotonic()
         if side == "ours":
             self._stack.destroy()
         else:
             kubectl(SETTINGS, "delete", "--wait", "-f", str(objects))
         wait_until(lambda: not request(SETTINGS, "GET", pods)["items"], LIMIT_SECONDS, "not all pods are gone")
-        return placed, time.monotonic() - ending
+        return running_seconds, time.monotonic() - delete_started
 
 
 def large_job() -> list[Measure]:

@@ -23,11 +23,11 @@ PROJECT = Path(__file__).resolve().parents[1]
 PAIRS = 5
 """Default number of pairs of a measurement."""
 RESULT = "RESULT"
-"""First word of the answer of a process that runs blocks of steps. The block's numbers follow, its seconds first."""
+"""First word of a rank's answer after a block of steps. The block's numbers follow; the first is in seconds."""
 WITHOUT_GPU = {"CUDA_VISIBLE_DEVICES": ""}
-"""Environment that hides GPUs, so that a measurement for CPUs uses the CPU of a machine with a GPU."""
+"""Environment that hides GPUs, so that measurements for CPUs use the CPU even on a machine with a GPU."""
 RunBlock = Callable[[str], tuple[float, ...]]
-"""Function that runs the block of a name and returns its numbers, its seconds first."""
+"""Function that runs the block with a name and returns the block's numbers. The first is in seconds."""
 
 
 class BenchError(RuntimeError):
@@ -50,8 +50,8 @@ class Measure:
 
     @property
     def ratio(self) -> float:
-        """Median of the pairs' ratios. It changes little if the machine is slow for a while, because that slows both
-        sides of a pair."""
+        """Median of the pairs' ratios. It changes little if the machine is slow for a while, because both sides of a
+        pair are then slow."""
         return median(self._ratios)
 
     @property
@@ -135,7 +135,7 @@ def time_rounds(name: str, sides: Mapping[str, RunBlock], rounds: int) -> dict[s
 
 
 def compare(times: Mapping[str, tuple[float, ...]], goals: Mapping[tuple[str, str, str], float]) -> tuple[Measure, ...]:
-    """Return a measurement for each key of `goals`: its name, the side `ours` and the side `theirs`."""
+    """Return a measurement for each key of `goals`. A key has the name, the side `ours` and the side `theirs`."""
     return tuple(
         Measure(name=name, ours=times[side], theirs=times[other], goal=goal)
         for (name, side, other), goal in goals.items()

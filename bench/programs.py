@@ -60,7 +60,7 @@ class BenchStack:
     def objects(self, renamed: tuple[str, str] = ("", "")) -> Objects:
         """Return the inputs of the Kubernetes objects in the stack's state, by kind and name.
 
-        `renamed` is a namespace and its replacement. Also replace it in longer names that begin with it.
+        `renamed` is a namespace and its replacement. Also replace the namespace at the start of longer names.
         """
         text = self._pulumi("stack", "export", "--stack", self._name)
         if renamed[0]:

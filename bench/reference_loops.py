@@ -6,8 +6,8 @@ https://github.com/pytorch/examples/tree/main/imagenet, and on a GPU the train b
 (https://github.com/huggingface/pytorch-image-models/blob/main/benchmark.py). Language models have two references:
 the plain loop of a single-file script, and torchtitan's model.
 
-The first two scripts read from a DataLoader. Here, on a CPU, it contains images generated in advance, because the
-measurement should not include the generation of random numbers. On a GPU, every step uses one batch in the GPU's
+The first two scripts read from a DataLoader. On a CPU, the loader here has images generated in advance, so that the
+measurement does not include the generation of random numbers. On a GPU, every step uses one batch in the GPU's
 memory.
 
 `python -m bench.reference_loops KIND` runs the image loops in a separate process, so that only the scripts' own
@@ -104,16 +104,16 @@ def images_on_gpu(config: ImagenetConfig, device: torch.device) -> Batches:
     return [(images, labels)] * config.steps_per_epoch
 
 
-def top_k_accuracy(logits: torch.Tensor, labels: torch.Tensor, *most: int) -> Iterator[torch.Tensor]:
+def top_k_accuracy(logits: torch.Tensor, labels: torch.Tensor, *ks: int) -> Iterator[torch.Tensor]:
     """Yield for each k the percentage of samples whose class is among the k most likely ones."""
     with torch.inference_mode():
-        first = logits.topk(max(most), dim=1).indices.t()
-        right = first == labels
-        for count in most:
-            yield right[:count].float().sum() * (100 / len(labels))
+        classes = logits.topk(max(ks), dim=1).indices.t()
+        is_right = classes == labels
+        for k in ks:
+            yield is_right[:k].float().sum() * (100 / len(labels))
 
 
-def torchvision_epoch(model: nn.Module, update: torch.optim.Optimizer, batches: Batches) -> None:
+def torchvision_epoch(model: nn.Module, optimizer: torch.optim.Optimizer, batches: Batches) -> None:
     """Run an epoch of torchvision's script: read loss and two accuracies at every step, and print their medians."""
     torch.backends.cudnn.benchmark = True
     model.train()
@@ -124,20 +124,20 @@ def torchvision_epoch(model: nn.Module, update: torch.optim.Optimizer, batches: 
         values["data"].append(started - ended)
         logits = model(images)
         loss = functional.cross_entropy(logits, labels)
-        update.zero_grad()
+        optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]  # torch has no type for it
-        update.step()
-        first, fifth = top_k_accuracy(logits, labels, 1, 5)
+        optimizer.step()
+        top1, top5 = top_k_accuracy(logits, labels, 1, 5)
         values["loss"].append(loss.item())
-        values["acc1"].append(first.item())
-        values["acc5"].append(fifth.item())
+        values["acc1"].append(top1.item())
+        values["acc5"].append(top5.item())
         values["img/s"].append(len(images) / (time.time() - started))
         if number % PRINT_STEPS == 0:
             print(number, {name: f"{median(found):.4f}" for name, found in values.items()})
         ended = time.time()
 
 
-def imagenet_epoch(model: nn.Module, update: torch.optim.Optimizer, batches: Batches) -> None:
+def imagenet_epoch(model: nn.Module, optimizer: torch.optim.Optimizer, batches: Batches) -> None:
     """Run an epoch of the ImageNet example: read loss and two accuracies at every step, and print the means so far."""
     torch.backends.cudnn.benchmark = False
     model.train()
@@ -147,12 +147,12 @@ def imagenet_epoch(model: nn.Module, update: torch.optim.Optimizer, batches: Bat
         sums["data"] += time.time() - ended
         logits = model(images)
         loss = functional.cross_entropy(logits, labels)
-        first, fifth = top_k_accuracy(logits, labels, 1, 5)
-        for name, value in (("loss", loss), ("acc1", first), ("acc5", fifth)):
+        top1, top5 = top_k_accuracy(logits, labels, 1, 5)
+        for name, value in (("loss", loss), ("acc1", top1), ("acc5", top5)):
             sums[name] += value.item()
-        update.zero_grad()
+        optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]  # torch has no type for it
-        update.step()
+        optimizer.step()
         sums["time"] += time.time() - ended
         ended = time.time()
         if number % PRINT_STEPS == 1:
@@ -162,11 +162,11 @@ def imagenet_epoch(model: nn.Module, update: torch.optim.Optimizer, batches: Bat
 def timm_loop(config: ImagenetConfig, device: torch.device, half: torch.dtype) -> Callable[[], None]:
     """Return an epoch of timm's train benchmark, in 16 bits and channels-last memory.
 
-    It computes no metrics. Each step waits for the device.
+    The epoch computes no metrics. Each step waits for the device.
     """
     model = build_model(config, classes=config.num_classes, channels=3)
     model = model.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]  # not in torch's types
-    update = torch.optim.SGD(model.parameters(), lr=config.learning_rate, momentum=0.9, nesterov=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=config.learning_rate, momentum=0.9, nesterov=True)
     images = torch.randn(config.batch_size, 3, config.image_size, config.image_size, device=device)
     images = images.contiguous(memory_format=torch.channels_last)
 
@@ -174,12 +174,12 @@ def timm_loop(config: ImagenetConfig, device: torch.device, half: torch.dtype) -
         torch.backends.cudnn.benchmark = True
         model.train()
         for _ in range(config.steps_per_epoch):
-            update.zero_grad()
+            optimizer.zero_grad()
             with torch.autocast(device.type, dtype=half):
                 labels = torch.randint(config.num_classes, (config.batch_size,), device=device)
                 loss = functional.cross_entropy(model(images), labels)
             loss.backward()  # type: ignore[no-untyped-call]  # torch has no type for it
-            update.step()
+            optimizer.step()
             wait_for_device(device)
 
     return epoch
@@ -195,16 +195,16 @@ def loops(config: ImagenetConfig, device: torch.device) -> dict[str, Callable[[]
     """Return an epoch of the first two scripts, by the name of the loop."""
     model = build_model(config, classes=config.num_classes, channels=3).to(device)
     # The scripts set neither `foreach` nor `fused`, so torch chooses the implementation.
-    update = torch.optim.SGD(
+    optimizer = torch.optim.SGD(
         model.parameters(), lr=config.learning_rate, momentum=0.9, weight_decay=config.weight_decay
     )
     batches: Batches = loader(config) if device.type == "cpu" else images_on_gpu(config, device)
     epochs = {"torchvision": torchvision_epoch, "imagenet": imagenet_epoch}
-    return {name: partial(epoch, model, update, batches) for name, epoch in epochs.items()}
+    return {name: partial(epoch, model, optimizer, batches) for name, epoch in epochs.items()}
 
 
 def gpu_loops(config: ImagenetConfig, device: torch.device, half: torch.dtype) -> dict[str, Callable[[], None]]:
-    """Return an epoch of each loop, also of timm's. `half` is the GPU's fast 16-bit type."""
+    """Return an epoch of each loop, timm's included. `half` is the GPU's fast 16-bit type."""
     return {**loops(config, device), "timm": timm_loop(config, device, half)}
 
 
@@ -273,7 +273,7 @@ class TorchtitanModel(nn.Module):
         self.decoder, self._has_mask = decoder, has_mask
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Return logits, samples x tokens x vocabulary. As torchtitan does, make positions and mask for each batch."""
+        """Return logits, samples x tokens x vocabulary. Like torchtitan, make positions and mask for each batch."""
         positions = masks = None
         if self._has_mask:
             positions = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
@@ -312,7 +312,7 @@ def torchtitan_model(config: LanguageConfig, device: torch.device) -> Torchtitan
     block = Llama3TransformerBlock.Config(
         attention_norm=norm, ffn_norm=norm, attention=attention, feed_forward=feed_forward
     )
-    described: Any = Llama3Model.Config(
+    model_config: Any = Llama3Model.Config(
         dim=sizes.width,
         vocab_size=config.vocabulary,
         enable_weight_tying=sizes.is_tied,
@@ -328,12 +328,12 @@ def torchtitan_model(config: LanguageConfig, device: torch.device) -> Torchtitan
             recipe_name=config.float8,  # `rowwise`: torchtitan has no recipe `tensorwise`
             filter_fqns=["lm_head"],
             model_compile_enabled=config.compile,
-            # A CPU can only emulate float8, which torchtitan does not allow with a compiled model.
+            # A CPU can only emulate float8. torchtitan does not allow the emulation with a compiled model.
             emulate=device.type == "cpu",
         )
-        described = converter.build().convert(described)
+        model_config = converter.build().convert(model_config)
     with device:
-        decoder = described.build()
+        decoder = model_config.build()
     decoder.init_states()
     for layer in decoder.layers.values() if config.compile else ():
         layer.compile(fullgraph=True)

@@ -3,8 +3,8 @@
 A host is a launcher on this machine. `ours` restarts the ranks in place. `theirs` restarts the pods of the same job:
 every launcher ends, Kubernetes' Job controller waits, and all launchers start again.
 
-The bench does not wait like the controller, but adds the controller's delay for the number of failed pods. Its times do
-not include the start of pods and containers.
+The bench does not wait for the controller. It adds the controller's delay for the number of failed pods to the measured
+time. The times do not include the start of pods and containers.
 """
 
 from __future__ import annotations

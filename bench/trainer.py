@@ -1,4 +1,4 @@
-"""`make bench-trainer`: check the trainer's speed claims. Fails if a goal is missed."""
+"""`make bench-trainer`: check the trainer's speed claims. Fail if a goal is missed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from trainer.step_log import peak_flops
 CORES = 2
 """Number of CPU threads of the measurements that use the whole machine."""
 PAIRS = 7
-"""Number of pairs of most measurements."""
+"""Number of pairs of most measurements. A pair is one run of each of the two sides."""
 FINE_PAIRS = 151
 """Number of pairs of measurements whose goal allows only a few percent."""
 LANGUAGE_PAIRS = 61
@@ -60,7 +60,7 @@ UNMEASURED_GOALS = {
 """Goal that this bench does not check -> the reason."""
 UNMEASURED_WITHOUT_GPU = dict.fromkeys(
     (
-        "loop floor, and our loop against torchvision's, pytorch/examples' and timm's, on a GPU",
+        "our loop against a plain loop, and against torchvision's, pytorch/examples' and timm's, on a GPU",
         "H200, ResNet-50: images/s, floor 4,000, goal 5,800",
         "language model of 1B: tokens/s and MFU against torchtitan's model, eager, compiled and with float8",
     ),
@@ -102,7 +102,7 @@ def references() -> tuple[Measure, ...]:
 
 
 def wait_share(name: str, kind: str, goal: float) -> Measure:
-    """Measure the seconds in which steps wait for data, against the total seconds of the same steps."""
+    """Measure the seconds that steps wait for data, against the total seconds of the same steps."""
     with ranks(kind, threads=CORES) as run_block:
         run_block("ours")
         found = [run_block("ours") for _ in range(PAIRS)]
@@ -127,8 +127,8 @@ def save_steps() -> tuple[Measure, Result]:
 def compare_saves(rounds: Sequence[Sequence[tuple[float, ...]]]) -> tuple[Measure, Result]:
     """Return the results of rounds of steps without a save, with a background save and with torch.save.
 
-    Each side of a round is a time in seconds and a number of steps. If a side has more steps than the side without a
-    save, subtract the time that these additional steps take without a save.
+    Each side of a round has a time in seconds and a number of steps. If a side has more steps than the side without a
+    save, subtract the time of the additional steps, at the speed of the side without a save.
     """
     without, ours, theirs = (
         tuple(sides[number][0] - (sides[number][1] - sides[0][1]) * sides[0][0] / sides[0][1] for sides in rounds)
@@ -268,7 +268,7 @@ def gpu_rates(gpu: str, rates: Mapping[str, float]) -> tuple[Result, ...]:
 
 
 def measures() -> dict[str, TrainerMeasure]:
-    """Return each measurement by its name. A goal such as 1 / 0.98 is for times: the inverse of a goal for speed."""
+    """Return each measurement by its name. A goal is a maximum ratio of times: 1 / 0.98 means 98 % of the speed."""
     return {
         "loop-floor": lambda: two_sides("loop-floor", "loop", 1 / 0.98, threads=1, pairs=FINE_PAIRS),
         "language-loop": lambda: two_sides("language-loop", "language", 1 / 0.98, threads=1, pairs=LANGUAGE_PAIRS),
@@ -300,14 +300,14 @@ def measures() -> dict[str, TrainerMeasure]:
 def main() -> int:
     """Run the measurements and return the exit code of `run_bench`."""
 
-    def take(measure: TrainerMeasure, _names: set[str]) -> tuple[Measure | Result, ...]:
+    def run_measure(measure: TrainerMeasure, _names: set[str]) -> tuple[Measure | Result, ...]:
         found = measure()
         return found if isinstance(found, tuple) else (found,)
 
     has_gpu = torch.cuda.is_available()
     return run_bench(
         "bench.trainer",
-        {(name,): partial(take, measure) for name, measure in measures().items()},
+        {(name,): partial(run_measure, measure) for name, measure in measures().items()},
         optional=() if has_gpu else ("gpu",),
         unmeasured=UNMEASURED_GOALS | ({} if has_gpu else UNMEASURED_WITHOUT_GPU),
     )

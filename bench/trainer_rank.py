@@ -1,12 +1,12 @@
 """Rank of a trainer benchmark: build the models and data to time, then run a block of steps for each request.
 
 `python -m bench.trainer_rank KIND FOLDER` starts a rank. Rank 0 reads the name of a block from each line of its input.
-All ranks run the block, and rank 0 answers with `RESULT` and the numbers of the block. The first is the time that the
-bench compares, in seconds.
+All ranks run the block, and rank 0 answers with `RESULT` and the numbers of the block. The first number is the time in
+seconds that the bench compares.
 
-A block of Trainyard's loop is a call of `Training.train_epoch`. Unless the loop is bare, each step includes
-sampler, learning rate, metrics, printing, JSON lines, TensorBoard, and the ranks' common decision to continue. A plain
-block is a hand-written loop with the same model or with torchtitan's.
+A block of Trainyard's loop is a call of `Training.train_epoch`. Each step includes sampler, learning rate, metrics,
+printing, JSON lines, TensorBoard, and the ranks' common decision to continue. A bare loop has fewer of these parts, see
+`make_training`. A plain block is a hand-written loop with the same model or with torchtitan's.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.distributed.checkpoint.state_dict_saver import save as write
+from torch.distributed.checkpoint.state_dict_saver import save as save_tensors
 from torch.nn import functional
 
 from bench.measure import RESULT
@@ -291,7 +291,7 @@ def _example(folder: Path) -> LanguageConfig:
 def variant_config(folder: Path, variant: str) -> LanguageConfig:
     """Return the configuration of a variant on a GPU: 1B parameters, with the vocabulary of Llama 3.
 
-    It is small enough that both sides together fit into the 80 GB of an H100.
+    Both sides of this size fit together into the 80 GB of an H100.
     """
     return dataclasses.replace(
         _example(folder),
@@ -334,7 +334,7 @@ def ranks(folder: Path, runtime: Runtime) -> Blocks:
 
 
 def _waits(config: ImagenetConfig, runtime: Runtime, folder: Path) -> Blocks:
-    """Return a block that measures the seconds in which its steps wait for data, and the seconds of its steps."""
+    """Return a block that measures the seconds that its steps wait for data, and the seconds of its steps."""
     training = make_training(config, runtime, folder)
     sums: list[tuple[float, float]] = []
     take = training.log.steps.take
@@ -369,7 +369,7 @@ def cache(folder: Path, runtime: Runtime) -> Blocks:
 
 
 def bucket(folder: Path, runtime: Runtime) -> Blocks:
-    """Return a block that measures the wait for images that steps read from a bucket, and the time of the steps."""
+    """Return a block that measures the wait for images from a bucket, and the time of the steps."""
     config = _images(folder, data_dir=f"s3://{BUCKET}/images", stream=True)
     in_bucket = Folder(config.data_dir)
     for path in (folder / "images").rglob("*.JPEG"):
@@ -415,7 +415,7 @@ def save(folder: Path, runtime: Runtime) -> Blocks:
         place = Folder(f"file://{folder}/foreground")
         found = training.state.capture(runtime)
         writer = TensorFilesWriter(place, found.facts, rank=0, hooks=SaveHooks())
-        return (seconds(lambda: write(dict(found.tensors), storage_writer=writer, no_dist=True)),)
+        return (seconds(lambda: save_tensors(dict(found.tensors), storage_writer=writer, no_dist=True)),)
 
     return {"ours": in_background, "theirs": in_foreground}
 
@@ -464,8 +464,8 @@ def saves(folder: Path, runtime: Runtime) -> Blocks:
 def gpu_blocks(config: ImagenetConfig, folder: Path) -> Blocks:
     """Return a block of each side.
 
-    `ours` has the reference scripts' precision, `best` has 16 bits and channels-last memory, `compiled` is `best` with
-    torch.compile, and `plain` is a hand-written loop on the weights of `best`.
+    `ours` has the reference scripts' precision. `best` has 16 bits and channels-last memory. `compiled` is `best` with
+    torch.compile. `plain` is a hand-written loop on the weights of `best`.
     """
     best = dataclasses.replace(config, amp=True, channels_last=True)
     # The runtime determines the precision, so each precision needs a runtime.
@@ -483,7 +483,7 @@ KINDS: dict[str, Callable[[Path, Runtime], Blocks]] = {
         found.__name__: found
         for found in (observability, wandb, references, ranks, generated, cache, bucket, save, saves)
     },
-    # CPU seconds, which other programs on the machine hardly change.
+    # Compare CPU seconds, because other programs on the machine hardly change them.
     "loop": partial(digits, time.process_time),
     "ddp": partial(digits, time.perf_counter),
     "language": lambda folder, _: language_blocks(_example(folder), folder, with_torchtitan=False),

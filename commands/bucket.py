@@ -1,6 +1,6 @@
-"""Files of a stack's bucket: list, move, delete and copy them. `fetch` copies a job's results.
+"""List, move, delete and copy files of a stack's bucket. `fetch` copies a job's results.
 
-Buckets in a cloud need `gcloud` or `aws`, and have not yet been tested.
+Buckets in a cloud need `gcloud` or `aws`. They have not yet been tested.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from infra.make_command import DEFAULT_STACK, make_command, option_text
 from workloads.command import BUCKET_PATH
 
 FOLDER_SCHEME = "file"
-"""Scheme of a bucket that is a folder."""
+"""URL scheme of a bucket that is a folder."""
 LIST_COMMANDS = {"gs": ("gcloud", "storage", "ls"), "s3": ("aws", "s3", "ls")}
 """Scheme of a bucket in a cloud -> command that lists a folder."""
 COPY_COMMANDS = {"gs": ("gcloud", "storage", "cp", "--recursive"), "s3": ("aws", "s3", "cp", "--recursive")}
@@ -40,16 +40,16 @@ https://cloud.google.com/sdk/gcloud/reference/storage/mv, https://docs.aws.amazo
 CHECKPOINT_NAME = re.compile(r"step-\d{9}")
 """Name of a checkpoint's folder (trainer/checkpoints/checkpoint.py)."""
 RECORD_FILE = "run-record.json"
-"""File with a run record in its job's folder. The commands write it."""
+"""File name of the run record in a job's folder. The commands write this file."""
 MANIFEST = "checkpoint.json"
-"""File of a checkpoint that the trainer writes last (trainer/checkpoints/tensor_files.py)."""
+"""Name of the file that the trainer writes last into a checkpoint (trainer/checkpoints/tensor_files.py)."""
 
 EARLIER_FOLDER = "earlier"
-"""Subfolder of a job's folder. It has a folder for each `rerun --fresh`, with the curves of the runs before it."""
+"""Subfolder of a job's folder. Each `rerun --fresh` moves the job's earlier curves into a new folder there."""
 EARLIER_TIME_FORMAT = "%Y%m%dT%H%M%SZ"
-"""Format of the names of these folders: the time of the rerun."""
+"""Format of the folder names in EARLIER_FOLDER: the time of the rerun in UTC."""
 CURVE_FOLDERS = ("metrics", "tensorboard")
-"""Subfolders of a job's folder with its curves. Each run adds to them."""
+"""Subfolders of a job's folder with the job's curves. Each run adds points to the curves."""
 TOKENIZER_FOLDER = "tokenizer"
 """Subfolder of a job's folder with the tokenizer of its checkpoints (trainer/language/tokenizer.py)."""
 
@@ -193,13 +193,15 @@ class Bucket:
 def _copy_files(source: Path, target: Path, bucket: Path) -> None:
     """Copy a folder of the bucket into an empty one. Raises OSError with the name of the file.
 
-    Copies the targets of links, which pods see below BUCKET_PATH. Skips links that lead nowhere or to a parent folder.
+    Follows links. In a link, BUCKET_PATH stands for the bucket, because pods see the bucket there. Skips a link if its
+    target does not exist or contains the link.
     """
     for found in sorted(source.iterdir()):
         copied = target / found.name
         content = _link_target(found, bucket) if found.is_symlink() else found
         if not content.exists() or source.resolve().is_relative_to(content.resolve()):
-            print(f"warning: {found}: the link leads to no other file; it is not copied", file=sys.stderr)
+            problem = "the link's target does not exist or contains the link; the link is not copied"
+            print(f"warning: {found}: {problem}", file=sys.stderr)
             continue
         try:
             if not content.is_dir():
@@ -207,7 +209,7 @@ def _copy_files(source: Path, target: Path, bucket: Path) -> None:
                 continue
             copied.mkdir()
         except OSError as error:
-            # The error may have no name, or that of the copy in a temporary folder, which the user does not know.
+            # The error may name no file, or a file in the temporary folder, which the user does not know.
             raise OSError(error.errno, error.strerror or str(error), found.name) from error
         _copy_files(content, copied, bucket)
 
@@ -215,12 +217,12 @@ def _copy_files(source: Path, target: Path, bucket: Path) -> None:
 def _link_target(link: Path, bucket: Path) -> Path:
     """Return the path on this machine to which a link in the bucket leads."""
     target = link.readlink()
-    inside = target.is_relative_to(BUCKET_PATH)
-    return bucket / target.relative_to(BUCKET_PATH) if inside else link.parent / target
+    is_in_bucket = target.is_relative_to(BUCKET_PATH)
+    return bucket / target.relative_to(BUCKET_PATH) if is_in_bucket else link.parent / target
 
 
 def _move_files(source: Path, target: Path) -> None:
-    """Move the files of a folder into another one, which may exist. Move manifests last: they complete checkpoints."""
+    """Move the files of a folder into another. Move manifests last: only a manifest makes a checkpoint complete."""
     if not target.exists():
         source.replace(target)
         return
@@ -248,7 +250,7 @@ def _run(*words: str) -> str:
 
 
 def fresh_start(names: Sequence[str]) -> str:
-    """Return the time of the newest `rerun --fresh` that moved curves; empty for none.
+    """Return the time of the newest `rerun --fresh` that moved curves; empty if no rerun did.
 
     `names` are the names in EARLIER_FOLDER.
     """
@@ -271,7 +273,7 @@ def fetch(job: str, to: Path | None, *, should_copy_all: bool, as_json: bool) ->
     name = job_named(read, job, "fetch")
     config = read_settings(PROJECT / f"Pulumi.{stack}.yaml")
     bucket = Bucket.of(found, is_cluster_local=config.cloud.nodes_here > 0)
-    # `up --no-follow` does not wait for the end of a job, so its record is not complete. That module imports this one.
+    # After `up --no-follow`, the job's record may be incomplete. Import late: that module imports this module.
     from commands.job_results import update_records
 
     update_records(read, config, found, [name])
@@ -316,13 +318,13 @@ def copy_results(bucket: Bucket, record: dict[str, str], to: Path, *, should_cop
         bucket.copy(record["checkpoints"], to / "checkpoints")
         copied.append(to / "checkpoints" / record["checkpoints"].rpartition("/")[2])
         if earlier := sorted(each.name for each in copied[0].iterdir() if each.name not in names):
-            problem = f"{copied[0]}: not in the bucket, so from an earlier copy: {', '.join(earlier)}"
+            problem = f"{copied[0]}: has files of an earlier copy that are not in the bucket: {', '.join(earlier)}"
             print(f"warning: {problem}; delete them, or {_other_folder()}", file=sys.stderr)
     elif newest:
         bucket.copy(f"{record['checkpoints']}/{newest}", to / "checkpoints")
         later = [each.name for each in (to / "checkpoints").glob("step-*") if each.name > newest]
         if later:
-            problem = f"{to / 'checkpoints'}: {max(later)} is of an earlier run; delete it, or {_other_folder()}"
+            problem = f"{to / 'checkpoints'}: {max(later)} belongs to an earlier run; delete it, or {_other_folder()}"
             print(f"warning: {problem}", file=sys.stderr)
         copied.append(to / "checkpoints" / newest)
     if bucket.names(prefix):

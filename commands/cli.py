@@ -77,8 +77,8 @@ def up(job: str | None, yes: bool, no_follow: bool, as_json: bool) -> int:
     """Create or update the stack and follow its jobs.
 
     Sets up this machine first. Before it changes resources of a cloud, it shows the plan, the price and the quota, and
-    asks. Except on platform `local`, it also asks before it ends a running job. The exit status is that of the jobs.
-    While jobs run, Ctrl-C ends only this command; the jobs continue.
+    asks for confirmation. Except on platform `local`, it also asks before it ends a running job. The exit status is
+    that of the jobs. While jobs run, Ctrl-C ends only this command; the jobs continue.
 
     \b
     Examples:
@@ -140,7 +140,7 @@ def resume(job: str | None, as_json: bool) -> int:
     "--fresh",
     is_flag=True,
     envvar="FRESH",
-    help="Delete its checkpoints first, move its curves aside, and train from the beginning.",
+    help="Delete the job's checkpoints, move its curves to another folder, and train from the beginning.",
 )
 @yes_option
 @json_option
@@ -171,7 +171,7 @@ def rerun(job: str | None, fresh: bool, yes: bool, as_json: bool) -> int:
     envvar="TO",
     metavar="FOLDER",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Target. Default: ./JOB.",
+    help="Target folder. Default: ./JOB.",
 )
 @option("--all", "should_copy_all", is_flag=True, help="Copy all checkpoints, not only the newest.")
 def fetch(job: str | None, as_json: bool, to: Path | None, should_copy_all: bool) -> int:
@@ -411,8 +411,8 @@ def report(job: str | None, as_json: bool, output: Path | None) -> int:
 def profile(job: str | None, as_json: bool, rank: int, output: Path | None) -> int:
     """Write a page about the trace that JOB has recorded.
 
-    The setting `profile_steps` records a trace. The page contains the time of each operation and a time line. It is one
-    HTML file that needs no network.
+    A job with the flag `profile_steps` records a trace. The page contains the time of each operation and a time line.
+    The page is one HTML file that needs no network.
 
     \b
     Examples:
@@ -448,7 +448,8 @@ def doctor(project: Path | None, as_json: bool) -> int:
 def bundle(output: Path | None) -> int:
     """Pack an archive for a bug report, with secrets masked.
 
-    It contains settings, outputs, state, events, recent logs and versions. The state has the source files of your jobs.
+    It contains settings, outputs, state, events, recent logs and versions. The state contains the source files of your
+    jobs.
 
     \b
     Example:

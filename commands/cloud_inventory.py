@@ -1,7 +1,7 @@
-"""Resources of a cloud stack, as the cloud has them: leftovers after a destroy, pending and failed creations.
+"""List a cloud stack's resources in the cloud: leftovers after a destroy, pending and failed creations.
 
-`make verify-empty` writes a list of the leftovers, the receipt. It exits with 1 if there are any. For a stack without a
-cloud, it lists the leftovers on this machine. Not yet tested with a cloud account.
+`make verify-empty` writes a list of the leftovers, the receipt. The exit status is 1 if the list is not empty. For a
+stack without a cloud, the list has the leftovers on this machine. Not yet tested with a cloud account.
 
 A creation is pending if Pulumi died before it got the result. Before the next command, `adopt_pending` adds the
 created resource to the state.
@@ -35,7 +35,7 @@ from simulation.cloud.model import SimulatedResource, read_state
 from stack.config import load_file
 
 NAME_KEYS = ("name", "bucket", "repositoryId", "member")
-"""Inputs that have the name of a resource. The first one that is set has the name in the cloud's listing."""
+"""Inputs that can have a resource's name. The cloud's listing shows the value of the first input that is set."""
 RANDOM_SUFFIX = "-[0-9a-f]{7}"
 """Suffix that Pulumi adds to generated names: https://www.pulumi.com/docs/iac/concepts/resources/names/"""
 NETWORKS = ("network", "VPC")
@@ -76,7 +76,7 @@ def ownership(cloud: ProvisionedCloud) -> Ownership:
     records = run(cloud.declare).records
     for record in (each for each in records if each.type in kinds):
         known = _name_pattern(record)
-        # A resource with labels may share its name with another owner's repository.
+        # Do not identify a labelled resource by its name: a repository of another owner may have the same name.
         is_unique = "labels" not in record.inputs if known else record.name.startswith(f"{cloud.cluster_name}-")
         patterns = names if is_unique else shared
         patterns[kinds[record.type]].append(re.compile(known or re.escape(record.name) + RANDOM_SUFFIX))
@@ -110,7 +110,7 @@ class Receipt:
     left: tuple[str, ...] = ()
     """Kind and name of each leftover."""
     kept: tuple[str, ...] = ()
-    """Kind and name of each bucket that the stack keeps. It costs money until the user deletes it."""
+    """Kind and name of each bucket that the stack keeps. Each costs money until the user deletes it."""
 
     @property
     def empty(self) -> bool:
@@ -141,10 +141,11 @@ def verify(stack: str, cloud: ProvisionedCloud, source: str, lister: Lister, own
 
 
 def receipt_of(stack: str, folder: Path | None) -> Receipt:
-    """Return a stack's receipt. Query simulated clouds with their state in `folder`, or the real cloud if it is None.
+    """Return a stack's receipt. With `folder`, query the simulated clouds whose state is there, else the real cloud.
 
-    The settings may need what the cloud no longer offers, because the stack is already destroyed. Raises ValueError for
-    other invalid settings, FileNotFoundError if the cloud's command is missing, and CalledProcessError if it fails.
+    Accept locations, versions and machine types that the cloud no longer offers: the stack is already destroyed. Raises
+    ValueError for other invalid settings, FileNotFoundError if the cloud's command is missing, and CalledProcessError
+    if it fails.
     """
     if cloud := load_file(PROJECT / f"Pulumi.{stack}.yaml", checks_availability=False).cloud.provisioned:
         owner = ownership(cloud)
@@ -158,7 +159,7 @@ def receipt_of(stack: str, folder: Path | None) -> Receipt:
 def main(stack: str, *, simulation_folder: Path | None = None) -> int:
     """Write and print the receipt. Return 0 for no leftovers, 1 for leftovers, 2 for an error.
 
-    Query simulated clouds with their state in `simulation_folder`, or the real cloud if it is None.
+    With `simulation_folder`, query the simulated clouds whose state is there, else the real cloud.
     """
     try:
         receipt = receipt_of(stack, simulation_folder)
@@ -182,13 +183,13 @@ def main(stack: str, *, simulation_folder: Path | None = None) -> int:
 
 
 FindId = Callable[[str, Mapping[str, Any], frozenset[str]], str | None]
-"""Function of a resource's type and inputs, and of the ids in the state. Returns the id of the resource in the cloud.
+"""Function that returns the cloud's id of the resource with the given type and inputs, or None if there is none.
 
-It ignores resources whose ids are in the state. Returns None if the cloud has no other resource with these inputs.
-Raises LookupError for a type that the cloud cannot look up.
+The third argument has the ids in the state. The function ignores resources with these ids. It raises LookupError for a
+type that the cloud cannot look up.
 """
 REPEATABLE_TYPES = ("pulumi", "docker-build:", "aws:ec2/defaultSecurityGroup:")
-"""Prefixes of types whose creation can be repeated: a second one returns the existing resource."""
+"""Prefixes of types whose creation can be repeated: a second creation returns the existing resource."""
 
 
 def pending_creates(deployment: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -208,9 +209,9 @@ def adopt(
     """Add resources with a pending creation to the state. Return the URNs of those whose ids are unknown.
 
     A resource's id follows from its name, or `find_id` returns it. A refresh then removes the resources that do not
-    exist in the cloud. The import removes all pending operations from the state, so `before_import` must save the
-    pending creations, to repeat an interrupted adoption (SaveSnapshot in Pulumi's pkg/cmd/pulumi/stack; checked with
-    CLI 3.274.1).
+    exist in the cloud. `before_import` must save the pending creations, so that the caller can repeat an interrupted
+    adoption: the import removes all pending operations from the state (SaveSnapshot in Pulumi's pkg/cmd/pulumi/stack;
+    checked with CLI 3.274.1).
     """
     deployment = exported["deployment"]
     resources = list(deployment.get("resources") or [])
@@ -231,7 +232,7 @@ def adopt(
         if urn in ids and id_ in (None, ids[urn]):
             refreshed.append(urn)  # The refresh of an earlier adoption may not have finished.
         elif id_ and (urn in ids or not _references(each) <= known):
-            unknown.append(urn)  # Another resource has its place in the state, or `destroy` has removed its provider.
+            unknown.append(urn)  # The state has another resource with this URN, or `destroy` has removed the provider.
         elif id_:
             adopted.append({**each, "custom": True, "id": id_, "outputs": inputs})
             refreshed.append(urn)
@@ -250,12 +251,12 @@ def adopt(
 
 
 def _named_id(resource: Mapping[str, Any]) -> str | None:
-    """Return the id of a resource that follows from its name, or None."""
+    """Return a resource's id if it follows from the resource's name, else None."""
     return known_id(resource["type"], resource.get("inputs") or {})
 
 
 def _references(resource: Mapping[str, Any]) -> set[str]:
-    """Return the URNs, and the provider's URN and id, that Pulumi requires in the state before a resource."""
+    """Return the references of a resource that the state must already contain: URNs, and the provider's URN and id."""
     found = (resource.get("provider"), resource.get("parent"), *(resource.get("dependencies") or ()))
     return {each for each in found if each}
 
@@ -297,10 +298,10 @@ def _matches(found: CloudResource, inputs: Mapping[str, Any], label: str) -> boo
 
 
 def adopt_pending(stack: str) -> None:
-    """Adopt a stack's pending creations. Call it before each `up` and `destroy`. May query AWS with the `aws` CLI.
+    """Adopt a stack's pending creations. Call this before each `up` and `destroy`. May query AWS with the `aws` CLI.
 
-    A file keeps the creations until they are adopted and reported. Those that cannot be listed stay in it for the next
-    call.
+    A file keeps each creation until this function has adopted or reported the resource. If the listing fails, the
+    creations that need it stay in the file for the next call.
     """
     exported, file = json.loads(pulumi("stack", "export", "--stack", stack, quiet=True)), pending_file(stack)
     creates = _begun_creates(exported["deployment"] or {}, file)

@@ -28,7 +28,7 @@ ignores them."""
 USER_SOURCES = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
 """Sources of a value that the user set. Other values are defaults."""
 STACK_NAME = re.compile(r"[A-Za-z0-9][-_A-Za-z0-9]*")
-"""Name of a stack. A dot or slash would change the file that `Pulumi.NAME.yaml` names."""
+"""Pattern of a stack's name. With a dot or a slash, `Pulumi.NAME.yaml` could be the path of another file."""
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -63,7 +63,7 @@ class StackCommand(click.Command):
     root: Literal["never", "this_machine", "always"] = "never"
     """Stacks for which only root may run the command: none, stacks of platform `local`, or all."""
     takes_stack = True
-    """True if it has the options `--stack` and `--project`."""
+    """True if the command has the options `--stack` and `--project`."""
 
     def __init__(self, *words: Any, **settings: Any) -> None:
         super().__init__(*words, **settings)
@@ -136,8 +136,8 @@ def use_stack(project: Path | None, stack: str | None) -> None:
 def find_project(given: Path | None) -> Path | None:
     """Return the project's folder; None if there is none.
 
-    It is `given`, else the checkout for a make target, else the folder in PROJECT_VARIABLE, else the nearest folder
-    with stacks, here or above.
+    The first of these counts: `given`; the checkout, for a make target; the folder in PROJECT_VARIABLE; the nearest
+    folder with stacks, from the working directory upward.
     """
     if given is not None:
         return given.resolve()
@@ -160,7 +160,7 @@ def stacks_in_state(folder: Path) -> list[str]:
 
 
 def default_stack(folder: Path) -> str:
-    """Return the stack of a command without `--stack`: the only one with settings, else with a state, else `local`."""
+    """Return the only stack with settings; without settings, the only stack with a state; else `local`."""
     found = stacks_of(folder) or stacks_in_state(folder)
     return found[0] if len(found) == 1 else DEFAULT_STACK
 
@@ -184,7 +184,7 @@ def format_command(ctx: click.Context) -> str:
 
 
 def may_run(*words: str) -> bool:
-    """Return True if this user may run a command, else print the reason. `words`: its name and, if needed, a stack."""
+    """Return True if this user may run a command, else print the reason. `words` are its name and maybe a stack."""
     return subprocess.run([CHECKOUT / "setup" / "root", *words], check=False).returncode == 0
 
 
@@ -210,12 +210,12 @@ PROJECT_OPTION = NonEmptyOption(
 
 
 def output_option(help: str) -> Callable[[Function], Function]:
-    """Add `--output` for a file."""
+    """Return a decorator that adds `--output` for a file."""
     return option("--output", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help=help)
 
 
 def port_option(default: int, min_port: int, help: str) -> Callable[[Function], Function]:
-    """Add `--port`. Ports below `min_port` are errors."""
+    """Return a decorator that adds `--port`. Ports below `min_port` are errors."""
     ports = click.IntRange(min_port, 65535)
     return option("--port", envvar="PORT", type=ports, default=default, show_default=True, help=help)
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class NotConfirmed(CommandError):
-    """Error if the user answered no, or could not be asked."""
+    """Error if the user did not answer yes, or if there is no terminal for the answer."""
 
     status = ExitStatus.NOT_CONFIRMED
 
@@ -55,14 +55,14 @@ def confirm(question: str, *, is_confirmed: bool = False) -> None:
         raise NotConfirmed("nothing was changed")
 
 
-def sentence(parts: Sequence[str]) -> str:
-    """Return the parts of a question as one; empty for none."""
+def join_question(parts: Sequence[str]) -> str:
+    """Join the parts of a question with "and". Return an empty text if there are no parts."""
     question = ", and ".join(parts)
     return question[:1].upper() + question[1:]
 
 
 def job_end(job: str, state: JobState | None) -> str:
-    """Return the part of a question about the end of a job; empty if it does not run. `state` is None if unknown."""
+    """Return the part of a question that asks to end a job; empty if the job does not run. An unknown state is None."""
     if state is None:
         return f"end job {job}, whose state is unknown"
     is_stopped = state.is_over or state.state in ("absent", "suspended")
@@ -78,7 +78,7 @@ LOGINS: Mapping[str, str] = {
 }
 """Scheme of a bucket's URL -> commands that log in to that cloud.
 
-`gcloud` and other programs have separate credentials of Google Cloud:
+`gcloud` and other programs use separate credentials for Google Cloud:
 https://cloud.google.com/docs/authentication/gcloud
 """
 AWS_VARIABLES = (
@@ -91,7 +91,7 @@ AWS_VARIABLES = (
 """Variables with credentials: https://docs.aws.amazon.com/sdkref/latest/guide/standardized-credentials.html"""
 PRODUCT_FILE = Path("/sys/class/dmi/id/product_name")
 VENDOR_FILE = Path("/sys/class/dmi/id/sys_vendor")
-"""Files whose text shows that this machine is in a cloud, where it may have credentials of its own."""
+"""Files that name the cloud of a virtual machine. The cloud may give such a machine credentials."""
 
 
 def missing_credentials(scheme: str, environment: Mapping[str, str] = os.environ) -> str:
@@ -228,9 +228,9 @@ def confirm_update(
 ) -> None:
     """Ask for confirmation of an update that changes the cloud or ends jobs. Show the plan and the price for a cloud.
 
-    `options` are Pulumi's for the update, such as the resources to replace. The question leaves out the job `rerun`,
-    whose end the user has confirmed. Raises NotConfirmed. Raises NotAllowed if the quota is too small or the policy
-    forbids a change.
+    `options` are Pulumi's options for the update, such as the resources to replace. The question omits the job `rerun`,
+    because the user has already confirmed its end. Raises NotConfirmed. Raises NotAllowed if the quota is too small or
+    the policy forbids a change.
     """
     # Import this module here, because it is slow to import.
     from commands.review.plan import steps_of
@@ -246,14 +246,14 @@ def confirm_update(
     jobs = sorted(ended_jobs(steps) - {rerun})
     states = job_states(stack, jobs) if jobs else {}
     ends = [end for job in jobs if (end := job_end(job, states.get(job)))]
-    if question := sentence([*([f"change stack {stack}"] if changes else []), *ends]):
+    if question := join_question([*([f"change stack {stack}"] if changes else []), *ends]):
         confirm(question)
 
 
 def _check_plan(
     stack: str, config: StackConfig, steps: Sequence[Step], changes: Sequence[Step], remaining: RemainingQuota
 ) -> None:
-    """Print the plan of an update. `changes` are its steps in the cloud. Raises NotAllowed."""
+    """Print the plan of an update; `changes` are its steps in the cloud. Raises NotAllowed like `confirm_update`."""
     from commands.review.plan import forbidden
 
     is_new = not any(is_in_cloud(step) and step.action == "same" for step in steps)
@@ -292,7 +292,7 @@ def is_in_cloud(step: Step) -> bool:
 
 
 def deployed_config(stack: str) -> StackConfig | None:
-    """Return the settings of the last operation, without refreshes, if it was a successful update.
+    """Return the settings of the last successful update, if only refreshes have followed.
 
     Return None after any other operation, because then only some resources may exist. Also return None if this
     version of Trainyard cannot read the settings.
@@ -339,7 +339,7 @@ def plan_lines(stack: str, config: StackConfig, steps: Sequence[Step], remaining
     down = make_command("down", STACK=stack)
     end = "the stack has no `ttl_hours`"
     if config.ttl_hours and BACKEND_VARIABLE in os.environ:
-        end = f"after {config.ttl_hours:g} h, the GitHub workflow `destroy` removes the stack, if it is approved"
+        end = f"the GitHub workflow `destroy` removes the stack after {config.ttl_hours:g} h, if a reviewer approves"
     elif config.ttl_hours:
         end = f"`ttl_hours` has no effect, because no workflow can read the stack's state; set {BACKEND_VARIABLE}"
     lines += [f"  note: {each}" for each in advice(config.cloud, config.jobs, config.ttl_hours)]

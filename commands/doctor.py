@@ -206,12 +206,12 @@ def _table(found: list[Finding]) -> Table:
 
 
 MASK = "[masked]"
-LOG_LINES = 500
+MAX_LOG_LINES = 500
 """Maximum number of lines of each log."""
-PULUMI_LOGS = 5
-"""Maximum number of logs of Pulumi commands that the bundle contains. The newest are kept."""
+MAX_PULUMI_LOGS = 5
+"""Maximum number of logs of Pulumi commands in the bundle, which has the newest logs."""
 MAX_PODS = 32
-"""Maximum number of pods whose logs the bundle contains. The newest come first."""
+"""Maximum number of pods whose logs the bundle contains. It has the logs of the newest pods."""
 SECRET_KEYS = ("ciphertext", "secure", "encryptionsalt", "kubeconfig", "plaintext")
 """Keys in settings and states whose values the bundle masks, encrypted or not."""
 PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL)
@@ -220,13 +220,13 @@ WEB_TOKEN = re.compile(r"\beyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*")
 BEARER = re.compile(r"(?i)\b(bearer\s+)[\w.~+/=-]{12,}")
 LOGIN_HEADER = re.compile(r"""(?i)\b((?:authorization|x-api-key)\\?["']?\s*:\s*\\?["']?)[^\s"'][^\n"']*""")
 ASSIGNMENT = re.compile(r"""(?<![\w.-])([\w.-]{1,80})\\?["']?\s{0,8}[=:]\s{0,8}""")
-"""Name of a variable, before its value. The bounds keep the search linear."""
+"""Name of a variable, before its value. The maximum lengths keep the search time linear."""
 VALUE = re.compile(r"""\\?"[^"\n]*(?:"|$)|'[^'\n]*(?:'|$)|[^\s"']+""", re.MULTILINE)
 """Value up to the end of its quotes, else up to the next space or quote."""
-VALUE_START = 200
-"""Number of first characters of a value in which the search looks for a secret."""
+VALUE_START_CHARACTERS = 200
+"""Number of characters at the start of a value in which the search looks for a secret."""
 
-Parts = Iterator[tuple[str, str]]
+NamedTexts = Iterator[tuple[str, str]]
 
 
 def mask(text: str) -> str:
@@ -242,8 +242,8 @@ def _mask_assigned(text: str) -> str:
     parts, place = [], 0
     while found := ASSIGNMENT.search(text, place):
         end, masked = found.end(), ""
-        if start := VALUE.match(text, end, end + VALUE_START):
-            # Ignore an assignment inside the value: the search reaches it next, with its own name.
+        if start := VALUE.match(text, end, end + VALUE_START_CHARACTERS):
+            # Hide assignments inside the value from this check: the next search finds each with its own name.
             value = re.sub("[=:]", "-", start[0].strip("\\\"',;}&"))
             if any(secrets_in_variables({found[1]: value})) and (whole := VALUE.match(text, end)):
                 end, masked = whole.end(), MASK
@@ -271,23 +271,23 @@ def _mask_by_name(name: str, value: Any) -> Any:
     return MASK if isinstance(value, str) and any(secrets_in_variables({name: value})) else value
 
 
-def parts(stack: str) -> Parts:
+def bundle_files(stack: str) -> NamedTexts:
     """Yield the name and the text of each file of the bundle. If a file cannot be read, its text is the error."""
     yield "versions.json", _json(_versions())
-    yield "doctor.json", _part(lambda: _json(without_secrets([asdict(each) for each in findings(PROJECT)])))
-    yield f"Pulumi.{stack}.yaml", _part(lambda: _settings(stack))
-    yield "outputs.json", _part(lambda: _json(without_secrets(outputs(stack))))
-    yield "state.json", _part(lambda: _json(without_secrets(_deployment(stack))))
-    yield "history.json", _part(lambda: _json(_history(stack)))
-    for file in pulumi_output.logs(stack)[-PULUMI_LOGS:]:
-        yield f"pulumi/{file.name}", _part(partial(_tail, file))
-    yield from _cluster_parts(stack)
+    yield "doctor.json", _text_or_error(lambda: _json(without_secrets([asdict(each) for each in findings(PROJECT)])))
+    yield f"Pulumi.{stack}.yaml", _text_or_error(lambda: _settings(stack))
+    yield "outputs.json", _text_or_error(lambda: _json(without_secrets(outputs(stack))))
+    yield "state.json", _text_or_error(lambda: _json(without_secrets(_deployment(stack))))
+    yield "history.json", _text_or_error(lambda: _json(_history(stack)))
+    for file in pulumi_output.logs(stack)[-MAX_PULUMI_LOGS:]:
+        yield f"pulumi/{file.name}", _text_or_error(partial(_tail, file))
+    yield from _cluster_files(stack)
     folder = stack_cluster(str(PROJECT), stack).folder
     for file in sorted([*folder.glob("cluster.log"), *folder.glob("logs/*.log"), *folder.glob("node-*/logs/*.log")]):
-        yield f"local/{file.relative_to(folder)}", _part(partial(_tail, file))
+        yield f"local/{file.relative_to(folder)}", _text_or_error(partial(_tail, file))
 
 
-def _part(read: Callable[[], str]) -> str:
+def _text_or_error(read: Callable[[], str]) -> str:
     try:
         return read()
     except (PulumiFailed, CommandError, OSError, ValueError, KeyError) as error:
@@ -327,7 +327,7 @@ def _history(stack: str) -> list[dict[str, Any]]:
     return [{key: each.get(key) for key in kept} for each in found]
 
 
-def _cluster_parts(stack: str) -> Parts:
+def _cluster_files(stack: str) -> NamedTexts:
     """Yield the states of nodes, jobs and pods, the events, and the last lines of each pod's log."""
     from commands.status import take_snapshot
 
@@ -342,14 +342,14 @@ def _cluster_parts(stack: str) -> Parts:
         return
     for pod in pods[:MAX_PODS]:
         try:
-            lines = cluster.log(pod, LOG_LINES)
+            lines = cluster.log(pod, MAX_LOG_LINES)
         except Unreachable as error:
             lines = [f"cannot be read: {error}"]
         yield f"logs/{pod.job}/{pod.name}.log", mask("\n".join(lines)) + "\n"
 
 
 def _tail(file: Path) -> str:
-    lines = file.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_LINES:]
+    lines = file.read_text(encoding="utf-8", errors="replace").splitlines()[-MAX_LOG_LINES:]
     return mask("\n".join(lines)) + "\n"
 
 
@@ -372,7 +372,7 @@ def bundle(output: Path | None) -> int:
     name = f"trainyard-{stack}-{time.strftime('%Y%m%d-%H%M%S')}"
     file = output or Path(f"{name}.tar.gz")
     with output_file(file) as written, tarfile.open(written, "w:gz") as archive:
-        for path, text in parts(stack):
+        for path, text in bundle_files(stack):
             content = text.encode()
             entry = tarfile.TarInfo(f"{name}/{path}")
             entry.size, entry.mtime, entry.mode = len(content), int(time.time()), 0o644

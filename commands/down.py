@@ -122,7 +122,7 @@ def buckets_in(resources: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]
 def reject_unapplied_keep(stack: str, resources: Iterable[Mapping[str, Any]]) -> None:
     """Raise CommandError if the settings keep the bucket, but the state does not.
 
-    Pulumi destroys a bucket as the last update left it in the state: without `retainOnDelete`, and with `forceDestroy`.
+    Pulumi reads `retainOnDelete` and `forceDestroy` from the state, so it would delete the bucket with all its files.
     """
     if all(each.get("retainOnDelete") for each in buckets_in(resources)):
         return
@@ -191,10 +191,10 @@ def delete_jobs(run: Callable[..., object]) -> None:
 
 
 def delete_late_log_groups(resources: Iterable[Mapping[str, Any]]) -> None:
-    """Delete log groups that EKS recreates after the deletion of its clusters. `resources` is the state before that.
+    """Delete log groups that EKS recreates after the deletion of its clusters.
 
-    Ignore failures: the group may not exist, or `aws` may not be installed. `make verify-empty` reports groups that
-    remain.
+    `resources` are the stack's resources before the destroy. Ignore failures: the group may not exist, or `aws` may not
+    be installed. `make verify-empty` reports groups that remain.
     """
     for group, region in late_log_groups(resources):
         with suppress(FileNotFoundError, CalledProcessError):
@@ -255,7 +255,7 @@ def end_text(stack: str) -> str:
 
 
 def stop_cluster(cluster: ClusterSettings) -> bool:
-    """Stop a cluster and delete its data, even after a first Ctrl-C. Return False if there was none."""
+    """Stop a cluster and delete its data, even after a first Ctrl-C. Return False if the cluster did not exist."""
     with finish_unless_repeated(command_title("down"), f"the removal of the cluster of stack {cluster.stack}"):
         return lifecycle.stop(cluster)
 

@@ -48,7 +48,8 @@ def program_folder() -> Path:
     """Return the folder with Pulumi's program and `Pulumi.yaml`.
 
     For a project outside of the checkout, generate the folder. Its `Pulumi.yaml` names the folder of the stacks'
-    settings. Its program only runs the checkout's: Pulumi runs no program outside of the folder of `Pulumi.yaml`.
+    settings. Pulumi runs no program outside of the folder of `Pulumi.yaml`, so the program in the generated folder runs
+    the checkout's program.
     """
     if PROJECT == CHECKOUT:
         return CHECKOUT
@@ -86,7 +87,7 @@ def stack_environment() -> dict[str, str]:
     # Without a secrets provider in Pulumi.<stack>.yaml, use the state's, so that Pulumi does not edit the file.
     environment.setdefault("PULUMI_FALLBACK_TO_STATE_SECRETS_MANAGER", "true")
     environment.setdefault("PULUMI_SKIP_UPDATE_CHECK", "true")
-    # Unlike Go, gRPC's other clients use the proxy of `http_proxy` even for the engine on this machine.
+    # Except in Go, gRPC clients use the proxy of `http_proxy` even to reach Pulumi's engine on this machine.
     environment.setdefault("no_grpc_proxy", "127.0.0.1")
     environment[TAKE_OVER_VARIABLE] = "true"
     stack = environment.get("STACK", "local")

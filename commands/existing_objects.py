@@ -29,7 +29,7 @@ from settings.types import OPERATORS_NAMESPACE
 from stack.config import StackConfig
 
 Identity = tuple[str, str, str, str]
-"""API version, kind, namespace (or "") and name."""
+"""API version, kind, namespace and name of an object. The namespace is empty for a cluster-scoped object."""
 
 
 def conflicts(stack: str, config: StackConfig, deployment: Mapping[str, Any]) -> list[str]:
@@ -64,7 +64,7 @@ def _identity(type_: str, inputs: Mapping[str, Any]) -> Identity | None:
 def existing(wanted: Iterable[Identity], cloud: Cloud) -> list[Identity]:
     """Return the objects that the cluster already has. Raises PulumiFailed if they cannot be read."""
     files = ":".join(map(str, kubeconfig_files(cloud.kubeconfig)))
-    # Any: it has no annotations.
+    # Any, because this class has no type annotations.
     client: Any = DynamicClient
     try:
         settings = client_settings(files, cloud.context)

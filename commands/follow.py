@@ -71,19 +71,19 @@ UNREACHABLE_SECONDS = 300.0
 GONE_SECONDS = 10.0
 """Seconds before the follower gives up if the local cluster has no process, or if another cluster answers."""
 SILENT_SECONDS = 3.0
-"""Seconds without an answer of the API server before the screen reports it."""
+"""Seconds without an answer of the API server before the screen reports the outage."""
 NODES_SECONDS = 5.0
 """Seconds between two queries of the nodes."""
 EVENTS_SECONDS = 5.0
-"""Seconds that a host waits without a known reason before a query of its events, and between two such queries."""
+"""Seconds that a host waits without a known reason before a query of its events. Also the time between queries."""
 QUIET_SECONDS = 120.0
-"""Seconds without a line of a running host before the screen reports it."""
+"""Seconds without a line from a running host before the screen reports the host as quiet."""
 QUIET_FACTOR = 3
-"""Multiple of a host's longest pause so far. The screen reports only a longer pause."""
+"""The screen reports a pause only if it is longer than this multiple of the host's longest earlier pause."""
 NO_PODS_SECONDS = 10.0
 """Seconds without pods, after a job has had some, before the screen reports that they are gone."""
 TAIL_LINES = 80
-"""Last lines kept of each host. torchrun's failure report has about 40."""
+"""Number of last log lines to keep for each host. torchrun's failure report has about 40 lines."""
 MANY_HOSTS = 8
 """Number of hosts above which the screen counts their states instead of listing them."""
 
@@ -97,13 +97,13 @@ class _Tracked:
     """Notes about one subject, such as a pod, a job, a node or the API server."""
 
     reported: str = ""
-    """Last line that the screen has shown about it."""
+    """Last line that the screen has shown about the subject."""
     problem_since: float | None = None
-    """Time at which its problem began; None if it has none."""
+    """Time at which the subject's problem began; None if it has no problem."""
     warning: str = ""
-    """Its last warning event."""
+    """The subject's last warning event."""
     warning_read: float | None = None
-    """Time of the last query of its events, or the time at which it began to wait."""
+    """Time of the last query of the subject's events. Before the first query: time at which it began to wait."""
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
     """Last lines of a pod's log."""
     last_output: float | None = None
@@ -125,7 +125,7 @@ class Follower:
         epochs: Mapping[str, int] = MappingProxyType({}),
         quiet_seconds: float = QUIET_SECONDS,
     ) -> None:
-        """Follow jobs. `up` is the command that creates them, for messages. `epochs` maps a job to its epochs."""
+        """Follow jobs. `up` is the command that creates them, for messages. `epochs` is job -> number of epochs."""
         self._quiet_seconds = quiet_seconds
         self._training = {name: Training(epochs=epochs.get(name, 0)) for name in names}
         self._up = up or make_command("up")
@@ -137,7 +137,7 @@ class Follower:
         self._pods: dict[str, PodState] = {}
         self._progress: dict[str, Progress] = defaultdict(Progress)
         self._stopped: set[str] = set()
-        """Uids of pods from before a stop of their job. Their end is not a restart."""
+        """UIDs of pods that ran before their job was stopped. Their end does not count as a restart."""
         self._tracked: dict[str, _Tracked] = defaultdict(_Tracked)
         self._local = LocalCluster.of_kubeconfig(cluster.kubeconfig_path)
         self._nodes_read = 0.0
@@ -164,7 +164,7 @@ class Follower:
 
     @property
     def results(self) -> dict[str, str]:
-        """Job -> result of its training and number of restarts, as text. Jobs without either are missing."""
+        """Job -> result of its training and number of restarts, as text. Jobs with neither are missing."""
         found = {}
         for name, job in self._jobs.items():
             progress = self._progress.get(name)
@@ -230,7 +230,7 @@ class Follower:
         self._pods |= {pod.uid: pod for pod in pods}
         for job in jobs.values():
             if job.state in ("suspended", "queued"):
-                # Count restarts from the job's next start, where the data of `status` begin too.
+                # Count restarts only from the job's next start, as `status` does.
                 self._stopped |= {pod.uid for pod in self._pods_of(job)}
                 self._progress[job.name].latest.pop("restart", None)
             self._report_job(job, [pod for pod in pods if pod.owner == job.uid], now)
@@ -244,12 +244,12 @@ class Follower:
         return name in self._jobs and bool(self._jobs[name].uid)
 
     def _wait_for_api(self, error: Unreachable, now: float) -> None:
-        """Report an API server that does not answer. Give up if it will not come back by itself."""
+        """Report an API server that does not answer. Give up if it cannot recover by itself."""
         self._screen.set_live_lines(["waiting for the API server"])
-        # `_local` is None if the removal of the cluster began before this follower.
+        # `_local` is None if the removal of the cluster began before this follower started.
         if is_removed(self._cluster.kubeconfig_path) or (self._local and self._local.is_removed()):
             down = make_command("down")
-            raise FollowError(f"the stack's cluster was removed, as {down} does; {self._up} creates a new one")
+            raise FollowError(f"the stack's cluster was removed, for example by {down}; {self._up} creates a new one")
         if self._local and not self._local.has_processes():
             reason = "the stack's cluster has stopped: none of its processes is running"
             self._give_up_after(GONE_SECONDS, "stopped", now, reason, f"{self._up} starts it again with its data")
@@ -334,8 +334,8 @@ class Follower:
         earlier = {pod.uid: sum(each.place == pod.place for each in pods) - 1 + pod.restarts for pod in current}
         is_job_over = any(pod.ends_job(earlier[pod.uid]) for pod in current)
         for pod in current:
-            is_replaced = not is_job_over or pod.ends_job(earlier[pod.uid])
-            text = describe(pod, earlier[pod.uid], is_job_over=not is_replaced)
+            ends_with_job = is_job_over and not pod.ends_job(earlier[pod.uid])
+            text = describe(pod, earlier[pod.uid], is_job_over=ends_with_job)
             self._report_pod(pod, text, now, is_shown=len(current) <= MANY_HOSTS)
         self._report_quiet_hosts(job, current, now)
 
@@ -370,7 +370,7 @@ class Follower:
             self._screen.note(f"{pod.job}/{pod.label} prints again")
 
     def _report_quiet_hosts(self, job: JobState, current: Sequence[PodState], now: float) -> None:
-        """Report running hosts that have stopped printing. If any host has printed, ignore those that never have."""
+        """Report running hosts that have stopped printing. If any host has printed, ignore hosts that never have."""
         has_printed = any(self._tracked[pod.uid].tail for pod in current)
         for pod in current:
             if pod.state != "running" or not pod.ranks:
@@ -493,11 +493,11 @@ def follow(
         return 1
     except KeyboardInterrupt:
         stopped, ended = (follower.stopped_jobs, follower.ended_jobs) if follower else ([], [])
-        going_on = [name for name in names if name not in ended]
+        continuing = [name for name in names if name not in ended]
         ended_text = (
             f"the jobs have ended; {make_command('status')} shows them, {make_command('down')} removes the stack"
         )
-        screen.note(f"stopped following; {still_running_notice(going_on, stopped) if going_on else ended_text}")
+        screen.note(f"stopped following; {still_running_notice(continuing, stopped) if continuing else ended_text}")
         return ExitStatus.INTERRUPTED
 
 
@@ -570,7 +570,7 @@ def check_rank(rank: int, pods: Sequence[PodState], jobs: Mapping[str, JobState]
 
 
 def main(job: str = "", rank: int | None = None, *, no_follow: bool = False, as_json: bool = False) -> int:
-    """Follow all jobs, or one of them. With `no_follow`, return 0 after the logs so far."""
+    """Follow all jobs, or one of them. With `no_follow`, print the logs so far and return 0."""
     set_closing(STILL_RUNNING)
     found = stack_outputs()
     names = (job_named(found, job, "logs"),) if job else found.jobs

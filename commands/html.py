@@ -10,14 +10,14 @@ from string import Template
 
 WIDTH, HEIGHT = 760, 220
 LEFT, RIGHT, TOP, BOTTOM = 62, 12, 10, 28
-"""Margins around the area of the curves."""
+"""Margins around the area of the curves. The sizes of charts are in units of the SVG's `viewBox`."""
 LABEL_WIDTH = 80
 """Maximum width of a label below the axis."""
 COLUMNS = 600
 """Number of columns of a chart. Each shows its smallest and largest value, because more points would not be visible."""
 COLOURS = ("var(--a)", "var(--b)", "var(--c)", "var(--d)")
 LOG_RATIO = 100.0
-"""Ratio of largest to smallest value above which positive values, except percentages, have a logarithmic axis."""
+"""Ratio of largest to smallest value above which an axis of positive values, other than percentages, is logarithmic."""
 MANY_CELLS = 1024
 """Number of ranks above which a grid has one shape for each colour, not for each rank. This keeps pages small."""
 
@@ -191,7 +191,7 @@ def _axes(across: _Scale, up: _Scale) -> Iterator[str]:
 
 
 def _label(x: float, y: int, text: str) -> str:
-    """Return a label below an axis, to the left of its place if the right edge would cut it off."""
+    """Return a label centred at `x` below an axis. Near the right edge, the label ends at `x` instead."""
     anchor = "end" if x > WIDTH - LABEL_WIDTH / 2 else "middle"
     return f'<text x="{x:.1f}" y="{y}" text-anchor="{anchor}">{text}</text>'
 

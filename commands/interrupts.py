@@ -3,12 +3,12 @@
 This file also defines the error that ends a command and the exit statuses of all commands.
 
 Pulumi 3.245 handles SIGINT in github.com/pulumi/pulumi, pkg/backend/cancellation_scope.go. The first SIGINT cancels: no
-new operation begins, running ones end, Pulumi saves the state and releases the lock. The second one terminates: Pulumi
-abandons running operations, which stay in the state as pending. Pulumi listens only while the engine runs
-(pkg/backend/diy/backend.go, `apply`). Before that, and afterwards while Pulumi saves and unlocks, SIGINT ends the
-process and its lock stays. Pulumi therefore starts with SIGINT ignored. A Go program that starts this way ignores
-SIGINT until it calls `signal.Notify`, and again after `signal.Stop` (https://pkg.go.dev/os/signal). The child gets the
-signal once it listens.
+new operation begins, running operations end, Pulumi saves the state and releases the lock. The second SIGINT
+terminates: Pulumi abandons running operations, which stay in the state as pending. Pulumi listens only while the engine
+runs (pkg/backend/diy/backend.go, `apply`). Before that, and afterwards while Pulumi saves and unlocks, SIGINT ends the
+process and its lock stays. This module therefore starts Pulumi with SIGINT ignored. A Go program that starts this way
+ignores SIGINT until it calls `signal.Notify`, and again after `signal.Stop` (https://pkg.go.dev/os/signal). This module
+sends SIGINT when Pulumi no longer ignores it.
 
 Plugins have their own process groups (sdk/go/common/util/cmdutil/child_unix.go) and Pulumi tells them to end.
 """
@@ -53,7 +53,7 @@ FULL_BYTES = 1 << 20
 FILE_REMEDIES = {
     errno.ENOSPC: "free some disk space, then run the command again",
     errno.EDQUOT: "free some of your disk quota, then run the command again",
-    errno.EROFS: "mount it writable, or copy the project to a writable folder",
+    errno.EROFS: "mount the file system writable, or copy the project to a writable folder",
     errno.EACCES: "give this user access to that path, then run the command again",
     errno.EPERM: "give this user access to that path, then run the command again",
     errno.EISDIR: "that path must be a file; move the folder away",
@@ -96,7 +96,7 @@ MEANINGS: dict[ExitStatus, str] = {
     ExitStatus.USAGE: "wrong arguments, no folder with stacks, settings that `preview` or `verify-empty` cannot read, "
     "a cloud that `verify-empty` cannot query, or a value of `config set` that is an empty secret or would make valid "
     "settings invalid; the command has changed nothing",
-    ExitStatus.NOT_CONFIRMED: "a question was answered with no, or could not be asked: no terminal and no `--yes`",
+    ExitStatus.NOT_CONFIRMED: "the user answered no, or there was no terminal for the answer and no `--yes`",
     ExitStatus.HANGUP: "the terminal closed (SIGHUP)",
     ExitStatus.INTERRUPTED: "Ctrl-C (SIGINT)",
     ExitStatus.TERMINATED: "the command was terminated (SIGTERM)",
@@ -197,7 +197,7 @@ def run_command(name: str, command: Callable[[], int]) -> int:
 
 @contextmanager
 def hold_signals() -> Iterator[None]:
-    """Hold signals in this block. If any arrived, raise KeyboardInterrupt at its end."""
+    """Let the block finish when signals arrive. If any arrived, raise KeyboardInterrupt at its end."""
     with _handling_signals():
         _held_since.append(len(_signals))
         try:
@@ -215,7 +215,7 @@ def hold_signals() -> Iterator[None]:
 
 @contextmanager
 def finish_before_stopping() -> Iterator[None]:
-    """Hold signals and do not pass the first one to children. Use it for blocks that must not stop halfway."""
+    """Hold signals and do not pass the first one to children. Use this for blocks that must not stop halfway."""
     global _finishing
     _finishing += 1
     try:
@@ -250,7 +250,7 @@ def finish_unless_repeated(name: str, waits_for: str) -> Iterator[None]:
 
 
 class _StopProgress:
-    """Lines that a command prints while it stops: one at once, then one every few seconds."""
+    """Lines that a command prints while it stops: one immediately, then one every few seconds."""
 
     def __init__(self, name: str, finishes: str, waits_for: Callable[[], str]) -> None:
         self._name, self._finishes, self._waits_for = name, finishes, waits_for
@@ -285,10 +285,10 @@ def run_child(
 ) -> Child:
     """Run a program to its end in its own session, so that a terminal's Ctrl-C reaches only this process.
 
-    `quiet` returns all output and shows none. `keeps_errors` returns standard error and also shows it, in `errors_to`
-    if set. `ignores_at_start` starts the program with SIGINT ignored. `waits_for` returns the operations that a stopped
-    program still finishes, for messages. This function calls `on_poll` while the program runs, with True after a
-    signal.
+    `quiet` returns all output and shows none. `keeps_errors` returns standard error and also copies it to `errors_to`,
+    by default this process's standard error. `ignores_at_start` starts the program with SIGINT ignored. `waits_for`
+    returns the operations that a stopped program still finishes, for messages. This function calls `on_poll` while the
+    program runs, with True after a signal.
     """
     with _handling_signals():
         _held_since.append(len(_signals))
@@ -379,7 +379,7 @@ class _SignalForwarder:
 
 
 class _PipeReader:
-    """Reader of a pipe in a thread. It keeps the text, and shows the text in `shown` if set."""
+    """Reader of a pipe in a thread. It keeps the text, and copies the text to `shown` if set."""
 
     def __init__(self, pipe: IO[bytes] | None, shown: TextIO | io.TextIOBase | None) -> None:
         self._pipe, self._shown = pipe, shown
@@ -419,7 +419,7 @@ def handles_interrupts(pid: int) -> bool:
 def print_notice(text: str, *, new_line: bool = False) -> None:
     """Print one line on standard error. Ignore a closed terminal."""
     with suppress(OSError):
-        # Print a new line after the ^C that a terminal shows.
+        # A terminal shows ^C, so begin a new line after it.
         print(("\n" if new_line and sys.stderr.isatty() else "") + wrap(text, sys.stderr), file=sys.stderr, flush=True)
 
 
@@ -450,7 +450,7 @@ def _handling_signals() -> Iterator[None]:
 
 
 def _handle(number: signal.Signals) -> signal.Handlers | Callable[[int, FrameType | None], object] | int | None:
-    """Handle a signal from now on, unless the parent ignores it, as `nohup` does. Return the old handler."""
+    """Handle a signal from now on, unless the process ignores it, as after `nohup`. Return the old handler."""
     before = signal.getsignal(number)
     if before is not signal.SIG_IGN:
         signal.signal(number, _on_signal)

@@ -1,6 +1,6 @@
 """Jobs of `up`, `resume` and `rerun`: follow them to their end, show their results, and write their run records.
 
-`make up` imports this module late: importing the Kubernetes client takes a while.
+`make up` imports this module late, because importing the Kubernetes client is slow.
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ def deleted_jobs(stack: str, outputs: Mapping[str, Any]) -> list[str]:
 def follow_jobs(
     stack: str, config: StackConfig, outputs: Mapping[str, Any], before: str, only: Sequence[str] | None = None
 ) -> tuple[int, bool]:
-    """Follow the jobs, or `only` some, and write their run records.
+    """Follow the jobs, or only the jobs in `only`, and write their run records.
 
-    Of jobs that ended before the time `before`, only print the results. Return the exit status, and True if all of the
-    jobs exist. The second value is False after Ctrl-C, or if the API server does not answer.
+    If a job ended before the time `before`, only print its result. Return the exit status, and True if all of the jobs
+    exist. The second value is False after Ctrl-C, or if the API server does not answer.
     """
     found = StackOutputs.of(stack, outputs)
     names = list(only) if only is not None else [name for name in found.jobs if name not in unfollowed(config)]
@@ -109,7 +109,7 @@ def follow_jobs(
     return status, all(job.state != "absent" for job in jobs.values())
 
 
-def leave_jobs(stack: str, config: StackConfig, outputs: Mapping[str, Any]) -> None:
+def record_jobs(stack: str, config: StackConfig, outputs: Mapping[str, Any]) -> None:
     """Write the first run records of the jobs, and print how to follow them."""
     found = StackOutputs.of(stack, outputs)
     update_records(found, config, outputs, [name for name in found.jobs if name not in unfollowed(config)])
@@ -118,8 +118,8 @@ def leave_jobs(stack: str, config: StackConfig, outputs: Mapping[str, Any]) -> N
 
 
 def update_records(found: StackOutputs, config: StackConfig, outputs: Mapping[str, Any], names: Sequence[str]) -> None:
-    """Write the run records of jobs as they are now, so that later updates keep their commit and settings."""
-    with suppress(Unreachable):  # The records are then written when the jobs are over.
+    """Write the current run records of jobs. A later update then keeps the commit and settings in each record."""
+    with suppress(Unreachable):  # `follow_jobs`, at the end of the jobs, or `fetch` writes them.
         begun = {name: job for name, job in found.cluster().jobs(names).items() if job.state != "absent"}
         write_records(begun, outputs, is_cluster_local=config.cloud.nodes_here > 0, is_quiet=True)
 
@@ -145,7 +145,7 @@ def report_stopped(cluster: Cluster, names: Iterable[str]) -> list[str]:
 def report_finished(
     cluster: Cluster, config: StackConfig, outputs: Mapping[str, Any], names: Iterable[str], before: str
 ) -> dict[str, str]:
-    """Print the results of the jobs that ended before a time. Return their states by name."""
+    """Print the results of the jobs that ended before the time `before`. Return the states of these jobs by name."""
     finished = {name: job for name, job in cluster.jobs(list(names)).items() if job.is_over and job.finished < before}
     pods = cluster.pods(list(finished)) if finished else []
     scripts = {job.name for job in config.jobs if job.script is not None}
@@ -201,7 +201,7 @@ def finished_lines(
     return [
         f"{first}; it ended at {job.finished}, before this command",
         *more,
-        "  it was not started again, because its pods would be the same",
+        "  it was not started again, because nothing that its pods depend on has changed",
         f"  {files}: {folder}; checkpoints: {checkpoints}",
         f"  {logs} shows its log" + (f"; {fetch} copies its {copied}" if can_fetch else ""),
         *(f"  {step}" for step in steps),
@@ -240,7 +240,7 @@ def write_records(
             print(f"warning: {name}: the run record is only in the output `run_records`: {error}", file=sys.stderr)
         return record, ""
 
-    # In a cloud, each record takes two or three programs of some seconds.
+    # For a bucket in a cloud, each record takes two or three commands, and each command some seconds.
     with ThreadPoolExecutor(max_workers=8) as pool:
         written = dict(zip(jobs, pool.map(write, jobs), strict=True))
     for name, (record, place) in written.items():
@@ -253,9 +253,9 @@ def write_records(
 
 
 def recorded(bucket: Bucket, planned: Mapping[str, Any], job: JobState) -> Mapping[str, Any]:
-    """Return the record of the job's run in the bucket; `planned`, the record in the outputs, if it has none.
+    """Return the record of the job's run in the bucket. If there is none, return `planned`, the record in the outputs.
 
-    Every update replaces the outputs, also if it does not start the job again. Raises BucketError.
+    The outputs may not describe this run: every update replaces them, even if the job continues. Raises BucketError.
     """
     text = "" if bucket.problem else bucket.read(f"{planned['bucket_prefix']}/{RECORD_FILE}")
     try:
@@ -304,10 +304,10 @@ def write_record(bucket: str, record: Mapping[str, Any]) -> str:
 
 
 def _write_file(path: Path, text: str) -> None:
-    """Write a file. Give the file and its folder, which may be new, the owner of the folder above."""
+    """Write a file. The file and its folder, which may be new, get the owner of the folder above."""
     path.parent.mkdir(parents=True, exist_ok=True)
     owner = path.parent.parent.stat()
-    # First the folder: the job may be about to write to it.
+    # Change the folder's owner first, because the job may soon write to the folder.
     os.chown(path.parent, owner.st_uid, owner.st_gid)
     path.write_text(text, encoding="utf-8")
     os.chown(path, owner.st_uid, owner.st_gid)
@@ -382,24 +382,24 @@ def cost_text(config: StackConfig, usd: float | None, *, is_resumed: bool = Fals
 def next_commands(results: Sequence[JobResult]) -> list[tuple[str, str]]:
     """Return the next commands, as the user types them, each with its purpose.
 
-    They are about the first job that is not complete, or else about the first job.
+    The commands are about the first job that is not complete, or else about the first job.
     """
     failed = next((each for each in results if each.job.state != "complete"), None)
     found = failed or results[0]
     name = found.job.name
-    down = (_typed("down"), "remove the stack")
+    down = (_unquoted("down"), "remove the stack")
     if failed:
         return [
-            (_typed("logs", JOB=name), "show all of its log"),
-            (_typed("rerun", JOB=name), "run it again" + ("" if found.is_script else ", from its last checkpoint")),
+            (_unquoted("logs", JOB=name), "show all of its log"),
+            (_unquoted("rerun", JOB=name), "run it again" + ("" if found.is_script else ", from its last checkpoint")),
             down,
         ]
     page, copies = ("the run", "its results") if found.is_script else ("its curves", "checkpoint and metrics")
-    fetch = [(_typed("fetch", JOB=name), f"copy {copies} here")] if found.can_fetch else []
-    return [(_typed("report", JOB=name), f"write a page with {page}"), *fetch, down]
+    fetch = [(_unquoted("fetch", JOB=name), f"copy {copies} here")] if found.can_fetch else []
+    return [(_unquoted("report", JOB=name), f"write a page with {page}"), *fetch, down]
 
 
-def _typed(target: str, **variables: str) -> str:
+def _unquoted(target: str, **variables: str) -> str:
     return make_command(target, **variables).strip("`")
 
 

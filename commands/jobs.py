@@ -12,7 +12,7 @@ from typing import Any
 
 from commands import confirmation, job_results
 from commands.bucket import OUTPUTS, TOKENIZER_FOLDER, Bucket
-from commands.confirmation import confirm, job_end, sentence
+from commands.confirmation import confirm, job_end, join_question
 from commands.environment import PROJECT, stack_environment
 from commands.interrupts import STILL_RUNNING, CommandError, set_closing
 from commands.monitor.cluster import Cluster, StackNotFound, StackOutputs, job_named, outputs_with, stack_outputs
@@ -39,7 +39,7 @@ _LOST_CONNECTION = re.compile(rb"^E\d{4} .*websocket: close|^error: error readin
 """kubectl's lines about a connection that ended before the program in the pod. Only the first has been observed:
 https://github.com/kubernetes/kubernetes/blob/v1.37.2/staging/src/k8s.io/client-go/tools/remotecommand/errorstream.go"""
 KUBECTL_TAIL_BYTES = 4096
-"""Number of last bytes of kubectl's stderr that are searched for these lines."""
+"""Number of last bytes of kubectl's stderr in which to search for these lines."""
 SHELL = ("sh", "-c", "exec $(command -v bash || echo sh)")
 """Shell of a pod: bash if the image has it."""
 
@@ -205,12 +205,12 @@ def rerun(job: str, *, fresh: bool, is_confirmed: bool) -> int:
     question = rerun_question(stack.job, state, bucket.location(folder), saved)
     if question:
         confirm(question, is_confirmed=is_confirmed)
-    left = confirmation.check_account(stack.name, config) if config.cloud.provisioned else {}
+    quota = confirmation.check_account(stack.name, config) if config.cloud.provisioned else {}
     with stack_lock(stack.name, make_command("rerun", STACK=stack.name)):
         options = prepare(stack.name, config)
-        # The update can also end other jobs: their settings or files may have changed, or they left `jobs`.
+        # The update may also end other jobs: jobs with changed settings or files, and jobs removed from the settings.
         if not config.cloud.nodes_here or len(stack.outputs["jobs"]) > 1:
-            confirmation.confirm_update(stack.name, config, left, options, is_confirmed=is_confirmed, rerun=stack.job)
+            confirmation.confirm_update(stack.name, config, quota, options, is_confirmed=is_confirmed, rerun=stack.job)
         # If this command stops before it deletes the checkpoints, a rerun without FRESH would resume from them.
         again = stack.command("rerun", FRESH="1") if fresh else stack.command("rerun")
         set_closing(f"the job may be deleted; {again} creates it again")
@@ -225,14 +225,14 @@ def rerun(job: str, *, fresh: bool, is_confirmed: bool) -> int:
 
 
 def _remove_progress(job: str, config: StackConfig, bucket: Bucket, folder: str) -> None:
-    """Move the curves of a job's earlier runs to another folder. Delete its checkpoints in `folder`, and tokenizer."""
+    """Move the job's earlier curves to another folder. Delete its checkpoints in `folder` and its tokenizer."""
     spec = next(each for each in config.jobs if each.name == job)
     prefix = spec.bucket_folder
     if earlier := bucket.put_curves_aside(prefix):
         place = job_results.short_home(bucket.location(earlier))
         print(wrap(f"{job}: moved the curves of its earlier runs to {place}", sys.stdout), flush=True)
     deleted = {folder: "checkpoints"}
-    if spec.recipe:  # A script may have written a folder of the same name.
+    if spec.recipe:  # A script's own folder may have the same name.
         deleted[f"{prefix}/{TOKENIZER_FOLDER}"] = "tokenizer"
     for each, content in deleted.items():
         # List the folder again: a job that ends saves a last checkpoint.
@@ -270,7 +270,7 @@ def fresh_folder(stack: Stack, config: StackConfig) -> str:
 
 
 def rerun_question(job: str, state: JobState, location: str, saved: list[str]) -> str:
-    """Return the question that a user must confirm before a job runs again; empty if nothing needs a question.
+    """Return the question that a user must confirm before a job runs again; empty if there is nothing to confirm.
 
     `saved` are the names of the checkpoints to delete at `location`.
     """
@@ -278,7 +278,7 @@ def rerun_question(job: str, state: JobState, location: str, saved: list[str]) -
     if saved:
         shown = saved[0] if len(saved) == 1 else f"{saved[0]} to {saved[-1]}"
         parts.append(f"delete its checkpoints in {location} ({shown})")
-    return sentence(parts)
+    return join_question(parts)
 
 
 def _delete(stack: Stack, state: JobState, seconds: float) -> None:
@@ -341,7 +341,7 @@ def open_shell(command: Sequence[str]) -> int:
     if is_lost:
         print(
             f"the connection to pod {pod.name} on {pod.node} ended: its host ended, was stopped, or does not answer; "
-            f"the exit status of the program in it is unknown; {make_command('status')} shows the host",
+            f"the exit status of the program is unknown; {make_command('status')} shows the host",
             file=sys.stderr,
         )
     return status
@@ -360,7 +360,7 @@ def run_kubectl(words: Sequence[str], environment: Mapping[str, str]) -> tuple[i
                 tail = (tail + chunk)[-KUBECTL_TAIL_BYTES:]
                 sys.stderr.buffer.write(chunk)
                 sys.stderr.flush()
-        except BaseException:  # As subprocess.run does, also after a signal.
+        except BaseException:  # subprocess.run also kills its child, even after a signal.
             child.kill()
             raise
     return child.returncode, child.returncode != 0 and _LOST_CONNECTION.search(tail) is not None

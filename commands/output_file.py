@@ -1,4 +1,4 @@
-"""Output files of a command, written completely or not at all, and folders for output."""
+"""Write a command's output files completely or not at all, and create output folders."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from commands.interrupts import FILE_REMEDIES, CommandError
 
 
 def make_output_folder(folder: Path) -> None:
-    """Create a folder that git ignores and that Trainyard does not send with a job's script. Keep an existing one."""
+    """Create a folder that git ignores and that Trainyard does not send with a script. Keep an existing folder."""
     if not folder.exists():
         folder.mkdir(parents=True)
         (folder / ".gitignore").write_text("*\n", encoding="utf-8")

@@ -44,7 +44,7 @@ from stack.config import StackConfig, load_file
 
 BASES = ("main", "origin/main", "origin/HEAD")
 """Default bases. The preview uses the first that has a common commit with HEAD."""
-NO_ANCESTOR = 1
+NO_ANCESTOR_STATUS = 1
 """Exit status of `git merge-base` if the commits have no common ancestor."""
 FILE_WIDTH = 100
 """Maximum number of characters of a line of the report if the output is not a terminal."""
@@ -112,7 +112,7 @@ def main(
         running=running_jobs(stack) if credentials and any(map(_has_pools, (before, after))) else {},
         plugins=PluginReview() if no_plugins or engine else review_by_plugins(old, graph, steps),
         rehearsal=rehearsed,
-        # Without the settings before the change, the quota that the stack uses already is unknown.
+        # Without the settings before the change, the quota that the stack already uses is unknown.
         remaining_quota=_remaining_quota(after) if credentials and (before or earlier is None) else {},
     )
     today = datetime.now(tz=UTC).date()
@@ -146,7 +146,7 @@ def _remaining_quota(config: StackConfig) -> RemainingQuota:
 
 
 def _base(requested: str | None) -> str | None:
-    """Return the commit to compare with; None for none. Raises ValueError for an unknown or unrelated commit."""
+    """Return the commit to compare with; None without a base. Raises ValueError for an unknown or unrelated commit."""
     for each in BASES if requested is None else (requested,):
         words = ["git", "merge-base", each, "HEAD"]
         done = subprocess.run(words, cwd=PROJECT, capture_output=True, text=True, check=False)
@@ -154,7 +154,7 @@ def _base(requested: str | None) -> str | None:
             return done.stdout.strip()
     if requested is not None:
         reason = "it has no common ancestor with this commit"
-        if done.returncode != NO_ANCESTOR:
+        if done.returncode != NO_ANCESTOR_STATUS:
             reason = f"git cannot read it ({done.stderr.strip().removeprefix('fatal: ')})"
         raise ValueError(f"--base {requested}: {reason}; run `git fetch`, or name another commit")
     return None
@@ -191,7 +191,7 @@ def _earlier(name: str, commit: str | None) -> str | None:
 def _parsed(text: str) -> StackConfig | None:
     """Return the settings in a text of an earlier commit. If they are invalid, print the reason and return None.
 
-    Accept files that this checkout lacks and what the cloud no longer offers.
+    Accept missing files of jobs, and locations, versions and machine types that the cloud no longer offers.
     """
     with tempfile.NamedTemporaryFile("w", suffix=".yaml", encoding="utf-8") as file:
         file.write(text)

@@ -54,7 +54,7 @@ class ProfileError(CommandError):
 
 @dataclass
 class Operation:
-    """Sums over the events of one name. Times are in microseconds."""
+    """Sums over all events with one name. Times are in microseconds."""
 
     calls: int = 0
     total: float = 0.0
@@ -110,7 +110,7 @@ def read_trace(
     folders = bucket.names(folder)
     traces = list(filter(None, map(TRACE_NAME.fullmatch, bucket.names(f"{folder}/rank-{rank}"))))
     if not traces and any(each.startswith(XLA_PREFIX) for each in folders):
-        # Without a job: the folder that TensorBoard shows of one job does not contain its profiles.
+        # Do not name a job: TensorBoard would then show only the job's folder, which does not contain the profiles.
         curves = make_command("tensorboard")
         raise ProfileError(f"job {job} has traces of XLA's profiler; {curves} shows them in its profile tab")
     if not traces and ranks is not None and rank >= ranks:
@@ -149,14 +149,14 @@ def spans(events: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Span, str, floa
     for row, members in sorted(rows.items()):
         members.sort(key=lambda each: (float(each["ts"]), -float(each["dur"])))
         inner = [0.0] * len(members)
-        depths, around = list[int](), list[int]()
+        depths, enclosing = list[int](), list[int]()
         for place, event in enumerate(members):
-            while around and _end(members[around[-1]]) <= float(event["ts"]):
-                around.pop()
-            if around:
-                inner[around[-1]] += float(event["dur"])
-            depths.append(len(around))
-            around.append(place)
+            while enclosing and _end(members[enclosing[-1]]) <= float(event["ts"]):
+                enclosing.pop()
+            if enclosing:
+                inner[enclosing[-1]] += float(event["dur"])
+            depths.append(len(enclosing))
+            enclosing.append(place)
         for place, event in enumerate(members):
             start, duration = float(event["ts"]) - begin, float(event["dur"])
             span = Span(name=str(event["name"]), start=start, duration=duration, depth=depths[place], row=row)
@@ -243,9 +243,9 @@ def check_port(port: int) -> None:
 
 
 def log_folder(bucket: str, folder: str) -> str:
-    """Return the location of the events in a folder of the bucket, or in all of it if `folder` is empty.
+    """Return the location of the events in a folder of the bucket, or in the whole bucket if `folder` is empty.
 
-    It is a path on this machine, or a URL that TensorBoard opens with fsspec.
+    The location is a path on this machine, or a URL that TensorBoard opens with fsspec.
     """
     root = bucket.removeprefix("file://").rstrip("/")
     return f"{root}/{folder}" if folder else root

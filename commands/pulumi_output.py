@@ -53,7 +53,7 @@ SUMMARIES = ("update failed", "destroy failed", "refresh failed", "Resource moni
 """Diagnostics of the stack that only repeat that another resource failed."""
 PROGRAM_FAILED = "an unhandled error occurred: program exited with non-zero exit code: 1"
 """Diagnostic that only repeats the program's failure, if the program's own message is directly before it."""
-DYNAMIC = "pulumi-python:dynamic:Resource"
+DYNAMIC_TYPE = "pulumi-python:dynamic:Resource"
 """Type of all resources of providers that are part of the program, such as the local cluster's."""
 PROGRESS_LINE_SECONDS = 30.0
 """Seconds between two lines about running operations, without a terminal."""
@@ -65,8 +65,8 @@ MAX_FILES = 5
 """Maximum number of changed files that a message names."""
 TAIL_LINES = 20
 """Number of log lines to show if Pulumi fails without a diagnostic."""
-UNBROKEN_BLANK = "\N{NO-BREAK SPACE}"
-"""Space at which no line breaks. The output replaces it with an ordinary space."""
+NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
+"""Space at which `wrap_line` does not break a line. The output shows an ordinary space instead."""
 _KNOWN_WARNING = re.compile(
     r"(warning: )?using pulumi-[\w-]+ from \$PATH at "
     r"|Attempting to deploy or update resources with \d+ pending operations from previous deployment\."
@@ -119,7 +119,7 @@ class FoldedOutput:
     ) -> None:
         """Show the output of `command`, whose events are in `folder`.
 
-        `changes_jobs` is True if it changes only jobs.
+        `changes_jobs` is True if the command changes only jobs.
         """
         self._doing, self._done = VERBS[command]
         self._subject = f"the jobs of stack {stack}" if changes_jobs else f"stack {stack}"
@@ -229,7 +229,7 @@ class FoldedOutput:
         if text == PROGRAM_FAILED and self._last_severity in ("error", "info#err"):
             return
         self._last_shown, self._last_severity = (urn, text), severity
-        # The message of a dynamic provider's error is complete without the name of its class.
+        # The message of a dynamic provider's error is complete without the name of the exception's class.
         text = text.removeprefix("RuntimeError: ")
         # Leave out the stack's name. The program prints an error as many one-line messages, and each would repeat it.
         name = f"{_label(urn)}: " if urn and not _is_stack(urn) else ""
@@ -241,7 +241,7 @@ class FoldedOutput:
     def _wrapped(self, text: str) -> str:
         """Wrap an indented line if the output is a terminal."""
         width = shutil.get_terminal_size().columns - 1 if self._line.is_shown else len(text)
-        return "\n".join(wrap_line(text, width)).replace(UNBROKEN_BLANK, " ")
+        return "\n".join(wrap_line(text, width)).replace(NO_BREAK_SPACE, " ")
 
     def _progress(self, now: float) -> str:
         """Return the running operations, the longest first, and the number of finished operations."""
@@ -301,7 +301,7 @@ def logs(stack: str) -> list[Path]:
 
 
 def _new_log(stack: str, command: str) -> Path:
-    """Return the path of a new log file. Delete the oldest, so that the stack has at most MAX_LOGS with the new one."""
+    """Return the path of a new log file. First delete the oldest logs, so that the stack keeps at most MAX_LOGS."""
     folder = STATE / "logs" / stack
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for old in logs(stack)[: -(MAX_LOGS - 1)]:
@@ -345,7 +345,7 @@ def _paths_by_key(project: Path) -> dict[str, str]:
 def _counts_text(counts: Counter[str]) -> str:
     """Return counts by kind, most frequent first, such as `3 ServiceAccount, 1 Job`. No line breaks after a count."""
     found = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
-    return ", ".join(PLAIN_NAMES.get(kind) or f"{count}{UNBROKEN_BLANK}{kind}" for kind, count in found)
+    return ", ".join(PLAIN_NAMES.get(kind) or f"{count}{NO_BREAK_SPACE}{kind}" for kind, count in found)
 
 
 def _type(urn: str) -> str:
@@ -354,7 +354,7 @@ def _type(urn: str) -> str:
 
 def _kind(urn: str) -> str:
     """Return the last part of a resource's type, or the name of a resource of a dynamic provider."""
-    return _name(urn) if _type(urn) == DYNAMIC else _type(urn).rpartition(":")[2]
+    return _name(urn) if _type(urn) == DYNAMIC_TYPE else _type(urn).rpartition(":")[2]
 
 
 def _name(urn: str) -> str:
@@ -362,7 +362,7 @@ def _name(urn: str) -> str:
 
 
 def _label(urn: str) -> str:
-    """Return kind and name of a resource, or plain words for it."""
+    """Return kind and name of a resource, or its plain name in PLAIN_NAMES."""
     return PLAIN_NAMES.get(_name(urn)) or " ".join(dict.fromkeys((_kind(urn), _name(urn))))
 
 

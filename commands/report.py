@@ -1,4 +1,4 @@
-"""Report about one job: its content, from the cluster and the bucket, as JSON or as the page of report_page.py."""
+"""Report about one job: read its content from the cluster and the bucket, then print JSON or write an HTML page."""
 
 from __future__ import annotations
 
@@ -69,14 +69,14 @@ class JobReport:
     rank_states: Mapping[int, str] = field(default_factory=dict)
     """Rank -> the state of its host."""
     restarts: int = 0
-    """Restarts since the job's last start, as the cluster knows them."""
+    """Restarts that the cluster reports since the job's last start."""
     troubles: Sequence[tuple[float, str]] = ()
     """Time and reason of each restart and failure that the cluster still knows, oldest first."""
     end: Sequence[str] = ()
     """End of each rank of a failed job, and the last lines of the rank that failed first."""
     newest_checkpoint: str = ""
-    """Path or URL of the newest checkpoint, or of the folder of checkpoints if their names do not show the newest;
-    empty if no checkpoint is known."""
+    """Path or URL of the newest checkpoint; empty if no checkpoint is known. If the checkpoints' names do not show the
+    newest, path or URL of their folder."""
     fresh_start: str = ""
     """Time of the last `rerun --fresh` that moved earlier curves to another folder; empty if there was none."""
     written: str = ""
@@ -129,7 +129,7 @@ class JobReport:
 
     @property
     def is_partial(self) -> bool:
-        """True if the job was stopped, and its events begin with its last start."""
+        """True if the job was stopped before, and the events of its earlier attempts are unknown."""
         return self.state.is_resumed and not self.earlier_attempts
 
     def as_json(self) -> dict[str, Any]:
@@ -154,7 +154,7 @@ class JobReport:
 
 
 def read_events(folder: Path) -> list[Event]:
-    """Return the events of rank 0 in a folder of metrics, oldest first. It has one file, or a file for each upload."""
+    """Return the events of rank 0 in a folder of metrics, oldest first. Rank 0 has one file, or one for each upload."""
     files = sorted(file for file in folder.rglob("*.jsonl") if file.relative_to(folder).parts[0].startswith("rank-0"))
     events = [event for file in files for event in parse_lines(file.read_bytes())]
     return sorted(events, key=lambda event: float(event["time"]))
@@ -174,13 +174,13 @@ def last_events(folder: Path) -> dict[int, Event]:
 
 
 def events_of_log(lines: Iterable[tuple[str, str]]) -> list[Event]:
-    """Return rank 0's events in the lines of a log and their times. A script may print events and write no metrics."""
+    """Return rank 0's events in a log's lines, each with its time. A script may print events but write no metrics."""
     found = [event_of_line(stamp, text) for stamp, text in lines]
     return [event for event in found if event is not None and event.get("rank", 0) == 0]
 
 
 def event_of_line(stamp: str, text: str) -> Event | None:
-    """Return the event in a line of a log, as the metrics would have it; None for other text."""
+    """Return the event in a line of a log, in the format of the metrics; None for other text."""
     event = parse_event(text)
     if event is None:
         return None
@@ -281,7 +281,7 @@ def newest_checkpoint(bucket: Bucket, folder: str) -> str:
 
 
 def known_restarts(pods: Sequence[PodState], events: Iterable[Event]) -> int:
-    """Return the number of restarts. The launcher may report more restarts of processes than there are of pods."""
+    """Return the number of restarts: of pods, or of processes if the launcher reports more of these."""
     numbers = [event.get("number") for event in events if event["event"] == "restart"]
     return max([count_restarts(pods), *(number for number in numbers if isinstance(number, int))])
 
@@ -310,7 +310,7 @@ def failed_end(cluster: Cluster, state: JobState, pods: Sequence[PodState]) -> l
 
 
 def log_events(log_of: Callable[[PodState], Iterable[tuple[str, str]]], pods: Sequence[PodState]) -> list[Event]:
-    """Return the events that the first host has printed. Include those of its earlier pods that still exist."""
+    """Return the events that the first host has printed. Include the events of its earlier pods that still exist."""
     first = sorted((pod for pod in pods if pod.index == 0 and pod.has_log), key=lambda pod: pod.created)
     found: list[Event] = []
     for pod in first:
@@ -322,8 +322,8 @@ def log_events(log_of: Callable[[PodState], Iterable[tuple[str, str]]], pods: Se
 def report(job: str, output: Path | None, *, as_json: bool) -> int:
     """Write the page about a job to `output`, by default next to its run record. Return the exit status.
 
-    With `as_json`, print its numbers, and write the page only if `output` is set. Raises CommandError if the default
-    page would replace an earlier one, and a stopped job has neither a log nor metrics.
+    With `as_json`, print the numbers of the page, and write the page only if `output` is set. Raises CommandError for a
+    stopped job without a log and metrics, if the page would replace an earlier page at the default path.
     """
     stack = os.environ.get("STACK", DEFAULT_STACK)
     found, bucket = collect(stack, job)
@@ -337,8 +337,8 @@ def report(job: str, output: Path | None, *, as_json: bool) -> int:
     file = output or default_file(bucket, str(found.record["bucket_prefix"]), found.job)
     if output is None and file.exists() and found.state.state == "suspended" and not found.events:
         raise CommandError(
-            f"job {found.job} is stopped: its log was deleted with its pods, and no metrics can be read; {file} keeps "
-            "the earlier page"
+            f"job {found.job} is stopped: its log was deleted with its pods, and no metrics can be read; {file} is "
+            f"unchanged; `trainyard report {found.job} --output FILE` writes a page without curves"
         )
     text = page(found)
     with output_file(file, should_make_folder=output is None) as written:

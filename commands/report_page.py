@@ -21,7 +21,7 @@ CHARTS = (
     ("Waiting for data", "percent of each step", (("train", "data_wait", "rank 0"),)),
     ("Goodput", "percent of the time spent training", (("train", "goodput", "rank 0"),)),
 )
-"""Title, unit and curves of each chart: the event, its key and the name of the curve."""
+"""Title, unit and curves of each chart. A curve has the name of an event, the key of its value and a label."""
 RECORD_ROWS = {
     "commit": "commit",
     "dirty": "uncommitted changes",
@@ -45,7 +45,7 @@ STOPPED_TEXT = (
 )
 """Text in place of the curves of a stopped job without events. NO_CURVES_TEXT is for other jobs."""
 START_KEYS = ("device", "precision", "threads", "model", "recipe", "node", "host", "python", "torch", "ranks")
-BARS = 400
+MAX_BARS = 400
 """Maximum number of bars of the time line. Shorter bars would not be visible."""
 RANK_COLOURS = {"succeeded": "var(--training)", "failed": "var(--lost)", "running": "var(--a)"}
 """Colour of a rank by the state of its host; other states have the colour of waiting."""
@@ -213,7 +213,7 @@ def _time_line(report: JobReport) -> str:
         (float(event["time"]), f"{saved_text(event)}, {_moment(event['time'])}")
         for event in report.events_named("checkpoint")
     ]
-    spans = without_short(report.times.spans(report.until), BARS) if attempts else []
+    spans = without_short(report.times.spans(report.until), MAX_BARS) if attempts else []
     bars = [
         Bar(
             begun=each.begun,

@@ -20,14 +20,14 @@ MEANINGS = {
     "lost": "steps that a restart repeated, and the time until the processes ran again",
 }
 TYPICAL_INTERVALS = 101
-"""Maximum number of recent intervals to keep, without those with a checkpoint or an evaluation. Their median is the
-typical time of a step."""
+"""Maximum number of recent intervals between two `train` events to keep. Their median is the typical time of a step.
+Intervals with a checkpoint or an evaluation are not kept."""
 MAX_MARKS = 4096
-"""Maximum number of marks, which show how much a restart lost. Above it, RunTimes drops every second mark."""
+"""Maximum number of marks, which show how much a restart lost. Above this number, RunTimes drops every second mark."""
 MAX_SPANS = 4096
-"""Maximum number of spans. Above it, RunTimes merges short spans into the spans before them."""
+"""Maximum number of spans. Above this number, RunTimes merges short spans into the spans before them."""
 STRAGGLER_SPEED = 1 / 1.5
-"""Speed, relative to the median of all ranks, below which a rank is shown as a straggler."""
+"""Speed, relative to the median of all ranks, below which a rank counts as a straggler."""
 
 Event = Mapping[str, Any]
 
@@ -66,9 +66,9 @@ class RunTimes:
         """Begin with the time at which Kubernetes started the newest run of the job; None if unknown."""
         self.job_started = job_started
         self.created: float | None = None
-        """Creation time of the job. The first wait begins then if the time of the job's first start is unknown."""
+        """Creation time of the job. The first wait begins then, if the job's first start is unknown."""
         self.possible_stops = 0
-        """Number of gaps between attempts that may be a stop or a restart: Kubernetes reports only the newest start."""
+        """Number of gaps between attempts that may be stops or restarts. Kubernetes reports only the newest start."""
         self.totals = dict.fromkeys(CAUSES, 0.0)
         """Cause -> seconds of the closed spans."""
         self._spans: list[Span] = []
@@ -92,7 +92,7 @@ class RunTimes:
         """Start of each attempt."""
 
     def add(self, event: Event) -> None:
-        """Add an event."""
+        """Add the next event of rank 0 or of its launcher."""
         name, time = str(event["event"]), float(event["time"])
         if self._last is None:
             known = (each for each in (self.job_started, self.created) if each is not None and each < time)
@@ -129,7 +129,7 @@ class RunTimes:
         return [*found, *self._open_spans(until)]
 
     def seconds_by_cause(self, until: float | None = None) -> dict[str, float]:
-        """Return the seconds of each cause that has any, in the order of CAUSES."""
+        """Return cause -> seconds, in the order of CAUSES. Causes with 0 seconds are missing."""
         found = dict(self.totals)
         for span in self._open_spans(until):
             found[span.cause] += span.seconds
@@ -247,7 +247,7 @@ class RunTimes:
                 return
 
     def _push(self, begun: float, ended: float, cause: str, *, joins: bool = True) -> Span | None:
-        """Add a span, or extend the last one if `joins` and their causes are equal."""
+        """Add a span and return it; None for an empty one. With `joins`, extend the last span if it has this cause."""
         if ended <= begun:
             return None
         self.totals[cause] += ended - begun

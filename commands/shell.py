@@ -59,7 +59,7 @@ def start_files(
     ash get no startup file.
     """
     path, own_path = environment["PATH"], before.get("PATH", "")
-    # The stack's PATH is `first`, the user's PATH, `last`.
+    # The stack's PATH consists of `first`, the user's PATH and `last`, in this order.
     first, _, last = path.partition(f"{os.pathsep}{own_path}") if own_path else (path, "", "")
     more = {"TRAINYARD_PATH_FIRST": first, "TRAINYARD_PATH_LAST": last.removeprefix(os.pathsep)}
     changed = {name: value for name, value in environment.items() if before.get(name) != value and name != "PATH"}
@@ -72,8 +72,8 @@ def start_files(
     elif name == "zsh":
         own = before.get("ZDOTDIR") or before.get("HOME", "")
         files[".zshenv"] = _zsh_file(".zshenv", own, folder)
-        at_last = f"ZDOTDIR={shlex.quote(own)}\n{stack}{RESTORE_PATH}{ZSH_PROMPT}"
-        files[".zshrc"] = f"{_zsh_file('.zshrc', own, folder)}{at_last}"
+        last_lines = f"ZDOTDIR={shlex.quote(own)}\n{stack}{RESTORE_PATH}{ZSH_PROMPT}"
+        files[".zshrc"] = f"{_zsh_file('.zshrc', own, folder)}{last_lines}"
         more["ZDOTDIR"] = str(folder)
     elif name in ("sh", "dash", "ksh", "mksh", "ash"):
         own = before.get("ENV", "")
@@ -94,7 +94,7 @@ def _zsh_file(name: str, own: str, folder: Path) -> str:
 def context_file(files: list[str], context: str | None, namespace: str) -> str | None:
     """Return a kubeconfig with one context of `files` and with the namespace; None if the context is missing.
 
-    The default context is the first current context.
+    If `context` is None, use the first current context in `files`.
     """
     contents = [content for file in files if (content := _kubeconfig(Path(file)))]
     name = context or next((each["current-context"] for each in contents if each.get("current-context")), None)
@@ -120,7 +120,7 @@ def _kubeconfig(file: Path) -> dict[str, Any]:
 
 
 def set_up_options() -> list[str]:
-    """Return the options of the set-up, which needs the programs of a cluster only for a cluster on this machine."""
+    """Return the options of the set-up. Only a stack with a cluster on this machine needs the cluster's programs."""
     file = PROJECT / f"Pulumi.{os.environ.get('STACK', 'local')}.yaml"
     with suppress(ValueError):
         if load_file(file, checks_availability=False).cloud.nodes_here:

@@ -230,9 +230,9 @@ def _raise_interrupted(words: Sequence[str], stack: str, done: Child) -> None:
 def settings_without_salt(folder: Path | None = None) -> Iterator[None]:
     """Keep `encryptionsalt` out of settings files that had none. A salt belongs to the state of only one checkout.
 
-    The files are in `folder`, by default the project. After this block, restore a file that has a salt now, if its
-    settings are unchanged, and delete a new file that has only the salt. Pulumi may also write numbers as text, which
-    does not count as a change. Files that the user has changed or removed meanwhile stay as they are.
+    The files are in `folder`, by default the project. After this block, restore each file to which Pulumi has added a
+    salt, and delete each new file that has only a salt. A file stays as it is if the user has meanwhile removed it or
+    changed its settings. Numbers that Pulumi has written as text are not a change.
     """
     place = folder or PROJECT
     files = sorted(path for path in place.glob("Pulumi.*.yaml") if path.is_file())
@@ -350,7 +350,7 @@ def save_kubeconfig(stack: str, path: Path) -> None:
 
 
 def renew_kubeconfig(stack: str, found: Mapping[str, Any]) -> None:
-    """Write the kubeconfig of a cloud cluster. Someone else may have created the cluster again, at another address."""
+    """Write the kubeconfig of a cloud cluster. Another user may have recreated the cluster at another address."""
     path = str(found.get("kubeconfig_path") or "")
     # The path is absolute for a local or existing cluster.
     if path and not Path(path).is_absolute():

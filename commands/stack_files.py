@@ -2,8 +2,8 @@
 
 Layout of the state: github.com/pulumi/pulumi v3.274.1, pkg/backend/diy/store.go and state.go. Before each write Pulumi
 copies the state to `.bak`. After each command it copies the state to `.pulumi/backups/`. A full disk, a lost network
-folder, a power failure or an editor can damage a file; `kill -9` rarely does, because Pulumi writes a draft and renames
-it.
+folder, a power failure or an editor can damage a file; `kill -9` rarely damages a file, because Pulumi writes a
+temporary file and renames it.
 
 A lock of Pulumi is a JSON file below `.pulumi/locks/organization/PROJECT/STACK/` (pkg/backend/diy/lock.go). In Pulumi,
 only its owner or `pulumi cancel` removes it. This checkout's own lock, `.trainyard/locks/STACK`, lets only one command
@@ -109,7 +109,7 @@ class StateFiles:
 
     @property
     def is_destroyed(self) -> bool:
-        """True if only components and providers, which an interrupted `destroy` keeps, are left; False if unknown."""
+        """True if only components and providers are left, which an interrupted `destroy` keeps; False if unknown."""
         try:
             latest = _content(self.path)["checkpoint"]["latest"] or {}
             left = [each for each in latest.get("resources") or [] if each.get("custom")]
@@ -127,9 +127,9 @@ class StateFiles:
     def repair(self) -> list[str]:
         """Repair the state. Return one sentence for each action.
 
-        Replace a damaged state with `.bak`, or else with the newest intact backup of an earlier command. `.bak` is the
-        state before the last write. It lists the resources in creation as pending, so no resource is lost. Raises
-        StateBroken if no intact copy exists.
+        Replace a damaged state with `.bak`, or else with the newest intact backup of an earlier command. `.bak`, the
+        state before the last write, lists resources in creation as pending, so no resource is lost. Raises StateBroken
+        if no intact copy exists.
         """
         done, backup = [], Path(f"{self.path}{BACKUP_SUFFIX}")
         for file in (self.path, backup):
@@ -140,7 +140,7 @@ class StateFiles:
         state = self.path
         if not self.is_broken:
             return done
-        # The names of the backups contain the time in nanoseconds.
+        # Backup names contain the time in nanoseconds, so their order is the order of time.
         folder = self.folder / ".pulumi" / "backups" / self.project / self.stack
         copies = [backup, *sorted(folder.glob(f"*{JSON_SUFFIX}"), reverse=True)]
         copy = next((each for each in copies if _is_state(each)), None)
@@ -186,7 +186,7 @@ class StateFiles:
 
     @property
     def version(self) -> tuple[int, int, int]:
-        """Numbers that change with each write of the state, without reading it."""
+        """Inode, size and modification time of the state file. A write of the state changes them."""
         try:
             found = self.path.stat()
         except OSError:
@@ -397,11 +397,11 @@ def explain_locks(stack: str, owners: Sequence[LockOwner], mark: str) -> str:
         if not each.is_here:
             what = f"wait until it ends; if it is certainly dead, remove its lock with {_cancel_command(stack)}"
         elif not each.is_alive:
-            what = f"it is dead; remove its lock with {_cancel_command(stack)}, then run this again"
+            what = f"it is dead; remove its lock with {_cancel_command(stack)}, then run the command again"
         elif each.was_started_by(mark):
             what = f"the command that started it was killed; wait until it ends, or stop it with `kill -INT {each.pid}`"
         else:
-            what = "it is running; wait until it ends, or press Ctrl-C there, then run this again"
+            what = "it is running; wait until it ends, or press Ctrl-C there, then run the command again"
         lines.append(f"{who}; {what}")
     return "\n".join(lines)
 
@@ -415,11 +415,11 @@ def _cancel_command(stack: str) -> str:
 def stack_lock(stack: str, command: str) -> Iterator[None]:
     """Hold this checkout's lock of a stack in this block. Raises StackBusy if another process holds it.
 
-    `command` is this command, for the message of the other process. The kernel frees the lock of a dead process.
+    `command` names this command in the errors of other processes. The kernel frees the lock of a dead process.
     """
     path = STATE / "locks" / stack
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Mode "a" does not empty the file of a holder.
+    # Mode "a" keeps the text that a current holder has written.
     with path.open("a+", encoding="utf-8") as lock:
         _acquire(lock, stack)
         since = time.strftime("%Y-%m-%d %H:%M:%S")
@@ -441,7 +441,8 @@ def _acquire(lock: TextIO, stack: str) -> None:
             holder = _holder(Path(lock.name))
         if holder or time.monotonic() > deadline:
             who = holder or "another command is working on it"
-            raise StackBusy(f"stack {stack}: {who}; wait until it ends, or press Ctrl-C there, then run this again")
+            what = "wait until it ends, or press Ctrl-C there, then run the command again"
+            raise StackBusy(f"stack {stack}: {who}; {what}")
         time.sleep(0.05)
 
 

@@ -28,7 +28,7 @@ from stack.config import CLOUDS, StackConfig, load_file, parse
 from workloads.user_files import read_requirements
 
 STACK_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?")
-"""Name of a new stack, which a cloud's resources may contain."""
+"""Pattern of a new stack's name. Names of cloud resources may contain the stack's name."""
 RECIPE = "digits"
 """Recipe of a project without a script."""
 DEFAULT_ACCELERATOR = "nvidia-tesla-t4"
@@ -37,7 +37,7 @@ DEFAULT_ACCELERATOR = "nvidia-tesla-t4"
 PLATFORMS: Mapping[str, FirstPlatform] = {
     kind: cloud.first_platform for kind, cloud in CLOUDS.items() if cloud.first_platform
 }
-"""Kind -> platform of a first stack. The first is the default."""
+"""Kind -> platform of a first stack. The first kind is the default."""
 HOST_RESOURCES = {"cpu": 6, "memory": "20Gi"}
 """Resources of a job's host. They fit on a node of each pool in PLATFORMS."""
 
@@ -70,11 +70,11 @@ class Answers:
 
 
 Ask = Callable[[str, str], str]
-"""Function of a question and its default answer. Returns the answer."""
+"""Function that asks a question with a default answer, and returns the answer."""
 
 
 def ask_at_terminal(question: str, default: str) -> str:
-    """Ask at the terminal. Without one, return the default."""
+    """Ask at the terminal. Without a terminal, return the default."""
     if not sys.stdin.isatty():
         return default
     sys.stdout.flush()
@@ -177,7 +177,7 @@ def job_problems(answers: Answers) -> dict[str, str]:
 
 
 def settings(answers: Answers, name: str) -> dict[str, Any]:
-    """Return the settings of a stack."""
+    """Return the content of a settings file. `name` is the cluster's name in a cloud."""
     runs = {"script": answers.program} if answers.program.endswith(".py") else {"recipe": answers.program}
     packages = {"requirements": answers.requirements} if answers.requirements else {}
     job: dict[str, Any] = {"name": job_name(answers.program), **runs, **packages, "hosts": answers.hosts}
@@ -230,7 +230,7 @@ def init(folder: Path, stack: str, given: Mapping[str, str | int | None]) -> int
 def read_settings(file: Path, *, checks_machine: bool = False) -> StackConfig:
     """Return the settings in a stack's file. Raises CommandError if the file is missing or invalid.
 
-    Commands about existing jobs do not need the jobs' files, so only `checks_machine` checks these.
+    With `checks_machine`, also check that this machine has the jobs' files and the capacity for the jobs.
     """
     try:
         return load_file(file, checks_machine=checks_machine)
@@ -306,7 +306,7 @@ def read_secret(words: Sequence[str]) -> str | None:
             found = ""
     if not (arguments[1] if found is None else found).strip():
         raise InvalidSetting(
-            f"the value of {arguments[0]} is empty; enter it when asked, or redirect a file with it, as in "
+            f"the value of {arguments[0]} is empty; enter it when asked, or redirect a file with the value, as in "
             f"`trainyard config set --secret {arguments[0]} < FILE`"
         )
     return found
@@ -320,7 +320,7 @@ def pulumi_config(words: Sequence[str]) -> int:
     the user may change several keys in turn.
     """
     stack = os.environ.get("STACK", DEFAULT_STACK)
-    negative = next((index for index, word in enumerate(words) if NEGATIVE_NUMBER.match(word)), len(words))
+    first_negative = next((index for index, word in enumerate(words) if NEGATIVE_NUMBER.match(word)), len(words))
     if all(word.startswith("-") for word in words[1:]):
         example = "'trainyard:jobs[0].hosts'" + (" 4" if words[0] == "set" else "")
         raise InvalidSetting(f"the key is missing; write one, as in `trainyard config {words[0]} --path {example}`")
@@ -330,7 +330,7 @@ def pulumi_config(words: Sequence[str]) -> int:
     content = file.read_bytes() if file.is_file() else b""
     before = content if words[0] == "set" and content and not settings_error(file) else None
     # Pulumi would read a negative number as an option.
-    command = ["pulumi", "config", *words[:negative], "--stack", stack, "--", *words[negative:]]
+    command = ["pulumi", "config", *words[:first_negative], "--stack", stack, "--", *words[first_negative:]]
     sys.stdout.flush()
     with settings_without_salt():
         status = subprocess.run(

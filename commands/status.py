@@ -137,7 +137,7 @@ def take_snapshot(cluster: Cluster, names: Sequence[str]) -> Snapshot:
 def read_notes(cluster: Cluster, job: JobState, pods: list[PodState]) -> dict[str, str]:
     """Return notes about a job's pods and the job itself, by uid.
 
-    They are the last warnings of objects that wait without a known reason, and the exit codes of replaced pods.
+    The notes are the last warnings of objects that wait without a known reason, and the exit codes of replaced pods.
     """
     waiting = [pod.uid for pod in pods if pod.state in ("pending", "creating") and not pod.reason]
     if not pods and job.uid:
@@ -250,8 +250,8 @@ def print_snapshot(snapshot: Snapshot, out: TextIO) -> None:
     terminal = shutil.get_terminal_size().columns if out.isatty() else WIDTH
     console = Console(file=out, width=terminal, height=HEIGHT, highlight=False, markup=False, emoji=False)
     ready = sum(is_ready for _, is_ready in snapshot.nodes)
-    counted = snapshot.nodes_problem or f": {ready} of {len(snapshot.nodes)} ready"
-    lines = [Text(f"nodes{counted}", style="green" if ready == len(snapshot.nodes) else "red")]
+    nodes_text = snapshot.nodes_problem or f": {ready} of {len(snapshot.nodes)} ready"
+    lines = [Text(f"nodes{nodes_text}", style="green" if ready == len(snapshot.nodes) else "red")]
     lines += [Text(wrap(f"  {words}", out), style="" if is_ready else "red") for words, is_ready in snapshot.nodes]
     if snapshot.advice:
         lines.append(Text(wrap(f"  {snapshot.advice}", out), style="red"))
@@ -269,7 +269,7 @@ def print_snapshot(snapshot: Snapshot, out: TextIO) -> None:
 
 
 def main(*, as_json: bool = False) -> int:
-    """Print the state of the stack. Return 0, also if the stack is not up."""
+    """Print the state of the stack. Return 0, even if the stack is not up."""
     set_closing(STILL_RUNNING)
     found = read_snapshot()
     if as_json:
@@ -285,7 +285,7 @@ def with_status(command: Callable[[], int], *, as_json: bool, removes_stack: boo
     """Run a command and return its exit status.
 
     With `as_json`, send its output and that of its child processes to stderr. Then print the state of the stack to
-    stdout. After the success of a command that `removes_stack`, do not report that the stack is not up as a problem.
+    stdout. If a command that `removes_stack` succeeds, omit the problem that the stack is not up.
     """
     if not as_json:
         return command()

@@ -71,7 +71,7 @@ def run_pytest(options: list[str], environment: Mapping[str, str], *, module: tu
         while status is None:
             with suppress(KeyboardInterrupt):  # pytest gets Ctrl-C too, and ends.
                 status = pytest.wait()
-    # Another run may use the shared clusters of this checkout.
+    # Keep this checkout's shared clusters unless this run was interrupted: another run may use them.
     owners = [folder, PROJECT / "tests"] if status == INTERRUPTED_STATUS else [folder]
     for cluster in lifecycle.saved_clusters():
         if any(Path(cluster.owner).is_relative_to(each) for each in owners):

@@ -58,21 +58,21 @@ def main(*, is_confirmed: bool = False, no_follow: bool = False) -> int:
     if problems := config.cloud.up_problems(str(PROJECT), stack, remaining_bytes(tools)):
         print(*problems, sep="\n", file=sys.stderr)
         return 1
-    left = confirmation.check_account(stack, config) if config.cloud.provisioned else {}
+    quota = confirmation.check_account(stack, config) if config.cloud.provisioned else {}
     with stack_lock(stack, make_command("up", STACK=stack)):
         if (status := set_up(config)) != 0:
             return status
         found = bring_up(
             stack,
             config,
-            lambda options: confirmation.confirm_update(stack, config, left, options, is_confirmed=is_confirmed),
+            lambda options: confirmation.confirm_update(stack, config, quota, options, is_confirmed=is_confirmed),
         )
     os.environ.update(stack_environment())
     # Import late: importing the Kubernetes client takes a while, and the job runs meanwhile.
     from commands import job_results
 
     if no_follow:
-        job_results.leave_jobs(stack, config, found)
+        job_results.record_jobs(stack, config, found)
         status, has_all_jobs = 0, True
     else:
         status, has_all_jobs = job_results.follow_jobs(stack, config, found, before)
@@ -175,7 +175,7 @@ def rejected_changes(stack: str, config: stack_config.StackConfig, deployment: M
             problems += cloud.problems_in_cloud(deployment, run_json)
     found = [str(each) for each in problems]
     if config.cloud.is_shared:
-        # Slow to import.
+        # Import late, because this module is slow to import.
         from commands import existing_objects
 
         found += existing_objects.conflicts(stack, config, deployment)

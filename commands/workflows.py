@@ -52,7 +52,7 @@ def is_named(path: str, text: str) -> bool:
 
 
 def has_platform(kind: str, text: str) -> bool:
-    """Return True if the text of a stack's file has a platform of this kind, as `is_named` reads it."""
+    """Return True if the text of a stack's file has a platform of this kind. Search the text, as `is_named` does."""
     return re.search(rf"""^[^#\n]*\bkind["']?:\s*["']?{kind}(?![\w-])""", text, re.MULTILINE) is not None
 
 
@@ -99,8 +99,8 @@ def is_expired(begun: datetime | None, ttl_hours: float | None, now: datetime) -
 def affected_stacks(base: str, *, with_removed: bool, no_local: bool) -> list[str]:
     """Return the stacks that the changes since a commit affect. Raises CalledProcessError for an unknown commit.
 
-    Leave out the stacks of platform `kubeconfig`, because a workflow has no kubeconfig. `no_local`: also leave out
-    those of platform `local`, which a workflow cannot update or rehearse.
+    Leave out the stacks of platform `kubeconfig`, because a workflow has no kubeconfig. With `no_local`, also leave
+    out stacks of platform `local`, because a workflow cannot update or rehearse them.
     """
     changed = changed_paths(f"{base}...HEAD")
     files = {found[1]: path for path in PROJECT.glob("Pulumi.*.yaml") if (found := _STACK.fullmatch(path.name))}
@@ -134,7 +134,7 @@ def ttl_of(file: Path) -> float | None:
 
 
 def expired_stacks() -> tuple[list[str], list[str]]:
-    """Return the stacks past their `ttl_hours`, and those that cannot be checked. Print an error for each of these."""
+    """Return the stacks past their `ttl_hours`, and the stacks that cannot be checked. Print each error."""
     from commands.stack import UNKNOWN_STACK, PulumiFailed, pulumi
 
     expired, unchecked, now = list[str](), list[str](), datetime.now(tz=UTC)
@@ -159,8 +159,8 @@ def expired_stacks() -> tuple[list[str], list[str]]:
 def permissions(stack: str) -> Any:
     """Return the minimum permissions to preview, create, destroy and list a cloud stack.
 
-    EKS has an IAM policy, GKE has roles with their conditions. Raises ValueError for a stack without a cloud, or with
-    settings that cannot be read.
+    The result is an IAM policy for EKS, and roles with their conditions for GKE. Raises ValueError for a stack without
+    a cloud, or with settings that cannot be read.
     """
     from commands.review.recorded import run
     from stack.config import load_file

@@ -16,7 +16,7 @@ from types import FrameType, TracebackType
 
 CLEAR_LINE = "\r\033[K"
 SIGNAL_STATUS_OFFSET = 128
-"""Offset of a signal's number in the exit status of a command that it ended."""
+"""Number that shells add to the number of a signal, for the exit status of a command that the signal ended."""
 GRACE_SECONDS = 3.0
 """Seconds that the programs of set-up have to end after each signal."""
 EXIT_SECONDS = 5
@@ -26,7 +26,7 @@ EXIT_SECONDS = 5
 def install() -> None:
     """Install the hook. On Ctrl-C Python then ends by SIGINT, so that a shell sees status 130.
 
-    The Makefile starts Python with SIGINT blocked. This function unblocks SIGINT, which also delivers an earlier one.
+    The Makefile starts Python with SIGINT blocked. This function unblocks SIGINT. An earlier Ctrl-C then takes effect.
     """
     sys.excepthook = _hook
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
@@ -51,7 +51,7 @@ def _on_signal(number: int, _frame: FrameType | None) -> None:
     print("set-up stopped: finished steps are kept; the next run continues from there", file=sys.stderr, flush=True)
     for each in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
         _end(descendants(os.getpid()), each)
-    # Wait a few seconds for steps that clean up after their program fails, such as an installation of packages.
+    # Give steps a few seconds to clean up after their programs, for example after an installation of packages.
     signal.signal(signal.SIGALRM, exit_at_once)
     signal.alarm(EXIT_SECONDS)
     sys.exit(SIGNAL_STATUS_OFFSET + number)

@@ -20,7 +20,7 @@ from setup.steps import rehearsal_steps, steps
 def main() -> int:
     """Run the steps. If a step fails, print the error and return 1. The next run continues from that step."""
     parser = argparse.ArgumentParser(prog="python -m setup", description=__doc__)
-    parser.add_argument("--no-cluster", action="store_true", help="the stack does not run on a cluster of this machine")
+    parser.add_argument("--no-cluster", action="store_true", help="the stack does not run on a cluster on this machine")
     parser.add_argument("--image", action="store_true", help="the stack builds the trainer image for a cloud")
     parser.add_argument(
         "--rehearsal",

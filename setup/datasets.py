@@ -40,7 +40,7 @@ COUNTS = (1001, 1127, 991, 1032, 980, 863, 1014, 1070, 944, 978)
 GREY_LEVELS = {round(level / 255, 3): level for level in range(256)}
 IMAGES_MAGIC = 0x803
 LABELS_MAGIC = 0x801
-"""First four bytes of an IDX file: unsigned bytes in three dimensions, and in one dimension."""
+"""First four bytes of the IDX files: unsigned bytes in three dimensions for images, and in one for labels."""
 
 
 def has_digits() -> bool:
@@ -62,7 +62,7 @@ def convert_digits(archive: Path, folder: Path, *, counts: tuple[int, ...] = COU
     for digit, (images, count) in enumerate(zip(by_digit, counts, strict=True)):
         if len(images) != count:
             raise ValueError(f"{archive.name}: digit {digit} has {len(images)} images, not {count}")
-    # Write one image of each digit in turn, so that each part of the files, except their end, has all digits.
+    # Write one image of each digit in turn, so that every part of the files has all digits. Only the end may lack some.
     pairs = [(image, digit) for row in zip_longest(*by_digit) for digit, image in enumerate(row) if image is not None]
     header = struct.pack(">IIII", IMAGES_MAGIC, len(pairs), SIDE, SIDE)
     (folder / IMAGES).write_bytes(header + b"".join(image for image, _ in pairs))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class DiskNeed:
-    """Disk space of a folder that one or several steps write."""
+    """Disk space that one or several steps need in a folder."""
 
     folder: Callable[[], Path]
     """Function that returns the folder."""
@@ -47,7 +47,7 @@ def needed_bytes(missing: Iterable[Step]) -> int:
 
 
 def remaining_need(need: DiskNeed) -> int:
-    """Return the peak of a disk need, minus the bytes that are already in its folder."""
+    """Return the bytes of a disk need that are not yet in its folder."""
     return max(0, need.peak_bytes - _used_bytes(need.folder()))
 
 

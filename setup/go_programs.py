@@ -68,9 +68,9 @@ class GoProgram:
     names: Sequence[str] = ()
     """Names of links to the binary, if it dispatches on its name."""
     c_tags: Sequence[str] = ()
-    """Build tags of a program with parts in C. Its build uses cgo."""
+    """Build tags of a program that is partly written in C. Its build uses cgo."""
     embedded: EmbeddedFiles | None = None
-    """Files of the main package that are in another module."""
+    """Files of another module that the main package embeds."""
 
     @property
     def folder(self) -> Path:
@@ -88,7 +88,7 @@ class GoProgram:
         return digest.hexdigest()
 
     def is_built(self) -> bool:
-        """Return True if the cache has the programs of the current sources, built or downloaded."""
+        """Return True if the cache has the programs, built or downloaded, for the current sources."""
         try:
             return (self.folder / "sources").read_text(encoding="ascii") == self.sources_digest
         except FileNotFoundError:
@@ -137,7 +137,7 @@ GCS_SERVER = GoProgram(module="fake-gcs-server", package="github.com/fsouza/fake
 
 
 def build_all(programs: Sequence[GoProgram]) -> None:
-    """Build the programs that are not built. Their modules and objects stay until `remove_objects`."""
+    """Build the missing programs. Downloaded modules and compiled objects stay until `remove_objects`."""
     if all(program.is_built() for program in programs):
         return
     cache_folder().mkdir(parents=True, exist_ok=True)

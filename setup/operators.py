@@ -144,7 +144,7 @@ def _without_descriptions(schema: Any) -> Any:
 
 
 def _rules(rules: list[Document], release: Release) -> list[Document]:
-    """Return the rules of a role without unneeded resources."""
+    """Return the rules of a role without the resources that the operator does not need."""
     kept = [
         {**rule, "resources": [each for each in rule["resources"] if each not in release.unneeded]} for rule in rules
     ]
@@ -152,7 +152,7 @@ def _rules(rules: list[Document], release: Release) -> list[Document]:
 
 
 def _with_webhook_names(rule: Document, release: Release) -> Document:
-    """Return a rule with the names of the release's webhook configurations, which the manifest leaves to installers."""
+    """Return a rule that names the release's webhook configurations. The manifest leaves the names to the installer."""
     configurations = release.webhooks.configurations if release.webhooks else ()
     names = [name for kind, name in configurations if f"{kind.lower()}s" in rule["resources"]]
     return {**rule, "resourceNames": names} if names and "resourceNames" in rule else rule
@@ -211,7 +211,7 @@ def archive_checksum(archive: IO[bytes]) -> str:
 
 def _digest(members: zipfile.ZipFile, name: str) -> str:
     with members.open(name) as member:
-        return hashlib.file_digest(member, "sha256").hexdigest()  # type: ignore[arg-type]  # has readinto, untyped
+        return hashlib.file_digest(member, "sha256").hexdigest()  # type: ignore[arg-type]  # its type lacks readinto
 
 
 def _checksum(module: str, version: str, go_sum: Path) -> str:

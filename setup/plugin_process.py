@@ -25,8 +25,8 @@ MAX_CONCURRENT_CALLS = 256  # A call that awaits a resource holds its thread. Th
 def die_with_parent() -> None:
     """Have the kernel kill this process when its parent dies. `kill -9` of the engine then leaves no process.
 
-    If the parent dies before the kernel call, this process exits here. If the parent was already dead, this process
-    fails at its first write.
+    If the parent dies during this function, before the kernel call, this process exits here. If the parent died before
+    this function, this process fails at its first write.
     """
     parent = os.getppid()
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
@@ -40,14 +40,14 @@ def serve(register: Callable[[grpc.Server], None]) -> None:
 
     The engine reads the port from stdout and ends this process with an interrupt.
     """
-    # Import here: if a program's own Python runs this file by path, it may lack these modules.
+    # Import here: a program's own Python may run this file by path, and may lack these modules.
     from concurrent.futures import ThreadPoolExecutor
 
     import grpc
     from google._upb import _message
 
     die_with_parent()
-    # The Pulumi SDK sets this too. The schema of a CRD is nested too deeply for protobuf's Python reader by default.
+    # The schema of a CRD is nested more deeply than protobuf allows by default. The Pulumi SDK sets this option too.
     _message.SetAllowOversizeProtos(True)  # type: ignore[no-untyped-call]  # has no annotations
     signal.signal(signal.SIGINT, lambda _number, _frame: os._exit(0))
     server = grpc.server(ThreadPoolExecutor(max_workers=MAX_CONCURRENT_CALLS), options=CHANNEL_OPTIONS)

@@ -63,7 +63,7 @@ def run_steps(steps: Sequence[Step]) -> None:
         while waiting or running:
             ready = [step for step in waiting if not left.intersection(_predecessors(step, pending))]
             for step in ready[: MAX_CONCURRENT_STEPS - len(running)]:
-                # Count the steps of earlier runs too, as `doctor` does.
+                # Also count the steps that earlier runs have finished, as `doctor` does.
                 number = len(steps) - len(pending) + len(titles) + 1
                 titles[step.name] = f"setup {number}/{len(steps)}: {step.name}"
                 board.start(step.name, titles[step.name] + _expected_duration(step, durations))
@@ -149,7 +149,7 @@ class LiveLine:
     def __init__(self, out: TextIO | None = None) -> None:
         self._out = out or sys.stdout
         if isinstance(self._out, io.TextIOWrapper):
-            # The terminal may lack the ellipsis or characters of a program's output.
+            # Replace characters that the output's encoding lacks, such as the ellipsis.
             self._out.reconfigure(errors="replace")
         self._lock = threading.Lock()
         self.is_shown = self._out.isatty() and os.environ.get("TERM") != "dumb"
@@ -176,7 +176,7 @@ class LiveLine:
 
 
 class Board:
-    """Output of set-up: a bar with the time left on a terminal, else lines at each step's start and end."""
+    """Output of set-up: on a terminal a bar with the time left, else a line at each step's start and end."""
 
     def __init__(self, steps: Sequence[Step], durations: Mapping[str, float], out: TextIO | None = None) -> None:
         self._steps, self._durations = steps, dict(durations)
@@ -230,8 +230,8 @@ class Board:
         """Remove the bar. Print set-up's total time if every step is done."""
         self._line.clear()
         if self.has_bar and len(self._done) == len(self._steps):
-            seconds = format_duration(time.monotonic() - self._started)
-            self.print_line(f"setup: {len(self._steps)} step{'s' * (len(self._steps) > 1)} done in {seconds}")
+            duration = format_duration(time.monotonic() - self._started)
+            self.print_line(f"setup: {len(self._steps)} step{'s' * (len(self._steps) > 1)} done in {duration}")
 
 
 @contextmanager
@@ -258,7 +258,7 @@ def _progress_board(steps: Sequence[Step], durations: Mapping[str, float]) -> It
 
 
 def _rough(seconds: float) -> str:
-    """Return an expected duration: whole minutes if it is long."""
+    """Return an approximate duration as text: in minutes from 90 s on, else in seconds."""
     return f"about {round(seconds / 60)} min" if seconds >= 90 else f"about {max(round(seconds), 1)} s"
 
 

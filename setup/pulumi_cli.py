@@ -57,7 +57,7 @@ def release_folder() -> Path:
 
 
 def cli_folders() -> list[Path]:
-    """Return a list with the folder of set-up's Pulumi CLI. Empty if there is none, or if PATH has another CLI."""
+    """Return a list with the folder of set-up's Pulumi CLI; empty if there is none, or if PATH has another CLI."""
     if _has_own_cli():
         return []
     return [folder for folder in (release_folder(), BUILT_CLI.folder) if (folder / "pulumi").exists()][:1]
@@ -67,7 +67,7 @@ def bundle_cli(folder: Path) -> Path:
     """Create the equivalent of a release's folder: the built CLI and, next to it, stand-ins for missing programs.
 
     Pulumi would warn about stand-ins on PATH. The folder belongs to one checkout, as the stand-ins do. The CLI is a
-    hard link if the file system allows, else a copy.
+    hard link if the file system allows one, else a copy.
     """
     folder.mkdir(parents=True, exist_ok=True)
     built, cli = BUILT_CLI.folder / BUILT_CLI.binary, folder / BUILT_CLI.binary
@@ -154,7 +154,7 @@ def fetch_release(downloads: Downloads) -> None:
 
 
 def missing_hosts() -> list[str]:
-    """Return the stand-ins of programs that are neither on PATH, nor next to the CLI, nor installed by Pulumi."""
+    """Return the folders of stand-ins for programs that neither PATH, nor the CLI's folder, nor Pulumi's home has."""
     wanted = {
         "language": ("pulumi-language-python", "language-python-v*"),
         "dynamic": ("pulumi-resource-pulumi-python", "resource-pulumi-python-v*"),
@@ -204,7 +204,7 @@ def home_with_build(checkout: Path) -> Path | None:
 
     Return None if Pulumi finds another Kubernetes plugin, or if set-up has built none.
 
-    Pulumi warns about each plugin on PATH, and Trainyard must not write to the user's home.
+    A separate home is needed: Pulumi warns about plugins on PATH, and Trainyard must not write to the user's home.
     """
     home = checkout.joinpath(*BUILT_PLUGIN_HOME)
     if _pulumi_has_kubernetes_plugin() or not (KUBERNETES_PLUGIN.folder / KUBERNETES_PLUGIN_NAME).exists():

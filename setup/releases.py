@@ -173,7 +173,7 @@ def pinned(module: str, folder: str) -> str:
 
 
 def install(programs: Sequence[GoProgram], releases: Sequence[Release], downloads: Downloads) -> None:
-    """Install released programs in the folders of their builds. Raises DownloadError before it installs a program."""
+    """Download all releases, then install their programs in the folders of the builds. Raises DownloadError."""
     cache_folder().mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache_folder()) as folder:
         found: dict[str, Path] = {}

@@ -37,7 +37,7 @@ PACKAGES = {
 C_PACKAGES = {"gcc": "gcc", "pkg-config": "pkgconf"}
 """Debian package of each program for the build of runc, which is partly written in C."""
 CNI_FILES = {Path("/usr/lib/cni/bridge"): "containernetworking-plugins"}
-"""Debian package of each file."""
+"""Debian package of each network plugin of the nodes."""
 C_FILES = {Path("/usr/include/seccomp.h"): "libseccomp-dev", Path("/usr/include/stdio.h"): "libc6-dev"}
 """Debian package of each C header for runc."""
 POLICY_FILE = Path("/usr/sbin/policy-rc.d")
@@ -65,7 +65,7 @@ CONTAINERD_SHIM = go_programs.GoProgram(
     flags=_CONTAINERD_FLAGS,
     binary="containerd-shim-runc-v2",
 )
-"""Program of containerd's shim. It is separate, because a shim starts every plugin that its binary has."""
+"""Program of containerd's shim. It needs its own binary, because a shim starts every plugin in its binary."""
 RUNC_VERSION = "1.5.2"
 RUNC = go_programs.GoProgram(
     module="runc",
@@ -167,7 +167,7 @@ def install_packages(packages: list[str]) -> None:
 
 @contextmanager
 def _without_services() -> Iterator[None]:
-    """Prevent Debian from starting services on installation, by a policy-rc.d file."""
+    """Prevent Debian from starting the services of installed packages, with a policy-rc.d file."""
     if POLICY_FILE.exists() and not _has_own_policy():
         yield
         return

@@ -1,6 +1,6 @@
-"""The default stack with `restarts: 0`, written by hand, to compare with: one file, the same objects, no validation.
+"""Default stack with `restarts: 0`, written by hand for a comparison: one file, the same objects, no validation.
 
-Only the cluster is Trainyard's, because both programs must run on the same one.
+Only the cluster comes from Trainyard's code, because both programs must run on the same cluster.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from settings.text import counted
 CURVE_KEYS = tuple((event, key) for _title, _unit, lines in CHARTS for event, key, _name in lines)
 """Event and key of each curve."""
 STATES = ("none", "pending", "creating", "running", "succeeded", "failed", "ending")
-"""States of a host's pod; `none` for a host without a pod. The document has the index of the state."""
+"""States of a host's pod; `none` for a host without a pod. The document has the state's index in this tuple."""
 DISRUPTIONS = frozenset(
     {
         "DeletionByPodGC",
@@ -45,7 +45,7 @@ DISRUPTIONS = frozenset(
 """Reasons for which Kubernetes ends pods whose containers have not failed:
 https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions"""
 PREEMPTED_CODES = (75, 203)
-"""Exit codes of a preempted trainer: its own, and the one to which `trainer.launch` adds 128."""
+"""Exit codes of a preempted trainer: its own code, and its own code plus the 128 that `trainer.launch` adds."""
 POOL_LABELS = (POOL_LABEL, "cloud.google.com/gke-nodepool", "eks.amazonaws.com/nodegroup")
 """Node labels with the name of the pool: Trainyard's, GKE's and EKS's."""
 MACHINE_LABEL = "node.kubernetes.io/instance-type"
@@ -59,7 +59,7 @@ SAME_FAILURE_SECONDS = 15.0
 STRAGGLER_SECONDS = 300.0
 """Seconds for which the page lists a straggler after the trainer has reported it."""
 MAX_LISTED = 20
-"""Maximum number of problems of a job, of stragglers of a job, and of warnings of a stack that the page lists."""
+"""Maximum number of problems of a job that the page lists; the same for its stragglers and a stack's warnings."""
 LATEST_KEYS = (
     "epoch",
     "step",
@@ -247,7 +247,7 @@ def _hosts(
 
 
 def _run(metrics: JobMetrics, job: JobState, now: float) -> dict[str, Any]:
-    """Return a job's curves, and how it has spent its time."""
+    """Return a job's curves, how it spent its time, and the steps from which it resumed."""
     until = job.known_until(now)
     # The times of a script that prints no events are unknown.
     is_known = bool(metrics.times.starts) or job.state in ("pending", "queued")
@@ -320,7 +320,7 @@ def _attention(
     rank_speeds: Mapping[int, float],
     metrics: JobMetrics,
 ) -> Iterator[list[Any]]:
-    """Yield the most common problems, then the slowest stragglers, each as its rank or role, its kind and its text."""
+    """Yield the most common problems, then the slowest stragglers. Each has a rank or role, a kind and a text."""
     texts = Counter(why[pod.uid] for pod in current if pod.uid in why)
     for text, count in texts.most_common(MAX_LISTED):
         pod = next(pod for pod in current if why.get(pod.uid) == text)
@@ -338,7 +338,7 @@ def _attention(
 
 
 def _names_straggler(event: Mapping[str, Any]) -> bool:
-    """Return True for a `straggler` event of the trainer. A script may print one with other values."""
+    """Return True for a `straggler` event of the trainer. A script may print such an event with other values."""
     rank, ratio = event.get("slow_rank"), event.get("slower")
     return event["event"] == "straggler" and isinstance(rank, int) and isinstance(ratio, int | float)
 
@@ -378,7 +378,7 @@ def _failures(kind: str, why: str, failed: Sequence[tuple[float, PodState]]) -> 
         if group and (each is None or each[0] - group[0][0] > SAME_FAILURE_SECONDS):
             first = group[0][1]
             label = f"rank {first.label}" if first.ranks else first.label
-            more = f" and {counted(len(group) - 1, 'host')} more" if len(group) > 1 else ""
+            more = f" and {counted(len(group) - 1, 'more host')}" if len(group) > 1 else ""
             yield group[0][0], kind, f"{label}{more}: {why}"
             group = []
         if each is not None:

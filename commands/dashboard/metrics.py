@@ -17,7 +17,7 @@ COLUMNS = 300
 """Maximum number of columns of a curve. Each keeps its smallest and largest value, so that the curve shows all spikes.
 """
 CHUNK_BYTES = 1 << 18
-"""Bytes of a file that are read at once."""
+"""Number of bytes to read from a file at once."""
 TAIL_BYTES = 4096
 """Bytes at the end of a rank's file in which the dashboard looks for the last `train` event."""
 READ_SECONDS = 0.4
@@ -25,7 +25,7 @@ READ_SECONDS = 0.4
 RANKS_PER_REFRESH = 1024
 """Maximum number of ranks' files that one refresh reads."""
 RANK_KEYS = ("global_step", "rate", "all_reduce")
-"""Keys that are kept of the last `train` event of each rank except rank 0, to save memory in large jobs."""
+"""Keys to keep of the last `train` event of each rank except rank 0. The other keys would cost memory in large jobs."""
 _value = itemgetter(1)
 
 Event = dict[str, Any]
@@ -95,7 +95,7 @@ class Curves:
         for (each, key), curve in self._curves.items():
             if each != name:
                 continue
-            # The difference is 0 only for a finite number: infinity and NaN give NaN.
+            # `value - value` is 0 only for a finite number: infinity and NaN give NaN.
             points = [
                 (int(event["global_step"]), value)
                 for event in events
@@ -112,13 +112,13 @@ class Curves:
 
 def _ascending(events: Sequence[Mapping[str, Any]]) -> Iterator[Sequence[Mapping[str, Any]]]:
     """Split the events into stretches with ascending steps. A restart begins a new stretch."""
-    first, before = 0, -math.inf
-    for place, event in enumerate(events):
+    first, last_step = 0, -math.inf
+    for index, event in enumerate(events):
         step = event["global_step"]
-        if step <= before:
-            yield events[first:place]
-            first = place
-        before = step
+        if step <= last_step:
+            yield events[first:index]
+            first = index
+        last_step = step
     if first < len(events):
         yield events[first:]
 
@@ -157,7 +157,7 @@ class EventFile:
                     return
                 self.offset += end
                 opened.seek(self.offset)
-                if events := parse_lines(chunk[:end]):  # An empty list means that reading starts again.
+                if events := parse_lines(chunk[:end]):  # The caller would take an empty list for a replaced file.
                     yield events
 
 

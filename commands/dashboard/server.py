@@ -40,7 +40,7 @@ MAX_LISTENERS = 32
 KEEP_ALIVE_SECONDS = 10.0
 """Seconds between two lines to a page if nothing changes. Only a write detects that the page was closed."""
 END_SECONDS = 1.0
-"""Seconds that the server waits at its end until open pages have the final message."""
+"""Maximum seconds that the server waits at its end until all open pages have the final message."""
 REQUEST_SECONDS = 30.0
 """Seconds after which the server closes a connection that sends no request or reads nothing."""
 
@@ -97,18 +97,18 @@ class Hub:
         return bool(self._end)
 
     def wait_for_listener(self, seconds: float) -> bool:
-        """Wait until a page is open. Return False after `seconds` without a page, or at the end."""
+        """Wait until a page is open. Return False after `seconds` without a page, or after `end`."""
         with self._changed:
             self._changed.wait_for(lambda: self.listeners > 0 or bool(self._end), seconds)
             return self.listeners > 0 and not self._end
 
     def wait_for_end(self, seconds: float) -> bool:
-        """Wait at most `seconds` for the end. Return True if it has come."""
+        """Wait at most `seconds` for `end`. Return True if it was called."""
         with self._changed:
             return self._changed.wait_for(lambda: bool(self._end), seconds)
 
     def join(self) -> bool:
-        """Count a page. Return False if too many are open, or at the end."""
+        """Count a new page. Return False if too many pages are open, or after `end`."""
         with self._changed:
             if self.listeners >= MAX_LISTENERS or self._end:
                 return False
@@ -183,7 +183,7 @@ class Server(ThreadingHTTPServer):
         return f"http://{ADDRESS}:{self.server_port}/{self.token}/"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore a browser that has closed its connection. Print any other error."""
+        """Ignore connection errors, such as a connection that the browser has closed. Print any other error."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
 
@@ -207,7 +207,7 @@ class Handler(BaseHTTPRequestHandler):
         parts = urlsplit(self.path)
         name = parts.path.split("/", 2)[2] if parts.path.count("/") > 1 else None
         if name is None:
-            # The page reads `events` relative to its address, which must end with a slash.
+            # The page requests `events` relative to its address. The address must therefore end with a slash.
             self._send(
                 HTTPStatus.PERMANENT_REDIRECT, "the page's address ends with /", location=f"/{self.server.token}/"
             )
@@ -309,7 +309,7 @@ CHECK_SECONDS = 0.5
 SCAN_SECONDS = 5.0
 """Seconds between two searches for new stacks and jobs."""
 REMOTE_SCAN_SECONDS = 60.0
-"""Seconds between two such searches if the backend is remote: each runs Pulumi."""
+"""Seconds between two such searches if the backend is remote, because each search runs Pulumi."""
 ENDED_TEXT = "the dashboard has ended; the stacks and their jobs continue"
 GONE_TEXT = "the last stack is gone, so the dashboard has ended"
 
@@ -373,7 +373,7 @@ class Dashboard:
 def main(*, port: int, only: bool, opens: bool | None) -> int:
     """Serve the dashboard until Ctrl-C, or until no stack is left.
 
-    With `only`, show only the stack in $STACK. `opens` opens a browser; None does so only on a graphical desktop.
+    With `only`, show only the stack in $STACK. With `opens`, open a browser; if None, only on a graphical desktop.
     """
     stack = os.environ.get("STACK", DEFAULT_STACK)
     set_closing(STILL_RUNNING)

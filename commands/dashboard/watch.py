@@ -1,4 +1,4 @@
-"""Observation of stacks for the dashboard: the stacks that are up, and what clusters and buckets show of them."""
+"""Observe stacks for the dashboard: find the stacks that are up, and read their clusters and metrics."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ from stack.config import load_file
 SLOW_SECONDS = 10.0
 """Seconds between two queries of nodes and warnings, whose lists are long or change rarely."""
 MAX_LOGS = 64
-"""Maximum number of a job's hosts whose last lines one refresh reads, if the job's metrics are not on this machine."""
+"""Maximum number of a job's logs whose last lines one refresh reads, if its metrics are not on this machine."""
 MAX_NOTES = 8
 """Maximum number of a job's waiting hosts whose warnings one refresh queries."""
 LOG_THREADS = 8
-"""Number of logs that are read at the same time."""
+"""Number of threads that read logs at the same time."""
 NO_STAMP = "1970-01-01T00:00:00Z"
 """Time of lines whose time does not matter."""
 LOG_LINES = 2000
 """Maximum number of lines that the page shows of a pod's log."""
 REPLACEMENT_SECONDS = 30.0
-"""Seconds after the start of a job. A pod of rank 0 that is created later counts as a replacement of a deleted pod."""
+"""Seconds after a job's start. If rank 0's oldest pod was created later, it counts as the replacement of another."""
 MAX_STATES = 256
-"""Maximum number of versions of states whose outputs the dashboard keeps."""
+"""Maximum number of state versions whose outputs the dashboard caches."""
 EVENT_NAMES = frozenset({"checkpoint", "resume", "restart", "straggler", "done"})
 """Names of the events that the page lists with their times."""
 MAX_KEPT_EVENTS = 500
@@ -179,8 +179,8 @@ class JobFeed:
     def set_start(self, job: JobState, pods: Sequence[PodState]) -> None:
         """Set the times at which the job was created and started. Call it before reading.
 
-        `pods` are the pods of rank 0 that exist, oldest first. If an earlier pod was deleted before its log was read,
-        the known times begin when the oldest pod was created. After a stop, they begin when the job was resumed.
+        `pods` are the existing pods of rank 0, oldest first. If an earlier pod was already deleted, its log is unknown.
+        The known times then begin at the creation of the oldest pod. After a stop, they begin when the job was resumed.
         """
         self._started, self._created = time_of(job.started), time_of(job.created)
         if pods and not self._oldest_log:
@@ -209,7 +209,7 @@ class JobFeed:
             return
         for events in self._file.read():
             if not events or not self._is_from_file:
-                self._reset()  # An empty list: the file was replaced. Otherwise the data is from the log.
+                self._reset()  # Drop the data of the replaced file (an empty list) or of the log.
                 self._is_from_file = True
             self.add(events)
         self._ranks.update(ranks)
@@ -236,7 +236,7 @@ class JobFeed:
             self._read_to_end.add(pod.uid)
 
     def read_tails(self, lines: Iterable[tuple[str, str]]) -> None:
-        """Read the last `train` event of each rank in the last lines of a host's log."""
+        """Keep the last `train` event of each rank from the last lines of a host's log."""
         for stamp, text in lines:
             event = event_of_line(stamp, text)
             if event is not None and event["event"] == "train":
@@ -287,12 +287,12 @@ class StackWatcher:
         self._newest = source
 
     def check(self) -> None:
-        """Raise StackGone if the cluster on this machine was removed."""
+        """Raise StackGone if the stack has a local cluster and this cluster was removed."""
         if self._local is not None and self._local.is_removed():
             raise StackGone(f"stack {self.source.title} is gone: its cluster was removed")
 
     def observe(self) -> Observation:
-        """Return what the dashboard shows of the stack. Raises Unreachable, or StackGone if it no longer exists."""
+        """Return the state of the stack. Raises Unreachable, or StackGone if the stack no longer exists."""
         self.check()
         if (newest := self._newest).outputs != self.source.outputs:
             self._use(newest)
@@ -373,7 +373,7 @@ class StackWatcher:
         feed.set_start(job, first)
         processes = max((pod.processes for pod in current if pod.role == WORKER), default=1)
         feed.read_files(job.hosts * processes)
-        with suppress(Unreachable):  # The pod's node does not answer. The API server has just answered.
+        with suppress(Unreachable):  # Ignore a node that does not answer. The API server has just answered.
             for pod in first:
                 feed.read_log(cluster, pod)
         if not feed.has_files:

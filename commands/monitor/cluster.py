@@ -42,10 +42,10 @@ NO_KUEUE = "the cluster has no Kueue; install Kueue, or leave out `queue`"
 
 
 class Unreachable(CommandError):
-    """The cluster cannot be queried, or does not answer as needed. The message says why."""
+    """The cluster cannot be queried, or a request fails. The message says why."""
 
     is_running = False
-    """True if its API server has answered that it lacks the object or denies the request."""
+    """True if the API server has answered: the object is missing, or the user has no permission."""
     has_advice = False
     """True if the message says what to do."""
 
@@ -119,14 +119,14 @@ class StackOutputs:
         )
 
     def cluster(self) -> Cluster:
-        """Return a client for the stack's jobs. Raises Unreachable if the kubeconfig cannot be used."""
+        """Return a client for the stack's jobs. Raises Unreachable for a missing or invalid kubeconfig."""
         return Cluster(self.kubeconfig_path, self.namespace, self.context)
 
 
 def job_named(found: StackOutputs, name: str, target: str = "exec") -> str:
     """Return the stack's job `name`, or its only job if `name` is empty. Raises StackNotFound if there is none.
 
-    `target` is the command of the example in the error.
+    `target` is the command that the error shows as an example.
     """
     if not name and len(found.jobs) == 1:
         return found.jobs[0]
@@ -175,7 +175,7 @@ def check_settings_file(stack: str) -> None:
 
 def stack_outputs() -> StackOutputs:
     """Return the outputs of the stack in $STACK (`local` by default). Raises StackNotFound if it is not up."""
-    stack = os.environ.get("STACK", "local")
+    stack = os.environ.get("STACK", DEFAULT_STACK)
     return StackOutputs.of(stack, outputs_with(stack, "kubeconfig_path", "namespace", "jobs"))
 
 
@@ -225,7 +225,7 @@ class Cluster:
             raise Unreachable(f"kubeconfig {self.kubeconfig_path} cannot be used: {error}") from error
         settings.connection_pool_maxsize = 100
         api = ApiClient(settings)
-        # Any: with `_preload_content=False` the calls return the raw answer, which their annotations do not say.
+        # Any, because with `_preload_content=False` the calls return raw answers, contrary to their annotations.
         self._core: Any = CoreV1Api(api)
         self._batch: Any = BatchV1Api(api)
         self._custom: Any = CustomObjectsApi(api)
@@ -342,7 +342,7 @@ class Cluster:
                 )
 
     def _custom_objects(self) -> tuple[list[Object], list[Object]]:
-        """Return the operators' jobs, and the objects between them and their pods. Never query a missing kind again."""
+        """Return the operators' jobs, and the objects between jobs and pods. Query a missing kind only once."""
         jobs: list[Object] = []
         intermediates: list[Object] = []
         for kind in list(self._kinds):
@@ -372,10 +372,10 @@ class Cluster:
     def warnings(self, uid: str) -> list[str]:
         """Return the warning events about one object and the objects that it owns, oldest first: `Reason: message`."""
         call = partial(self._core.list_namespaced_event, self.namespace)
-        below = [each for each in self._owners if self._root(each) == uid]
+        owned = [each for each in self._owners if self._root(each) == uid]
         events = [
             event
-            for each in (uid, *below)
+            for each in (uid, *owned)
             for event in _items(call, field_selector=f"involvedObject.uid={each},type=Warning")
         ]
         events.sort(key=lambda event: event.get("lastTimestamp") or event.get("eventTime") or "")
@@ -398,7 +398,7 @@ class Cluster:
         return sorted(found, key=lambda event: str(event["time"]))
 
     def exit_codes(self, job: JobState) -> dict[str, int]:
-        """Return the last exit codes of the pods that the job's operator has recreated, by pod name."""
+        """Return pod name -> last exit code, for the pods that the job's operator has recreated."""
         selector = f"involvedObject.uid={job.uid},reason={EXITED_REASON}"
         return exit_codes_of_pods(_items(self._core.list_namespaced_event, self.namespace, field_selector=selector))
 
@@ -466,7 +466,7 @@ def _split_timestamp(line: bytes) -> tuple[str, str]:
 
 
 def _items(call: Any, *arguments: str, **selectors: str) -> list[Object]:
-    """Return the objects of a list as JSON values. To build the client's model objects would take much longer."""
+    """Return the objects of a list as JSON values. Building the client's model objects would take much longer."""
     with _translating_errors():
         answer = call(*arguments, **selectors, _preload_content=False, _request_timeout=TIMEOUT)
         return list(json.loads(answer.data)["items"])

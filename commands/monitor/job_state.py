@@ -29,7 +29,7 @@ class JobState:
     kind: str
     """Kind of the job, as in the stack's settings."""
     state: str
-    """pending (no host runs), running, complete, failed, suspended, queued (its queue has not admitted it), or
+    """State: pending (no host runs), running, complete, failed, suspended, queued (its queue has not admitted it), or
     absent.
     """
     reason: str = ""
@@ -70,7 +70,7 @@ def job_state(job: Object) -> JobState:
 
 
 def why_no_pods(job: JobState) -> str:
-    """Return a sentence about a job that has no running pods, with what to do."""
+    """Return the reason why a job has no running pods, and what to do."""
     why = f": {job.reason}" if job.reason else ""
     if job.state == "suspended":
         return f"job {job.name} is stopped; {make_command('resume', JOB=job.name)} continues it"
@@ -82,7 +82,7 @@ def why_no_pods(job: JobState) -> str:
 
 
 def rerun_advice(job: JobState) -> str:
-    """Return how to run a finished job again. A complete job would resume at its end."""
+    """Return advice to run a finished job again. A complete job needs a fresh start: it would resume at its end."""
     if job.state == "complete":
         return f"{make_command('rerun', JOB=job.name, FRESH='1')} runs it again from the start"
     return f"{make_command('rerun', JOB=job.name)} runs it again"
@@ -119,7 +119,7 @@ def _batch_state(job: Object) -> JobState:
 
 
 def _custom_state(job: Object, kind: str, resource: Resource) -> JobState:
-    """Return the state of an operator's job. The end takes precedence, because older conditions may still be true."""
+    """Return the state of an operator's job. Its end takes precedence, because earlier conditions may still be true."""
     meta, status = job["metadata"], job.get("status", {})
     conditions = {each["type"]: each for each in resource.conditions(status) if each["status"] == "True"}
     suspensions = [each for each in resource.conditions(status) if each["type"] == "Suspended"]
@@ -154,7 +154,7 @@ def _queue(metadata: Object) -> str:
 
 
 def _suspended(metadata: Object) -> tuple[str, str]:
-    """Return the state and reason of a suspended job. Kueue suspends a queued job until it has capacity for it."""
+    """Return the state and reason of a suspended job. Kueue suspends a queued job until its queue has capacity."""
     queue = _queue(metadata)
     return ("queued", f"waits in queue {queue}") if queue else ("suspended", "")
 

@@ -21,10 +21,10 @@ from commands.monitor.pod_state import PodState
 from workloads.kinds import KINDS
 
 EVENTS = frozenset({"start", "train", "test", "checkpoint", "resume", "done", "restart", "straggler"})
-"""Events that the commands read: the first words of lines of the trainer. The launcher prints `restart`."""
+"""Events that the commands read: the first words of the trainer's lines, and the launcher's `restart`."""
 
 _PREFIX = re.compile("|".join(kind.line_prefix for kind in KINDS.values() if kind.line_prefix) or "(?!)")
-"""Text that launchers put before the lines of training processes."""
+"""Text that launchers print before each line of a training process."""
 _PAIR = re.compile(r"([A-Za-z_][\w.]*)=(\S*)")
 _REPORT = re.compile(r"\s*(rank|exitcode)\s*: (-?\d+)\b")
 _ERROR = re.compile(
@@ -36,7 +36,7 @@ RETRY_SECONDS = 1.0
 STOP_SECONDS = 2.0
 """Maximum seconds that all readers together may take to end."""
 OVERLAP_SECONDS = 30
-"""Seconds before the last known line that a reader requests again, because the clocks of machines differ."""
+"""Seconds of the known log that a reader requests again, because machines' clocks differ."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Event:
 
     @property
     def rank(self) -> int | None:
-        """Rank that reports it (`rank=3/8`); None if the line has none."""
+        """Rank that reports the event (`rank=3/8`); None if the line has no rank."""
         first = self.fields.get("rank", "").partition("/")[0]
         return int(first) if first.isdigit() else None
 
@@ -100,7 +100,7 @@ def looks_like_an_error(line: str) -> bool:
 def exit_codes(lines: Iterable[str]) -> dict[int, int]:
     """Return rank -> exit code, from torchrun's failure report (torch/distributed/elastic/multiprocessing/errors).
 
-    torchrun itself exits with 1, whatever its workers' codes. A negative code is the signal that ended the worker.
+    torchrun itself exits with 1 for any code of a worker. A negative code is the signal that ended the worker.
     """
     found: dict[int, int] = {}
     rank: int | None = None
@@ -152,7 +152,7 @@ class _Stream:
     """Reader of one pod's log."""
 
     thread: threading.Thread | None = None
-    """Thread that reads it now or has read it."""
+    """Thread that reads the log or has read it."""
     end: Callable[[], None] | None = None
     """Function that ends the current request."""
     last: str = ""
@@ -237,7 +237,7 @@ class LogStreams:
 
 
 def since_seconds(last: str) -> int | None:
-    """Return how many of the last seconds of a log to request; None for the whole log.
+    """Return the seconds of log to request, counted back from now; None for the whole log.
 
     `last` is the time of the last known line; empty for none.
     """

@@ -30,7 +30,7 @@ INDEX = "batch.kubernetes.io/job-completion-index"
 """Annotation and label with the index of a pod in its Indexed Job."""
 
 ROLE_INDICES = {kind.index_label for kind in KINDS.values() if kind.index_label}
-"""Labels with the index of a pod among those of its role."""
+"""Labels with the index of a pod among the pods of its role."""
 SLICE_INDEX = "jobset.sigs.k8s.io/job-index"
 SLICES = "jobset.sigs.k8s.io/replicatedjob-replicas"
 """Labels of a JobSet's pods: the index of their Job and the number of Jobs."""
@@ -82,11 +82,11 @@ class PodState:
     node: str
     """Node it is bound to; empty before."""
     state: str
-    """pending, creating, running, succeeded, failed, or ending."""
+    """State: pending, creating, running, succeeded, failed, or ending."""
     reason: str = ""
     """Kubernetes' reason for waiting or failing, such as `ImagePullBackOff`."""
     message: str = ""
-    """Reason in full."""
+    """Kubernetes' message that explains the reason."""
     exit_code: int | None = None
     """Exit code of the container, once it has ended."""
     restarts: int = 0
@@ -100,7 +100,7 @@ class PodState:
     failures: int | None = None
     """Earlier failures of its host that the Job controller counts; None if the pod does not have this number."""
     allowed_failures: int | None = None
-    """Number of failures of a host for which the Job controller replaces its pod; None if unknown."""
+    """Maximum number of failures of a host after which the Job controller replaces its pod; None if unknown."""
     fails_job: bool = False
     """True if the Job's failure policy fails the job after the pod's exit code."""
     is_only_rank: bool = False
@@ -117,7 +117,7 @@ class PodState:
         return self.allowed_failures is not None and self._earlier_failures(earlier) >= self.allowed_failures
 
     def _earlier_failures(self, earlier: int) -> int:
-        # The Job controller also counts pods that were deleted since.
+        # `failures` also counts failed pods that no longer exist.
         return earlier if self.failures is None else self.failures
 
     def ends_job(self, earlier: int) -> bool:
@@ -254,7 +254,7 @@ def _state_and_reason(meta: Object, spec: Object, status: Object, current: Objec
         # The pod's own reason (Evicted, DeadlineExceeded, ...) explains more than its container's.
         reason = status.get("reason") or _disruption(status) or terminated.get("reason", "")
         message = status.get("message") or terminated.get("message", "")
-        # A container that continues after the kernel killed one of its processes exits with 0 and reason OOMKilled.
+        # If the kernel kills only one process of a container, the container may exit with 0 and reason OOMKilled.
         is_plain = reason == "Completed" or (phase == "Succeeded" and reason == OUT_OF_MEMORY)
         return phase.lower(), "" if is_plain else reason, one_line(message)
     if "deletionTimestamp" in meta:
@@ -263,8 +263,8 @@ def _state_and_reason(meta: Object, spec: Object, status: Object, current: Objec
         return "running", "", ""
     if waiting:
         reason, message = waiting.get("reason", ""), one_line(waiting.get("message", ""))
-        creating = reason in ("ContainerCreating", "PodInitializing")
-        return ("creating", "", message) if creating else ("pending", reason, message)
+        is_creating = reason in ("ContainerCreating", "PodInitializing")
+        return ("creating", "", message) if is_creating else ("pending", reason, message)
     scheduled = find_condition(status, "PodScheduled")
     if scheduled.get("status") == "False":
         return "pending", scheduled.get("reason", "Unschedulable"), one_line(scheduled.get("message", ""))
@@ -297,7 +297,7 @@ def _processes(spec: Object) -> int:
 
 
 def _number(spec: Object, name: str) -> int:
-    """Return the number in an environment variable of the container; 0 if it has none."""
+    """Return the number in an environment variable of the first container; 0 if the variable has none."""
     values = [each.get("value", "") for each in spec["containers"][0].get("env") or [] if each["name"] == name]
     return int(values[-1]) if values and str(values[-1]).isdigit() else 0
 
@@ -413,7 +413,7 @@ def lost_pods(pods: Iterable[PodState], nodes: Sequence[Object]) -> dict[str, st
         if pod.is_over or not pod.node:
             continue
         if pod.node not in since:
-            notes[pod.uid] = f"its node {pod.node} is gone; the pod is recreated within a minute"
+            notes[pod.uid] = f"its node {pod.node} no longer exists; Kubernetes replaces the pod within a minute"
         elif since[pod.node]:
             notes[pod.uid] = f"its node {pod.node} has not answered since {since[pod.node]}: see the advice above"
     return notes
@@ -452,10 +452,10 @@ SIGNALS = {1: "SIGHUP", 2: "SIGINT", 6: "SIGABRT", 7: "SIGBUS", 9: "SIGKILL", 11
 
 
 def explain_exit(code: int, pod: PodState) -> str:
-    """Return the meaning of an exit code of a pod's container or of one of its ranks. Advise on memory if it ran out.
+    """Return the meaning of an exit code of a pod's container or of one of its ranks. Add advice if memory ran out.
 
-    A signal is a negative code, 128 plus the signal's number, or 256 minus that number. trainer.launch exits with 256
-    minus the number if a signal ends a rank and no restart is left.
+    Three forms of a code stand for a signal: the negative number, 128 plus the number, and 256 minus the number.
+    trainer.launch exits with 256 minus the number if a signal ends a rank and no restart is left.
     """
     signal = -code if code < 0 else code - 128
     if 256 - code in SIGNALS and code != LOST_SHIM_CODE:

@@ -51,7 +51,7 @@ CHECKPOINT_MISMATCHES = ("checkpoints can be used", "Error(s) in loading state_d
 """Texts of the trainer (trainer/checkpoints/checkpoint.py) and of PyTorch about a checkpoint of another model:
 https://github.com/pytorch/pytorch/blob/v2.9.1/torch/nn/modules/module.py, load_state_dict."""
 FIRST_SPECIFIC_CODE = 64
-"""First exit code with a specific meaning (sysexits.h). A script's rank that only lost its peers ends with 1."""
+"""First exit code with a specific meaning (sysexits.h). A rank of a script ends with 1 if it only lost its peers."""
 STYLES = {
     **{"start": "cyan", "test": "bold green", "done": "bold green", "checkpoint": "blue", "resume": "blue"},
     "restart": "yellow",
@@ -102,7 +102,7 @@ class Screen:
             self._live.update(Group(*(Text(line, no_wrap=True, overflow="ellipsis") for line in lines)))
 
     def note(self, text: str, style: str = "yellow") -> None:
-        """Print one of Trainyard's own lines."""
+        """Print a line of Trainyard itself, not of a job."""
         self._print(Text(wrap(text, self._console.file), style=style))
 
     def line(self, pod: PodState, text: str, ranks: int) -> None:
@@ -205,9 +205,9 @@ def restart_reason(pod: PodState, event: Event) -> str:
     code, rank = event.fields.get("exit_code", ""), event.fields.get("failed_rank", "")
     if not code.lstrip("-").isdigit():
         return ""
-    # The container itself ended later or not at all.
-    then = replace(pod, exit_code=None)
-    return f"restarted after rank {rank} ended with {then.exit_text(int(code))}"
+    # Leave out the container's exit code: the container ended later or not at all.
+    running = replace(pod, exit_code=None)
+    return f"restarted after rank {rank} ended with {running.exit_text(int(code))}"
 
 
 def describe_many(name: str, pods: Iterable[PodState]) -> str:
@@ -288,20 +288,20 @@ def restarts_of(pods: Iterable[PodState], progress: Progress | None) -> int:
 def _pod_to_blame(pods: Iterable[PodState], tails: Mapping[str, list[str]]) -> PodState | None:
     """Return the failed pod to blame; None if no failed pod has a log.
 
-    Prefer a pod that no other host ended, then one with a code from FIRST_SPECIFIC_CODE on, then the first to fail.
+    Prefer a pod that no other host ended, then a rank's code from FIRST_SPECIFIC_CODE on, then the first failure.
     """
 
-    def blame(pod: PodState) -> tuple[bool, bool, str, tuple[bool, str, int]]:
+    def blame_order(pod: PodState) -> tuple[bool, bool, str, tuple[bool, str, int]]:
         is_ended_by_another = any(line.startswith(ENDED_BY_ANOTHER_HOST) for line in tails[pod.uid])
         codes = exit_codes(tails[pod.uid]).values()
         has_specific_code = any(code >= FIRST_SPECIFIC_CODE for code in codes)
         return is_ended_by_another, not has_specific_code, pod.finished or "9", pod.place
 
-    return min((pod for pod in pods if pod.state == "failed" and tails.get(pod.uid)), key=blame, default=None)
+    return min((pod for pod in pods if pod.state == "failed" and tails.get(pod.uid)), key=blame_order, default=None)
 
 
 def _rank_ends(pod: PodState, tail: list[str]) -> list[str]:
-    """Return a line about the end of each rank, from torchrun's report, else from the state of the container."""
+    """Return lines about the end of a pod's ranks, from torchrun's report, else from the state of the container."""
     if not pod.is_over:
         return [f"{_label(pod)} on {pod.node or 'no node'}: was {pod.state} when the job ended"]
     reported = exit_codes(tail) if pod.state == "failed" else {}
@@ -365,7 +365,7 @@ class Training:
             self.losses.append(loss)
         if (share := self._share(event)) is not None:
             clock = _clock(event.fields.get("time", ""), now)
-            if self.last:  # The trainer prints no date.
+            if self.last:  # The trainer prints no date. Add a day after midnight.
                 clock = self.last[0] + (clock - self.last[0] + BACK_SECONDS) % DAY_SECONDS - BACK_SECONDS
             self.last = (clock, share)
             self.first = self.first or self.last
@@ -437,7 +437,7 @@ def _number(text: str) -> float | None:
 
 
 def _clock(text: str, now: float) -> float:
-    """Return the seconds of an event's time such as 14:05:09; `now` for another text."""
+    """Return the seconds since midnight of an event's time, such as 14:05:09; `now` for another text."""
     parts = text.split(":")
     if len(parts) != 3 or not all(part.isdigit() for part in parts):
         return now

@@ -112,7 +112,7 @@ def run_mark(folder: Path) -> str:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Return the environment variables for `pulumi`: plugins of the simulated clouds, no credentials of real clouds."""
+    """Return the environment of `pulumi`. It has plugins of the simulated clouds and no credentials of real clouds."""
     found = {
         key: value
         for key, value in stack_environment().items()
@@ -157,7 +157,7 @@ def run_program(
                 if on_line:
                     on_line(line.removesuffix("\n"))
         except BaseException:
-            # Without this, an interrupted rehearsal would wait until the command ends.
+            # Without `kill`, an interrupted rehearsal would wait until the command ends.
             process.kill()
             raise
     return process.returncode, "".join(lines)

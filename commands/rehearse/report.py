@@ -61,7 +61,7 @@ class Report:
     quota: dict[str, int] = field(default_factory=dict)
     """Region and name of a quota -> amount that the stack needs."""
     cost: dict[str, float] = field(default_factory=dict)
-    """Part of the stack, such as a pool or the cluster -> US dollars per hour at the maximum number of nodes."""
+    """Part of the stack, such as a pool -> US dollars per hour at the maximum number of nodes."""
     cost_total: str = ""
     """Sum of the costs, with the range in which it may lie; empty if the rehearsed program has no settings."""
     unpriced: list[str] = field(default_factory=list)
@@ -161,7 +161,7 @@ def _amounts(found: Mapping[str, str]) -> str:
 
 
 def longest_chain(waits_for: Mapping[str, Sequence[str]], seconds: Mapping[str, int]) -> int:
-    """Return the seconds until all resources are done. Each starts when the last of its dependencies is done."""
+    """Return the seconds until all resources are done. Each resource starts after all its dependencies are done."""
 
     @cache
     def done(name: str) -> int:
@@ -197,7 +197,7 @@ GROUPS = {
 """Group of resources on the page -> parts of their types. A type belongs to the first group that matches."""
 OTHER_GROUP = "services and logs"
 MAX_NODES = 64
-"""Maximum number of nodes that the page draws for a pool. For the rest, the page shows only their number."""
+"""Maximum number of nodes of a pool that the page draws. The page shows only the number of the other nodes."""
 STYLE = """\
 :root { --pod: #dbe7fb; --waiting: #fbdcd9; }
 @media (prefers-color-scheme: dark) { :root { --pod: #263a5e; --waiting: #5c2623; } }

@@ -49,7 +49,7 @@ WAIT_SECONDS_PER_POD = 0.3
 """Seconds added to MAX_WAIT_SECONDS for each pod of a job."""
 SETTINGS = "settings.yaml"
 CHECKPOINT = "step-000000001/checkpoint.json"
-"""Object that the rehearsal writes for each job, below checkpoints/JOB in its bucket."""
+"""Object that the rehearsal writes for each job, below checkpoints/JOB in the stack's bucket."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +135,7 @@ class Rehearsal:
             self._pulumi("config", "set-all", *values, quiet=True)
 
     def _up(self, report: Report) -> bool:
-        """Run `pulumi up`, once more if it fails with a fault. Return True if it succeeds."""
+        """Run `pulumi up`. If it fails with a fault, repair the state and run it again. Return True if it succeeds."""
         self._create_stack()
         succeeded = self._pulumi("up", "--yes", "--skip-preview")
         if succeeded:
@@ -168,7 +168,7 @@ class Rehearsal:
         return True
 
     def _replace_options(self) -> list[str]:
-        """Return the options that replace failed resources, after a refresh of stale ones, as in `make up`."""
+        """Refresh stale resources, as `make up` does. Return the options that replace failed resources."""
         cloud = self.subject.cloud
         if cloud is None:
             return []
@@ -201,7 +201,7 @@ class Rehearsal:
         placement.let_jobs_complete(self.cluster, placement.pods(self.cluster))
 
     def _settled_pods(self, report: Report) -> list[placement.Pod]:
-        """Return the pods of all jobs once they no longer change. While jobs wait in a queue, end the running ones."""
+        """Return the pods of all jobs once they no longer change. While jobs wait in a queue, complete running jobs."""
         limit = MAX_WAIT_SECONDS + WAIT_SECONDS_PER_POD * sum(self.subject.jobs.values())
         seen: dict[str, placement.Pod] = {}
         expected, waiting = dict(self.subject.jobs), set[str]()
@@ -254,7 +254,7 @@ class Rehearsal:
         self._verify_empty(report)
 
     def _verify_empty(self, report: Report) -> None:
-        """Add the result of `make verify-empty`. It searches by name and label, as in a real cloud."""
+        """Add the result of `make verify-empty`, which searches by name and label, as in a real cloud."""
         cloud = self.subject.cloud
         if cloud is None:
             return
@@ -277,7 +277,7 @@ class Rehearsal:
         return found
 
     def _pulumi(self, *words: str, quiet: bool = False) -> bool:
-        """Run a command of Pulumi. Return True if it succeeds. If it fails quietly, print its output."""
+        """Run a command of Pulumi. Return True if it succeeds. If it fails, print output that was not shown."""
         has_settings = self.subject.settings and words[0] in ("config", "up", "destroy", "refresh")
         given = ["--config-file", str(self.folder / SETTINGS)] if has_settings else []
         stack = [] if words[:2] == ("stack", "init") else ["--stack", self.subject.stack]
@@ -317,7 +317,7 @@ class Rehearsal:
 
 
 def _unchecked(state: CloudState) -> dict[str, list[str]]:
-    """Return type -> inputs whose checks by the provider the rehearsal does not simulate."""
+    """Return type -> inputs that the provider checks and the rehearsal does not."""
     found: dict[str, set[str]] = {}
     for record in state.resources.values():
         if (table := fact_table(record.type)) and (inputs := unchecked(table, record.inputs)):

@@ -23,7 +23,7 @@ from simulation.cloud.values import UNKNOWN, Unknown
 
 PACKAGES = ("gcp", "aws")
 ACCOUNT_SETTINGS = ("allowedAccountIds", "forbiddenAccountIds")
-"""Provider settings that a review leaves out, because the plugin would ask the cloud for the account's id."""
+"""Provider settings that a review leaves out: with them, the plugin would ask the cloud for the account's id."""
 DEFECT_PREFIX = "a defect of Trainyard: "
 REPLACE_KINDS = ("ADD_REPLACE", "DELETE_REPLACE", "UPDATE_REPLACE")
 
@@ -136,7 +136,7 @@ class _Plan:
             if record.type == f"{PROVIDERS}{self._package}":
                 return {key: value for key, value in record.inputs.items() if key not in ACCOUNT_SETTINGS}
         own_records = (record for record in records.values() if _is_in_package(record, self._package))
-        # Only resources of Google Cloud have this input.
+        # Only resources of Google Cloud have the input `project`.
         project = next((each.inputs["project"] for each in own_records if each.inputs.get("project")), None)
         return {"project": project} if project else {}
 
@@ -171,7 +171,7 @@ class _Plan:
             self._deletes_first.setdefault(record.key, record.deletes_first)
 
     def _check(self, record: Record, inputs: Properties, records: Mapping[str, Record]) -> tuple[Properties, list[str]]:
-        """Return the completed inputs and the problems. The plugin must not see placeholders of outputs: hide them."""
+        """Return the completed inputs and the problems. Hide placeholders of outputs, which the plugin must not see."""
         hidden = dict(inputs)
         for name, urns in record.depends.items():
             for other in (records[key] for urn in urns if (key := key_of(urn)) in records):
@@ -181,7 +181,7 @@ class _Plan:
         return _with_original_values(checked, inputs), wrong
 
     def _decide(self, record: Record, state: Properties, olds: Properties, inputs: Properties) -> None:
-        """Set the action for an existing resource. Consider the replaced resources whose outputs it uses."""
+        """Set the action for an existing resource, which may use outputs of replaced resources."""
         # `unknown_outputs` are the inputs with unknown values for outputs of replaced resources. In `unknown_inputs`,
         # an input is unknown as a whole if it uses a resource that is deleted before its replacement.
         unknown_outputs, unknown_inputs = dict(inputs), dict(inputs)
@@ -205,7 +205,7 @@ class _Plan:
 
 
 def _with_original_values(checked: Any, inputs: Any) -> Any:
-    """Return completed inputs. Replace unknown values with the original ones."""
+    """Return the completed inputs `checked`, with the original values in place of unknown values."""
     if isinstance(checked, Unknown):
         return inputs
     if isinstance(checked, dict):
@@ -242,7 +242,7 @@ def planned_changes(
     """Return the changes in the plugin's answer `found` that the new inputs cause.
 
     `unchanged` is the plugin's answer for unchanged inputs. It has changes too: the state of a preview lacks values of
-    the cloud, so the plugin plans to compute them again. Drop these changes unless the inputs differ there.
+    the cloud, so the plugin plans to compute them again. Drop such a change unless the inputs differ at its path.
     """
     computed = set(_changes(unchanged))
     return [

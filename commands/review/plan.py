@@ -48,7 +48,7 @@ BUCKETS = ("storage/bucket:Bucket", "s3/bucket:Bucket")
 _KEYS = re.compile(r'\["(?P<quoted>[^"]*)"\]|\[(?P<index>\d+)\]|(?P<key>[^.\[\]]+)')
 """Parts of a path such as `a.b[0]["c.d"]`."""
 PROVIDER_PREFIX = "provider "
-"""Prefix of a reason for a step: the resource's provider changes, not the resource."""
+"""Prefix of a step's reason if only the resource's provider changes."""
 IDENTITY = ("metadata.name", "metadata.namespace")
 """Paths whose change replaces any Kubernetes object."""
 _SELECTOR = "spec.selector"
@@ -80,7 +80,7 @@ CLOUDS = ("gcp:", "aws:")
 PROVIDERS = "pulumi:providers:"
 """Prefix of the types of providers."""
 MIN_OUTPUT_LENGTH = 5
-"""Minimum length of an output that is also recognized inside a longer text."""
+"""Minimum length of an output that the comparison also finds inside a longer text."""
 REGION = "region"
 """Input of a provider whose change replaces all resources of the provider."""
 
@@ -169,20 +169,20 @@ def name_in_cloud(step: Step) -> str:
 
 
 def pool_in_settings(step: Step) -> str:
-    """Return the name of a pool in the settings, from the label of its nodes; its name in the cloud without a label.
+    """Return the name of a pool in the settings, from its nodes' label. Without a label, return its name in the cloud.
 
-    A pool with several slices, capacities or zones needs several node pools in GKE, which have other names.
+    A pool with several slices, capacities or zones needs several node pools in GKE, each with another name.
     """
     inputs = step.before or step.inputs
     return next((str(label) for path in POOL_LABELS if (label := value_at(inputs, path))), name_in_cloud(step))
 
 
 def forbidden(steps: Iterable[Step], running: Mapping[str, Iterable[str]], may_replace: Iterable[str]) -> list[str]:
-    """Return the reasons to reject the plan.
+    """Return the reasons to reject the plan. `running` maps a pool's name in the settings to the jobs that run there.
 
-    It must not delete or replace a bucket. It must not delete, replace or recycle a pool with `running` jobs, which
-    has the pools' names in the settings. `may_replace` names exceptions. It must not delete or replace a cluster with
-    deletion protection: Pulumi would delete its nodes and jobs before the cloud rejects its deletion.
+    The plan must not delete or replace a bucket, or delete, replace or recycle a pool with running jobs. `may_replace`
+    names exceptions. The plan must not delete or replace a cluster with deletion protection: Pulumi would delete the
+    nodes and jobs before the cloud rejects the deletion of the cluster.
     """
     allowed, found = set(may_replace), []
     for step in steps:
@@ -265,7 +265,7 @@ def _pair(before: Record, after: Record) -> _Pair:
 
 
 def without_ignored(old: Mapping[str, Any], new: Mapping[str, Any], paths: Iterable[str]) -> dict[str, Any]:
-    """Return the new inputs with the old values at the paths of `ignore_changes`."""
+    """Return the new inputs, but with the old values at the paths of `ignore_changes`."""
     found = dict(new)
     for path in paths:
         head, _, rest = path.partition(".")
@@ -293,7 +293,7 @@ def _changes(record: Record, before: Mapping[str, Any], after: Mapping[str, Any]
 
 
 def _changes_by_others(pair: _Pair, pairs: Mapping[str, _Pair]) -> Changes | None:
-    """Return the changes, with those that new outputs of other resources cause. Return None if nothing is added."""
+    """Return the changes plus those that new outputs of other resources cause. Return None if there are no others."""
     if pair.changes.replaced:
         return None
     dependencies = (urn for urns in pair.after.depends.values() for urn in urns)
@@ -334,7 +334,7 @@ def _with_new_outputs(pair: _Pair, pairs: Mapping[str, _Pair]) -> Changes:
 
 
 def _with_updated_outputs(value: Any, other: _Pair) -> Any:
-    """Return an input. Replace outputs that the update of the other resource recomputes with unknown values."""
+    """Return an input with UNKNOWN in place of the outputs that the update of `other` computes again."""
     table = fact_table(other.after.type)
     for rule in table.rules_of("new_output") if table else ():
         if {*other.changes.changed} - {*rule["unless"]}:
@@ -359,7 +359,7 @@ def _step(action: Action, record: Record, before: Record | None = None, changed:
         inputs=record.inputs,
         before=before.inputs if before else {},
         changed=changed,
-        # Whether the old resource stays depends on its options in the state, not on its new options.
+        # The options in the state decide if the old resource stays, not the new options.
         kept=(before or record).kept,
     )
 
@@ -380,7 +380,7 @@ def _leaves(value: Any) -> list[Any]:
 
 
 def _with_unknown_texts(value: Any, texts: set[str]) -> Any:
-    """Return a value. Replace numbers and texts that equal or contain one of `texts` with UNKNOWN."""
+    """Return a value with UNKNOWN in place of numbers and texts that equal or contain one of `texts`."""
     if isinstance(value, Mapping):
         return {key: _with_unknown_texts(each, texts) for key, each in value.items()}
     if isinstance(value, list):

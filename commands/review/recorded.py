@@ -40,9 +40,9 @@ from stack.config import CONFIG_NAMESPACE, StackConfig, load_file
 from workloads import user_files
 
 MODULE = "commands.review.recorded"
-"""This module. To record the program of an earlier commit, it runs in an archive of that commit."""
+"""Name of this module. It runs in an archive of an earlier commit to record the program of that commit."""
 PLACEHOLDER = "not the secret"
-"""Value of every secret of a recorded stack."""
+"""Value of every secret in a recording."""
 LOCAL_CLUSTER = {
     "uid": "0123456789abcdef",
     "kubeconfig": "apiVersion: v1",
@@ -143,23 +143,23 @@ class RecordingEngine(Mocks):
     """Registration requests, with parents and options."""
 
     def new_resource(self, args: MockResourceArgs) -> tuple[str | None, dict[str, Any]]:
-        """Record the resource. Return its id, and its outputs: its inputs and what a cloud would add."""
-        inputs, answers = args.inputs, dict[str, Any]()
+        """Record the resource. Return its id and its outputs: its inputs and the values that a cloud would add."""
+        inputs, added = args.inputs, dict[str, Any]()
         if args.typ.startswith("pulumi-python:dynamic"):
-            answers = LOCAL_CLUSTER
+            added = LOCAL_CLUSTER
         elif args.typ == "docker-build:index:Image":
             # The real provider sets this as an output. Record it as an input, so that changed sources show a change.
             inputs = {**inputs, "contextHash": self.image_digest}
-            answers = {"ref": f"{inputs['tags'][0]}@sha256:{self.image_digest}"}
+            added = {"ref": f"{inputs['tags'][0]}@sha256:{self.image_digest}"}
         if args.typ.startswith("kubernetes:") and "name" not in args.inputs.get("metadata", {}):
-            answers = {"metadata": {**args.inputs.get("metadata", {}), "name": f"{args.name}-auto"}}
-        answers = {**answers, **_cloud_outputs(args)}
-        computed = {key: value for key, value in answers.items() if value != args.inputs.get(key)}
+            added = {"metadata": {**args.inputs.get("metadata", {}), "name": f"{args.name}-auto"}}
+        added = {**added, **_cloud_outputs(args)}
+        computed = {key: value for key, value in added.items() if value != args.inputs.get(key)}
         id_ = f"{args.name}-id"
         if args.typ == "aws:ec2/launchTemplate:LaunchTemplate":
             id_ = f"lt-{zlib.crc32(args.name.encode()):017x}"
         self.records.append(Record(args.typ, args.name, inputs, outputs={"id": id_, **computed}))
-        return id_, {**args.inputs, **answers}
+        return id_, {**args.inputs, **added}
 
     def call(self, args: MockCallArgs) -> tuple[dict[Any, Any], list[tuple[str, str]] | None]:
         """Raise NotImplementedError: the program must not call functions of providers."""
@@ -240,7 +240,7 @@ def _with_options(record: Record, request: resource_pb2.RegisterResourceRequest)
 
 
 def records_before(stack: str, text: str, config: StackConfig | None, commit: str) -> tuple[list[Record], str]:
-    """Return the resources of a stack at a commit. If they allow only an incomplete comparison, also return the reason.
+    """Return the resources of a stack at a commit, and the reason if a comparison with them is incomplete.
 
     `text` is the stack's file at the commit. `config` has its settings; None if the current program cannot read it.
     """
@@ -320,7 +320,7 @@ def _repoint_dangling_links(folder: Path) -> None:
 
 
 def _ignored_sources() -> list[str]:
-    """Return the source files of the project that git ignores. Jobs get them, but no commit has them."""
+    """Return the source files of the project that git ignores. No commit has these files, but the jobs get them."""
     words = ["git", "check-ignore", "-z", "--stdin"]
     top = PROJECT.resolve()
     # git rejects a path below a link.

@@ -28,7 +28,7 @@ from workloads.command import host_command, process_layout
 from workloads.kinds import KINDS
 
 MAX_RESOURCES = 12
-"""Maximum number of updated resources that the report lists one by one. If there are more, it lists none."""
+"""Maximum number of updated resources that the report lists. If there are more, it lists only recycled pools."""
 ALWAYS_LISTED_TYPES = (
     *POOLS,
     *BUCKETS,
@@ -39,7 +39,7 @@ ALWAYS_LISTED_TYPES = (
 MAX_COMMENT_LENGTH = 65_000
 """Maximum characters of a comment. GitHub allows 65,536, including the marker that identifies the comment."""
 WIDTH = 96
-"""Maximum characters of a line that a comment on GitHub shows without scrolling."""
+"""Maximum characters of a line that GitHub shows in a comment without scrolling."""
 MAX_VALUES = 3
 """Maximum number of values that the report shows for a changed path."""
 MAX_VALUE_LENGTH = 60
@@ -298,7 +298,7 @@ def _language(report: Report) -> list[str]:
 
 
 def _cells(found: CostEstimate, *, spot: bool | None = None) -> dict[str, str]:
-    """Return part -> price. The price of a part with unpriced items begins with "more than"."""
+    """Return part -> price. The price begins with "more than" if an item of the part has no known price."""
     incomplete = found.incomplete(spot=spot)
     return {
         part: f"more than {money.amount:,.2f}" if part in incomplete else f"{money.amount:,.2f}"
@@ -365,7 +365,7 @@ def _is_shown(value: Any) -> bool:
 
 
 def _branches(value: Any) -> dict[str, Any]:
-    """Return next part of the path -> value. Items of a list with unique names have their name as the key."""
+    """Return next part of the path -> value. If the items of a list have unique names, an item's part is its name."""
     if value is ABSENT:
         return {}
     if isinstance(value, Mapping):

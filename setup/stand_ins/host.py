@@ -47,7 +47,7 @@ class PythonLanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         return language_pb2.LanguageHandshakeResponse()
 
     def GetPluginInfo(self, request: empty_pb2.Empty, context: grpc.ServicerContext) -> plugin_pb2.PluginInfo:
-        """Return no version. The real host has the CLI's version, but the engine does not use it."""
+        """Return no version. The real host returns the CLI's version, which the engine ignores."""
         return plugin_pb2.PluginInfo()
 
     def GetRequiredPlugins(
@@ -65,7 +65,7 @@ class PythonLanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
     def RuntimeOptionsPrompts(
         self, request: language_pb2.RuntimeOptionsRequest, context: grpc.ServicerContext
     ) -> language_pb2.RuntimeOptionsResponse:
-        """Return no questions for `pulumi new`, which the stand-in does not support."""
+        """Return no prompts for `pulumi new`, which the stand-in does not support."""
         return language_pb2.RuntimeOptionsResponse()
 
     def About(self, request: language_pb2.AboutRequest, context: grpc.ServicerContext) -> language_pb2.AboutResponse:
@@ -127,7 +127,7 @@ class PythonLanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         options = [word for key, value in arguments.items() if value for word in (f"--{key}", value)]
         command = [*_attached_command(python), str(EXECUTE), *options, request.info.entry_point, *request.args]
         child = self._start(command, cwd=request.info.program_directory, python=python, environment=environment)
-        context.add_callback(child.terminate)  # The engine canceled the call.
+        context.add_callback(child.terminate)  # Terminate the program if the engine cancels the call.
         code = self._finish(child)
         if code == ERROR_WAS_PRINTED:
             return language_pb2.RunResponse(bail=True)
@@ -138,7 +138,7 @@ class PythonLanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
     def RunPlugin(
         self, request: language_pb2.RunPluginRequest, context: grpc.ServicerContext
     ) -> Iterator[language_pb2.RunPluginResponse]:
-        """Run a plugin in a Python folder. The SDK's policy host runs policy packs; __main__.py runs other plugins."""
+        """Run a plugin from its folder: a policy pack with the SDK's policy host, others with their __main__.py."""
         python = _python_or_abort(request.info, context)
         folder = request.info.program_directory
         if request.kind == POLICY_PACK:
@@ -150,7 +150,7 @@ class PythonLanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         context.add_callback(child.terminate)
         for stream, chunk in _output(child):
             text = {"stdout": chunk} if stream == "stdout" else {"stderr": chunk}
-            yield language_pb2.RunPluginResponse(**text)  # type: ignore[arg-type]  # a dictionary cannot name its keys
+            yield language_pb2.RunPluginResponse(**text)  # type: ignore[arg-type]  # mypy cannot check the keys
         yield language_pb2.RunPluginResponse(exitcode=self._finish(child))
 
     def Cancel(self, request: empty_pb2.Empty, context: grpc.ServicerContext) -> empty_pb2.Empty:
@@ -197,6 +197,7 @@ def _version(python: Path) -> str:
 
 
 def _attached_command(python: Path) -> list[str]:
+    """Return the start of a command for a plugin process that ends with this process."""
     return [str(python), "-u", plugin_process.__file__]
 
 
@@ -213,7 +214,7 @@ def _output(child: subprocess.Popen[bytes]) -> Iterator[tuple[str, bytes]]:
     chunks: SimpleQueue[tuple[str, bytes]] = SimpleQueue()
 
     def pump(stream: str, pipe: IO[bytes]) -> None:
-        while chunk := pipe.read1():  # type: ignore[attr-defined]  # a pipe of Popen is buffered, which IO cannot say
+        while chunk := pipe.read1():  # type: ignore[attr-defined]  # IO lacks read1, but Popen's pipes have it
             chunks.put((stream, chunk))
         chunks.put((stream, b""))
 
@@ -221,13 +222,13 @@ def _output(child: subprocess.Popen[bytes]) -> Iterator[tuple[str, bytes]]:
     assert child.stderr is not None
     for stream, pipe in (("stdout", child.stdout), ("stderr", child.stderr)):
         threading.Thread(target=pump, args=(stream, pipe), daemon=True).start()
-    still_open = 2
-    while still_open:
+    open_pipes = 2
+    while open_pipes:
         stream, chunk = chunks.get()
         if chunk:
             yield stream, chunk
         else:
-            still_open -= 1
+            open_pipes -= 1
 
 
 class InterpreterMissing(Exception):
