@@ -21,11 +21,11 @@ LAUNCHER_POLL_SECONDS = 1.0
 PREEMPTION_GRACE_SECONDS = 3.0
 """Seconds after a signal until another thread ends a rank that has nothing to save."""
 LAUNCHER_GRACE_SECONDS = 2.0
-"""Maximum seconds that a rank waits after it reports a lost rank, so that the launcher sees that rank's exit first."""
+"""Maximum seconds that a rank waits after it reports a lost rank. The launcher then sees the lost rank's exit first."""
 
 
 class PreemptionSignal:
-    """Record of SIGTERM and Ctrl-C. The loop polls it at each step, and after a signal finishes the step and saves.
+    """Record of SIGTERM and Ctrl-C. Each step polls the record. After a signal, the loop finishes the step and saves.
 
     Before the first poll, there is nothing to save, and loading can take long. A signal at that time ends this rank at
     once. While the main thread runs C code, Python calls no signal handler. Another thread then ends the rank after
@@ -126,8 +126,8 @@ def exit_process(code: int) -> None:
     """End this process without shutting down the interpreter.
 
     Connections to lost or hanging ranks would delay the shutdown. A thread of the bucket client can also abort the
-    process with SIGABRT during the shutdown: this happened in 3 of 60 runs with a bucket. A forked rank that succeeds
-    returns, so that the launcher gets its result. multiprocessing then also skips the shutdown.
+    process with SIGABRT during the shutdown: this happened in 3 of 60 runs with a bucket. If a forked rank succeeds,
+    return instead: the launcher then gets the rank's result, and multiprocessing also skips the shutdown.
     """
     sys.stdout.flush()
     sys.stderr.flush()

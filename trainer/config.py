@@ -82,8 +82,8 @@ class TrainConfig:
     profile_port: Annotated[int, rules.Range(0, rules.MAX_PORT)] = 0
     """Port of the XLA profiler's server, such as 9012, for profiles at any time. 0 starts no server."""
     peak_teraflops: rules.Amount = 0.0
-    """Peak in 10^12 operations a second, to compute MFU: of a rank's device, or of all devices of all hosts if one
-    program spreads over them (XLA). 0 uses the GPU's peak from a table."""
+    """Peak of a rank's device in 10^12 operations a second, to compute the MFU. If one XLA program uses all devices of
+    all hosts, give the sum of their peaks. 0 uses the GPU's peak from a table."""
 
     def __post_init__(self) -> None:
         rules.check_settings(self)
@@ -179,8 +179,8 @@ class LanguageConfig(TrainConfig):
     """A decoder-only language model like Llama, trained on a folder of texts."""
 
     data_dir: rules.DataFolder = field(default_factory=lambda: os.environ.get("TRAINYARD_DATA", "/opt/trainyard/sotu"))
-    """Folder with train/ and test/. They hold *.txt (a document each), *.jsonl and *.parquet (a document per row, in
-    `text`) and *.npy (a row of tokens). The folder is on a disk, or at gs://... or s3://..., by default
+    """Folder with train/ and test/, which hold *.txt (one document), *.jsonl and *.parquet (one document per row, in
+    `text`), and *.npy (a row of tokens). The folder is on a disk, or at gs://... or s3://..., by default
     $TRAINYARD_DATA."""
     preset: PresetName = "1m"
     """Sizes of the model, named by its approximate number of parameters."""
@@ -197,7 +197,7 @@ class LanguageConfig(TrainConfig):
     output: Literal["preset", "tied", "untied"] = "preset"
     """Weights of the output layer: the embedding's (tied), or separate ones (untied)."""
     tokenizer: rules.TokenizerName = "bytes"
-    """Tokens of the texts: bytes, a byte-pair encoding learnt from the training texts (bpe), or a tokenizer.json's."""
+    """Tokens of the texts: bytes, byte pairs learnt from the training texts (bpe), or those of a tokenizer.json."""
     vocabulary: Annotated[int, rules.Range(MIN_VOCABULARY, rules.MAX_CLASSES)] = 320
     """Rows of the embedding: at least the tokenizer's tokens. Bytes and the document separator are 257 tokens."""
     rope_base: Annotated[float, rules.Range(1, rules.MAX_COUNT)] = 500_000.0
@@ -221,7 +221,7 @@ class LanguageConfig(TrainConfig):
     """Results of a block that the backward pass computes again, to use less memory: none of them, all except matrix
     products and attention (selective), or all (full)."""
     float8: Literal["none", "tensorwise", "rowwise"] = "none"
-    """Scales of torchao's 8-bit matrix products in the blocks, on GPUs from the L4 and H100 on: one for each matrix
+    """Scales of torchao's 8-bit matrix products in the blocks, on L4, H100 and newer GPUs: one for each matrix
     (tensorwise), one for each row (rowwise, slower and more exact), or none, for products in 16 bits."""
     clip_norm: rules.Amount = 1.0
     """Maximum norm of the gradient: a larger one is clipped. 0 does not clip."""

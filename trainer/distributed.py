@@ -14,13 +14,13 @@ from torch.distributed.rendezvous import rendezvous
 
 from trainer.rules import invalid_setting
 
-REMEDY = "leave these variables to trainer.launch or torchrun"
+REMEDY = "let trainer.launch or torchrun set this variable"
 PORT = "29500"
 """Port of the store on host 0, torchrun's default."""
 
 
 def launcher_number(name: str, default: str, *, least: int = 0, below: int | None = None) -> int:
-    """Return a number that the launcher sets, else `default`. Raises ConfigurationError if it is not in the range."""
+    """Return the number in a variable of the launcher, else `default`. Raises ConfigurationError if out of range."""
     value = os.environ.get(name, default)
     if value.isascii() and value.isdigit() and least <= int(value) and (below is None or int(value) < below):
         return int(value)

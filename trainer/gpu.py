@@ -56,8 +56,8 @@ def should_use_gpu() -> bool:
 def has_kernels(built_for: Iterable[str], major: int, minor: int) -> bool:
     """Return True if a GPU can run code that is compiled for these targets, such as sm_80.
 
-    A kernel runs on GPUs of its major version with its minor version or a later one. PTX (compute_80) runs on all newer
-    GPUs: https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#binary-compatibility
+    A kernel runs on GPUs with its own major version and the same or a later minor version. PTX (compute_80) runs on all
+    newer GPUs: https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#binary-compatibility
     """
     for target in filter(None, map(_TARGET.fullmatch, built_for)):
         own = (int(target["major"]), int(target["minor"]))
@@ -68,7 +68,7 @@ def has_kernels(built_for: Iterable[str], major: int, minor: int) -> bool:
 
 
 def _reason() -> str:
-    """Return CUDA's error message in one line."""
+    """Return the first line of CUDA's error message."""
     import torch
 
     try:

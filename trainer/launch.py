@@ -1,4 +1,4 @@
-"""`python -m trainer.launch ...` is torchrun, but exits with the code of the process that failed first.
+"""`python -m trainer.launch ...` runs torchrun, but exits with the code of the process that failed first.
 
 torchrun itself exits with 1 after any failure, so a preempted run would look like a diverged one. This launcher accepts
 torchrun's flags and environment variables. With a static rendezvous and restarts, it runs the agent of trainer/restarts
@@ -110,7 +110,7 @@ def run_module(name: str, *arguments: str) -> None:
 def _plain_traceback(record: logging.LogRecord) -> bool:
     """Format the traceback of a failed process, because torch's own formatter would load torch's compiler.
 
-    Leave the traceback out if the process exited without an exception: it then shows only torch's code.
+    If the process exited without an exception, leave the traceback out, because it shows only torch's code.
     """
     from torch.multiprocessing.spawn import ProcessExitedException
 
@@ -124,7 +124,7 @@ def _plain_traceback(record: logging.LogRecord) -> bool:
 def _config_reader(config_from_args: Any, *, should_fork: bool) -> Any:
     """Return a replacement for torchrun's `config_from_args` that raises ValueError for any invalid flag.
 
-    If `should_fork` is True, it returns a function to run in a fork instead of a command, if the program is a module.
+    If `should_fork` is True and the program is a module, it returns a function to run in a fork, not a command.
     """
 
     def read(arguments: Any) -> tuple[Any, Any, list[str]]:

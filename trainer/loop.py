@@ -38,7 +38,7 @@ def train(config: RecipeConfig, runtime: Runtime, preempted: Callable[[], bool])
         with watchdog:
             Training(config, runtime, report, bucket, watchdog, preempted).run()
     except BaseException as error:
-        # Report the original error, not errors raised during cleanup.
+        # Raise the original error, not an error of the cleanup, which has a time limit.
         report.close_within(PREEMPTED_CLOSE_SECONDS if isinstance(error, PreemptedError) else CLOSE_SECONDS)
         raise
     report.close()
@@ -85,7 +85,7 @@ class Training:
             "done",
             global_step=None,
             **self.state.results,
-            # The run may already have trained for more epochs, so that no steps were left.
+            # A run that resumed with a smaller `epochs` may have trained for more epochs already.
             epochs=max(self.config.epochs, self.sampler.epoch),
             seconds=self.log.clock.seconds,
         )
@@ -156,8 +156,8 @@ class Training:
         with self.runtime.autocast():
             output = self.model(inputs)
             objective, loss = self.task.loss(output, labels)
-        # From here on other ranks may finish the step with this rank's gradients. After this poll, a signal no longer
-        # ends the rank before it saves.
+        # During the backward pass, other ranks get this rank's gradients and may finish the step. So poll for a signal
+        # now. After a later signal, this rank saves the step before it exits.
         self.preempted()
         self.state.scaler.scale(objective * scale).backward()  # type: ignore[no-untyped-call]  # torch has no type for it
         self.log.meter.add(loss, output, labels)
@@ -165,7 +165,7 @@ class Training:
     def evaluate(self) -> None:
         """Evaluate the model and report the result.
 
-        If the run is preempted meanwhile, the resumed run repeats the evaluation only at the end of an epoch.
+        If the run is preempted meanwhile, the resumed run repeats only an evaluation at the end of an epoch.
         """
         self.log.flush()
         self.apply_decision(self.runtime.all_reduce_decision_now(self.decision()))
@@ -211,7 +211,7 @@ class Training:
     def apply_decision(self, agreed: Decision) -> None:
         """Act on the common decision of all ranks. All ranks must call this after the same step."""
         if agreed == Decision.DIVERGED:
-            # The running save may have weights that are not finite: wait, so that the save deletes them.
+            # The running save may contain weights that are not finite. Wait until it ends and deletes this checkpoint.
             with suppress(StorageError):
                 self.wait_for_save()
             raise diverged(self.state.step, self.config.learning_rate)
@@ -219,8 +219,8 @@ class Training:
             self.save()
             self.wait_for_save()
             self.profile.end()
-            kept = "" if self.checkpoints else "; no checkpoint was saved because --bucket is not set"
-            raise PreemptedError(f"preempted at step {self.state.step}{kept}")
+            note = "" if self.checkpoints else "; no checkpoint was saved because --bucket is not set"
+            raise PreemptedError(f"preempted at step {self.state.step}{note}")
 
 
 def build_components(config: RecipeConfig, runtime: Runtime, report: Reporter) -> tuple[Task, RunState, nn.Module]:
@@ -261,8 +261,8 @@ def build_components(config: RecipeConfig, runtime: Runtime, report: Reporter) -
         scaler=torch.amp.GradScaler(runtime.device.type, enabled=runtime.precision == torch.float16),
     )
     if config.compile:
-        # Compile the model before it is wrapped. If a model's code is part of torch, torch does not compile the wrapper
-        # around it. The compiler still splits the graph where DistributedDataParallel splits the gradients.
+        # Compile the model and not its wrapper: torch compiles no wrapper around a model whose code is part of torch.
+        # The compiler still splits the graph where DistributedDataParallel splits the gradients.
         model.compile()
     return task, state, runtime.wrap(model)
 

@@ -133,6 +133,6 @@ def on_meta_device(model: nn.Module) -> nn.Module:
     shapes: dict[int, torch.Tensor] = {}
     for tensor in (*model.parameters(), *model.buffers()):
         empty = torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
-        weight = isinstance(tensor, nn.Parameter)
-        shapes[id(tensor)] = nn.Parameter(empty, requires_grad=tensor.requires_grad) if weight else empty
+        is_weight = isinstance(tensor, nn.Parameter)
+        shapes[id(tensor)] = nn.Parameter(empty, requires_grad=tensor.requires_grad) if is_weight else empty
     return copy.deepcopy(model, shapes)

@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from trainer.tasks import Gallery
 
 FLUSH_SECONDS = 1.0
-"""Seconds until other processes can read an event on a disk."""
+"""Maximum seconds until other processes can read an event on a disk."""
 PART_SECONDS = 30.0
 """Seconds between two writes to a bucket. Each write is a new object, because object stores cannot append."""
 CLOSE_SECONDS = 20.0
 """Maximum seconds that a run waits for its writers at its end."""
 PREEMPTED_CLOSE_SECONDS = 5.0
-"""Maximum seconds that a preempted run waits for its writers. A spot VM on GKE gives it 15 s in total."""
+"""Maximum seconds that a preempted run waits for its writers. On a spot VM, GKE gives pods 15 s in total."""
 IDENTIFIERS = frozenset({"epoch", "epochs", "step", "steps", "rank", "ranks"})
 """Numbers that identify an event and are not measurements."""
 Value = str | int | float | tuple[int, int]
@@ -94,7 +94,7 @@ class Reporter:
     def sync(self) -> None:
         """Wait until the JSON sink has received all events so far, for up to PREEMPTED_CLOSE_SECONDS.
 
-        On a disk they are then written. A bucket may get them later.
+        On a disk, the events are then in the file. A bucket may receive them later.
         """
         for writer in self._writers[:1]:
             writer.sync()
@@ -289,7 +289,7 @@ def _storage_errors(url: str) -> Iterator[None]:
 
 
 class JsonParts(Sink):
-    """JSON lines in a bucket: one object for PART_SECONDS, named after the time of its first event."""
+    """JSON lines in a bucket: one object per PART_SECONDS, named after the time of its first event."""
 
     def __init__(self, folder: Folder, name: str) -> None:
         self._folder = folder.child(name)
@@ -346,7 +346,7 @@ class TensorBoard(Sink):
     def _open(self, step: int | None) -> SummaryWriter:
         """Return TensorBoard's writer. Its files make TensorBoard hide an earlier run's points from `step` on."""
         if self._writer is None:
-            # Imported at the first event with a curve, so that the first step does not wait for it.
+            # Imported at the first event with a curve, so that the import does not delay the first step.
             from torch.utils.tensorboard import SummaryWriter
 
             self._path = self._folder.path if self._folder.is_local else tempfile.mkdtemp(prefix="tensorboard-")

@@ -35,7 +35,7 @@ BUCKET_PATTERN = f"{_UNCHAINED}({_FOLDER_URL}|{_BUCKET_URL})"
 DATA_PATTERN = f"{_UNCHAINED}((?![a-zA-Z][-+.a-zA-Z0-9]*:/).*|{_FOLDER_URL}|{_BUCKET_URL})"
 """A path, or the URL of a folder."""
 JOB_PATTERN = r"(?![.\s])(?!.*::)[^/\\*?\[\]#%\x00-\x1f\x7f-\xa0\u2028\u2029\ud800-\udfff]+(?<!\s)"
-"""Folder name for disks and buckets, without invisible characters and without special ones of URLs and globs."""
+"""Folder name for disks and buckets, without invisible characters or characters with a meaning in URLs or globs."""
 
 TEXT_SUFFIXES = {"document": ".txt", "lines": ".jsonl", "table": ".parquet", "tokens": ".npy"}
 """Format of a data file for language models -> suffix. `workloads/trainer_flags.json` has a generated copy."""

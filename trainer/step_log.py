@@ -304,13 +304,13 @@ def flops_per_sample(model: nn.Module, shape: tuple[int, ...]) -> float | None:
     """
     from torch.utils.flop_counter import FlopCounterMode
 
-    own = {torch.ops.aten.convolution_backward: _convolution_backward_flops}
-    counter = FlopCounterMode(display=False, custom_mapping=own)
-    shapes = on_meta_device(model).train()
+    formulas = {torch.ops.aten.convolution_backward: _convolution_backward_flops}
+    counter = FlopCounterMode(display=False, custom_mapping=formulas)
+    meta_model = on_meta_device(model).train()
     try:
         with counter:
             # Two samples, because batch statistics need more than one value per channel.
-            shapes(torch.empty((2, *shape), device="meta")).sum().backward()
+            meta_model(torch.empty((2, *shape), device="meta")).sum().backward()
     except RuntimeError:
         # The model depends on values, which meta tensors do not have.
         return None

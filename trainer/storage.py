@@ -28,7 +28,7 @@ CLIENT_TIMEOUTS = {"AWS_TIMEOUT": "1d", "AWS_READ_TIMEOUT": "30s", "GOOGLE_TIMEO
 ATTEMPTS = 3
 """Maximum number of attempts at a request to a bucket. The client also retries within each attempt."""
 RETRY_LIMIT_SECONDS = 60.0
-"""Seconds after which a failed request is not repeated. If a bucket is silent, one attempt takes three minutes."""
+"""Seconds after which no further attempt starts. If a bucket does not answer, one attempt takes three minutes."""
 RETRY_PAUSE_SECONDS = 0.5
 """Seconds before the second attempt. Each later pause is twice as long."""
 METADATA_SERVER_PATHS = re.compile(r"/latest/api/token|/computeMetadata/")
@@ -74,7 +74,7 @@ class Folder:
         self.url = url.rstrip("/")
         self._is_bucket = self.url.startswith(tuple(f"{scheme}://" for scheme in BUCKET_SCHEMES))
         if self._is_bucket:
-            # Imported here, so that a run on a disk does not wait for it.
+            # Imported here, because a run on a disk does not need this module.
             from obstore.fsspec import register
 
             register(BUCKET_SCHEMES)
@@ -141,7 +141,7 @@ class Folder:
             return self._retry(lambda: cast("bytes", self._filesystem.cat_file(path, start=start, end=start + size)))
 
     def files(self, below: str, *, heartbeat: Callable[[], None] = lambda: None) -> dict[str, FileFacts]:
-        """Return all files below a subfolder, by their paths in this folder. Follows links. A folder is a heartbeat."""
+        """Return all files below a subfolder, by path in this folder. Follows links. Calls `heartbeat` per folder."""
         start, cut = f"{self.path}/{below}", len(f"{self.path}/")
         local_walk: Any = partial(os.walk, onerror=_raise_not_listed, followlinks=True)
         walk = local_walk if self.is_local else partial(self._filesystem.walk, detail=True)
@@ -186,12 +186,12 @@ class Folder:
         target = f"{self.path}/{name}"
         with self._translate_errors("cannot be written", name):
             if not self.is_local:
-                with self._filesystem.open(target, "wb", buffer_size=2**25) as file:  # in at most 10,000 parts
+                with self._filesystem.open(target, "wb", buffer_size=2**25) as file:  # S3 allows 10,000 parts
                     yield file
                 return
             self._filesystem.makedirs(self.path, exist_ok=True)
             draft = target + UNFINISHED_SUFFIX
-            # Do not use fsspec's own file: after an error during a write, it would leave the partial content there.
+            # Do not use fsspec's own file: after an error during a write, it would leave partial content in `target`.
             with open(draft, "wb", buffering=0) as file:  # noqa: PTH123  # fsspec's path
                 yield cast("IO[bytes]", file)
                 os.fsync(file.fileno())
@@ -231,8 +231,8 @@ class Folder:
                 self._retry(partial(delete, f"{self.path}/{each}"))
 
     def _delete_objects(self, path: str) -> None:
-        # Here fsspec's `rm` would also delete the folder's own name. Google answers 404 to a request for a missing
-        # object, and fsspec then cancels the other deletions: https://cloud.google.com/storage/docs/xml-api/delete-object
+        # fsspec's `rm` would also delete the folder's own name. Google answers 404 to a request for a missing object,
+        # and fsspec then cancels the other deletions: https://cloud.google.com/storage/docs/xml-api/delete-object
         def delete(file: str) -> None:
             with suppress(FileNotFoundError):
                 self._filesystem.rm_file(file)

@@ -96,7 +96,7 @@ class Scores:
     """Accuracies and loss on the test set, by torchmetrics. Each rank counts its part, and the runtime adds them up."""
 
     def __init__(self, classes: int, runtime: Runtime) -> None:
-        # Imported at the first evaluation, so that the first step does not wait for it.
+        # Imported at the first evaluation, so that the import does not delay the first step.
         from torchmetrics import SumMetric
         from torchmetrics.classification import MulticlassAccuracy
 
@@ -108,7 +108,7 @@ class Scores:
         ranks: dict[str, Any] = {"dist_sync_fn": sum_over_ranks, "distributed_available_fn": lambda: runtime.world > 1}
         # Turn off validation, which would wait for the device at every batch.
         options: dict[str, Any] = {"average": "micro", "ignore_index": NO_LABEL, "validate_args": False, **ranks}
-        accuracies = [MulticlassAccuracy(classes, top_k=most, **options) for most in (1, min(TOP_K, classes))]
+        accuracies = [MulticlassAccuracy(classes, top_k=k, **options) for k in (1, min(TOP_K, classes))]
         sums = [SumMetric(nan_strategy="disable", **ranks).set_dtype(torch.float64) for _ in range(2)]
         self._all = [metric.to(runtime.data_device) for metric in (*accuracies, *sums)]
 
@@ -245,7 +245,7 @@ class ImageTask(Task):
         return flops_per_sample(model, self.data.sample_shape)
 
     def loss(self, output: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the sum of the cross entropies, twice."""
+        """Return the sum of the cross entropies as both values."""
         smoothing = self._config.label_smoothing
         loss = functional.cross_entropy(output, labels, reduction="sum", label_smoothing=smoothing)
         return loss, loss

@@ -174,14 +174,14 @@ class Watchdog:
         assert self._store
         return [
             rank
-            for rank, (one, other) in enumerate(zip(before, self._heartbeats(), strict=True))
-            if one.polls == other.polls and rank != self._runtime.rank and not self._store.check([f"reporting/{rank}"])
+            for rank, (old, new) in enumerate(zip(before, self._heartbeats(), strict=True))
+            if old.polls == new.polls and rank != self._runtime.rank and not self._store.check([f"reporting/{rank}"])
         ]
 
 
 def wait_for_ranks(runtime: Runtime, place: str) -> None:
-    """Wait until all ranks call this with `place`, except processes that are gone, before a collective that some ranks
-    reach much later. Records heartbeats while a missing rank makes progress."""
+    """Wait until every rank whose process still runs has called this with `place`. Call this before a collective that
+    some ranks reach much later. Records heartbeats while a missing rank makes progress."""
     if (store := runtime.store) is None:
         return
     store.set(f"{place}/{runtime.rank}", "1")
@@ -190,7 +190,7 @@ def wait_for_ranks(runtime: Runtime, place: str) -> None:
     while missing and store.add(place, 0) < runtime.world and time.monotonic() - polled < GONE_SECONDS:
         time.sleep(pause := min(1.2 * pause, MAX_POLL_SECONDS))
         if pause < MAX_POLL_SECONDS / 4:
-            continue  # Most ranks arrive in the first second. To look at each would take world² requests.
+            continue  # Most ranks arrive in the first second. Polling each of them would take world² requests.
         missing = [rank for rank in missing if not store.check([f"{place}/{rank}"])]
         for rank, text in zip(missing, store.multi_get([f"heartbeat/{rank}" for rank in missing]), strict=True):
             now = Heartbeat.read(text)
@@ -212,13 +212,13 @@ class Stragglers:
     def update(self, heartbeats: list[Heartbeat], now: float) -> list[tuple[int, float]]:
         """Return the ranks that were slow in SLOW_WINDOWS windows in a row, and their ratios to the others' median."""
         pairs = list(zip(heartbeats, self._before, strict=True))
-        if now - self._updated < WINDOW_SECONDS or any(one.steps <= before.steps for one, before in pairs):
+        if now - self._updated < WINDOW_SECONDS or any(new.steps <= old.steps for new, old in pairs):
             return []
-        each = [(one.seconds - before.seconds) / (one.steps - before.steps) for one, before in pairs]
+        step_seconds = [(new.seconds - old.seconds) / (new.steps - old.steps) for new, old in pairs]
         self._before, self._updated = heartbeats, now
         found = []
-        for rank, seconds in enumerate(each):
-            ratio = seconds / max(median(each[:rank] + each[rank + 1 :]), 1e-9)
+        for rank, seconds in enumerate(step_seconds):
+            ratio = seconds / max(median(step_seconds[:rank] + step_seconds[rank + 1 :]), 1e-9)
             self._slow_windows[rank] = self._slow_windows[rank] + 1 if ratio >= SLOW_RATIO else 0
             # A rank that stays slow is reported again after each further SLOW_WINDOWS windows.
             if self._slow_windows[rank] and self._slow_windows[rank] % SLOW_WINDOWS == 0:

@@ -71,9 +71,9 @@ def is_below(path: str, *folders: str) -> bool:
 
 
 LAUNCHER = ("python", "-m", "trainer.launch")
-"""torchrun of an image with the trainer. It exits with the code of the process that failed first."""
+"""Command for torchrun in an image with the trainer. It exits with the code of the process that failed first."""
 TORCHRUN = ("python", "-m", "torch.distributed.run")
-"""torchrun of any image with torch. It exits with 1 if any process fails."""
+"""Command for torchrun in any image with torch. It exits with 1 if any process fails."""
 RENDEZVOUS_PORT = 29500
 """torchrun's default port."""
 ETCD_PORT = 2379
@@ -148,7 +148,7 @@ def with_nccl_environment(nccl_environment: NcclEnvironmentScript | None, argv: 
 
 
 def idle(spec: JobSpec) -> tuple[str, ...]:
-    """Return a program that waits for SIGTERM or SIGINT and exits as a preempted host does.
+    """Return a program that waits for SIGTERM or SIGINT and exits with the code of a preempted host.
 
     After exit code 0, Kubernetes would not replace an evicted host. As process 1 of a container, the program gets only
     signals that it handles.
@@ -206,8 +206,8 @@ def restarts_in_place(spec: JobSpec) -> bool:
     Elastic jobs restart through torchrun itself. A JobSet, including a TrainJob's, recreates all pods and counts
     a restart. The training-operator recreates only the failed pod and does not count a restart.
     """
-    is_fixed = KINDS[spec.kind].restarts_in_place and spec.rendezvous_backend == "static"
-    return is_fixed and spec.restarts > 0 and _launcher(spec) == LAUNCHER
+    is_supported = KINDS[spec.kind].restarts_in_place and spec.rendezvous_backend == "static"
+    return is_supported and spec.restarts > 0 and _launcher(spec) == LAUNCHER
 
 
 def _rendezvous(spec: JobSpec, layout: ProcessLayout) -> Environment:

@@ -53,7 +53,7 @@ class TrainingJobArgs:
     project: Path = Path()
     """Folder of the stack's file, to which the paths of user scripts are relative."""
     left_out: frozenset[str] = frozenset()
-    """Paths in the project that are not sent with a script."""
+    """Paths in the project that pods do not get with a script."""
     after: Sequence[pulumi.Resource] = ()
     """Resources that must exist before the job's pods can start."""
 
@@ -109,7 +109,7 @@ def _render_etcd(name: str, spec: JobSpec, placement: Placement, opts: pulumi.Re
 
     Enable etcd's v2 API, which torchrun uses: https://github.com/pytorch/pytorch/issues/158326.
     """
-    # Import these types here, because that takes 0.1 s and most jobs do not use etcd.
+    # Import these types here, because the import takes 0.1 s and most jobs do not use etcd.
     from pulumi_kubernetes.apps.v1 import Deployment, DeploymentSpecArgs, DeploymentStrategyArgs
 
     # Omit the job label: `make up` and `make status` treat pods with it as hosts of the job.

@@ -80,7 +80,7 @@ class LanguageTraining:
     accumulate: int
     """Number of forward passes of a step."""
     number_bytes: int
-    """Bytes per number of the activations."""
+    """Bytes of each number in the activations."""
     optimizer: str
     is_compiled: bool
     checkpointing: str
@@ -235,7 +235,7 @@ def estimated_memory(training: LanguageTraining) -> DeviceMemory:
     model, parts = training.model, training.shard * training.tensor
     master = MASTER_BYTES * model.weights / parts
     if training.is_sharded:
-        # At a time, FSDP2 gathers the weights of two blocks, the embedding and the output layer, and one block's
+        # FSDP2 holds the gathered weights of two blocks, the embedding and the output layer at a time, and one block's
         # gradients.
         gathered = 3 * model.block_weights + model.embedding_weights
         copies = training.number_bytes * gathered / training.tensor
@@ -262,7 +262,7 @@ def least_memory(training: LanguageTraining) -> DeviceMemory:
     """
     training = replace(training, keeps_scores=False)
     found = estimated_memory(training)
-    # With adapters, a lower bound includes only the inputs of the blocks: fixed weights do not need their own inputs.
+    # With adapters, count the inputs of all blocks and all numbers of one: fixed weights do not need their inputs.
     kept = replace(training, checkpointing="full") if training.is_adapted else training
     (inputs, again), logits = _activations(kept), _logits(training)
     activations = inputs + again
@@ -297,7 +297,7 @@ def shard_problem(spec: JobSpec, shard: int, width: int) -> str:
     """Return the problem of shard groups of this size on PyTorch/XLA; empty if there is none."""
     per_host = devices_per_process(spec)
     if shard > 1 and uses_torchrun(spec):
-        return "is not allowed with one process for each device; write `processes_per_host: 1` on TPUs, or remove it"
+        return "is not allowed with one process per device; write `processes_per_host: 1` on TPUs, or remove this flag"
     if width % shard:
         return f"has shard={shard}, which must divide the width, {width}, on PyTorch/XLA; write a divisor of the width"
     if shard % per_host and per_host % shard:

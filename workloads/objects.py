@@ -157,7 +157,7 @@ USER = 1000
 LOST_NODE_SECONDS = 30
 """Seconds that a pod stays on an unreachable node before Kubernetes replaces it. The default is 300."""
 MAX_STARTUP_FAILURES = 150
-"""Number of failed startup probes after which a container is killed: one every two seconds, so five minutes."""
+"""Number of failed startup probes after which the kubelet kills a container: one every two seconds, so five minutes."""
 PUBLIC_ETCD_IMAGE = "registry.k8s.io/etcd:3.5.21-0"
 """Kubernetes' image of etcd 3.5."""
 POD_SECURITY = PodSecurityContextArgs(
@@ -326,7 +326,7 @@ def _resources(spec: JobSpec, scheduling: Scheduling, capacity: Capacity | None)
 
 
 def port_probe(port: int, failures: int | None = None) -> ProbeArgs:
-    """Return a probe that connects to a port every two seconds. It fails after `failures` attempts, or else three."""
+    """Return a probe that connects to a port every two seconds. It fails after `failures` attempts (default: 3)."""
     return ProbeArgs(tcp_socket=TCPSocketActionArgs(port=port), period_seconds=2, failure_threshold=failures)
 
 
@@ -337,7 +337,7 @@ def fixed_resources(capacity: Capacity) -> ResourceRequirementsArgs:
 
 
 def _environment(spec: JobSpec, placement: Placement, command: Command) -> list[EnvVarArgs]:
-    """Return the variables of the platform, the command and the job's secrets. Later ones may refer to earlier ones."""
+    """Return the variables of the platform, the command and the job's secrets. Each may refer to earlier variables."""
     variables = [EnvVarArgs(name="TRAINYARD_BUCKET", value=placement.bucket_url)]
     if placement.data_location is not None:
         variables.append(EnvVarArgs(name=DATA_VARIABLE, value=placement.data_location))

@@ -195,7 +195,7 @@ class Queues(pulumi.ComponentResource):
 def provisioning_check(name: str, opts: pulumi.ResourceOptions) -> list[pulumi.Resource]:
     """Create the admission check that requests all nodes of a job from GKE before the job starts.
 
-    Return its configuration and the check. GKE accepts one pod set per ProvisioningRequest, so make Kueue merge a
+    Return the configuration and the check. GKE accepts one pod set per ProvisioningRequest, so make Kueue merge a
     master and workers with equal resource requests into one: https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest
     """
     config = CustomResource(
@@ -242,7 +242,7 @@ def resource_group(pools: Sequence[PoolCapacity]) -> ResourceGroup:
 
 
 def _quotas(pool: PoolCapacity, devices: Sequence[str]) -> tuple[ResourceQuota, ...]:
-    """Return a pool's quotas in the API server's format. Any other format would cause a difference in every update."""
+    """Return a pool's quotas in the API server's format. Pulumi would show another format as a change each time."""
     amounts = {
         "cpu": format_cpu(pool.free.millicores),
         "memory": format_memory(pool.free.memory // MEBIBYTE * MEBIBYTE),

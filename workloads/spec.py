@@ -239,7 +239,7 @@ class JobSpec(Section):
     def _check_topology(cls, value: str | None, info: ValidationInfo) -> str | None:
         is_on_tpus = slice_of({**info.data, "topology": value}) is not None
         if value is not None and not is_on_tpus and "accelerator" in info.data:
-            message = "is allowed only for TPUs; remove it, or write for example `accelerator: v4`"
+            message = "is allowed only for TPUs; remove this key, or write for example `accelerator: v4`"
             raise Invalid("topology_without_tpu", message)
         return value
 

@@ -79,7 +79,7 @@ def _check_split(folder: Path, split: str, sizes: dict[str, int]) -> None:
 
 
 def _check_first_line(folder: Path, names: list[str]) -> None:
-    """Raise Invalid if the first line of the first of these files of JSON lines is not a document."""
+    """Raise Invalid if the first of these files of JSON lines does not begin with a document."""
     for name in names[:1]:
         with (folder / name).open("rb") as file:
             start = file.read(MAX_LINE_BYTES)

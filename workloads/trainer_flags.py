@@ -22,7 +22,7 @@ class Flag:
     default: str | int | float | bool | None = None
     """Default value; None if a variable of the pod sets it."""
     aliases: tuple[str, ...] = ()
-    """Other names, from the scripts of other projects."""
+    """Other names of the flag, which scripts of other projects use."""
     choices: tuple[str, ...] = ()
     """Allowed texts; empty if any text is allowed."""
     least: float = 0
@@ -112,7 +112,7 @@ def _unknown_flag(recipe: str, key: str, recipe_flags: Mapping[str, Flag]) -> tu
         return "negated", f"is not a flag; write `{positive_name}: false`"
     others = [other for other, flags in FLAGS.items() if _canonical_name(name, flags) in flags]
     if others:
-        return "only_for_other_recipe", f"is a flag of recipe {others[0]}, not of {recipe}; remove it"
+        return "only_for_other_recipe", f"is a flag of recipe {others[0]}, not of {recipe}; remove this flag"
     similar = difflib.get_close_matches(name, (*recipe_flags, *ALIASES), n=1, cutoff=0.8)
     similar = similar or [flag for flag in recipe_flags if len(name) > 2 and flag.startswith(name)]
     if similar:

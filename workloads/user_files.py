@@ -154,7 +154,7 @@ def project_path(script: str, project: Path) -> str | None:
 def read_script(script: str, project: Path, left_out: Collection[str] = ()) -> UserScript:
     """Return the script. Raises Invalid with the problem of the file and the remedy.
 
-    `left_out` are the paths in the project that are not sent with it.
+    `left_out` are the paths in the project that pods do not get with the script.
     """
     if not (project / script).exists() and (CHECKOUT / script).resolve().is_relative_to(EXAMPLE_SCRIPTS):
         project = CHECKOUT
@@ -240,7 +240,7 @@ def source_files(folder: Path, left_out: Collection[Path] = ()) -> Iterator[Path
         folders[:] = [
             name
             for name, path in paths.items()
-            if not _is_left_out(path) and not _is_other_link(path, folder) and path.resolve() not in left_out
+            if not _is_left_out(path) and not _should_skip_link(path, folder) and path.resolve() not in left_out
         ]
         for name in sorted(names):
             path = Path(place) / name
@@ -262,8 +262,8 @@ def _is_left_out(folder: Path) -> bool:
     return ignored.is_file() and "*" in ignored.read_text(encoding="utf-8", errors="replace").split()
 
 
-def _is_other_link(path: Path, top: Path) -> bool:
-    """Return True for a link to a folder that has no Python file, such as data, or that contains the link."""
+def _should_skip_link(path: Path, top: Path) -> bool:
+    """Return True for a link to a folder that has no Python file, such as data, or that contains the link itself."""
     if not path.is_symlink():
         return False
     target = path.resolve()
@@ -304,7 +304,9 @@ def _check_lines(text: str) -> None:
     lines = [_COMMENT.sub("", line).strip() for line in text.splitlines()]
     for number, line in enumerate(lines, start=1):
         if "\0" in line:
-            raise Invalid("requirements_control_character", f"line {number} contains a control character; remove it")
+            raise Invalid(
+                "requirements_control_character", f"line {number} contains a control character; remove the character"
+            )
         if _OTHER_FILE.match(line):
             message = f"line {number} refers to another file, which is not in the image; write packages instead"
             raise Invalid("requirements_other_file", message)
@@ -314,7 +316,9 @@ def _check_lines(text: str) -> None:
     for number, line in _packages(lines):
         _check_package(number, line)
     if not any(_PACKAGE.match(line) for line in lines):
-        raise Invalid("requirements_empty", "lists no package; add one a line, such as einops==0.8.1, or remove it")
+        raise Invalid(
+            "requirements_empty", "lists no package; add one a line, such as einops==0.8.1, or remove this key"
+        )
 
 
 def _packages(lines: list[str]) -> Iterator[tuple[int, str]]:
@@ -375,7 +379,7 @@ def data_conflicts(spec: JobSpec) -> Iterator[Problem]:
         message = "is set by the job's `data`; remove one of the two"
         yield Problem("job.data_dir.also_data", ("flags", key), message, value)
     if spec.flag("fake_data") is True:
-        message = "has no effect on synthetic images; remove it, or remove the flag `fake_data`"
+        message = "has no effect on synthetic images; remove this key, or remove the flag `fake_data`"
         yield Problem("job.data.with_synthetic_images", ("data",), message, spec.data)
 
 
@@ -444,7 +448,8 @@ def bucket_source(spec: JobSpec, data: str, *, bucket_folder: str | None) -> Dat
         )
     if spec.recipe == "digits" and ("://" in data or bucket_folder is None):
         raise Invalid(
-            "digits_in_bucket", "recipe digits reads a folder, not a bucket; the digits are in the image; remove it"
+            "digits_in_bucket",
+            "recipe digits reads a folder, not a bucket; the digits are in the image; remove this key",
         )
     if "://" in data:
         return DataSource(location=data)

@@ -30,7 +30,7 @@ def changed_packages(plan: str) -> list[tuple[str, str, str]]:
 def conflict(changes: list[tuple[str, str, str]], requirements: str) -> str:
     """Return a message about one of the changes, with the package and both versions.
 
-    Prefer a package that the file names: the others are its dependencies.
+    Prefer a package that the file names, because the other packages are only dependencies.
     """
     named = {re.split(r"[^A-Za-z0-9._-]", line.strip(), maxsplit=1)[0] for line in requirements.splitlines()}
     named = {_normal(name) for name in named}

@@ -50,7 +50,7 @@ class Step(NamedTuple):
     images: torch.Tensor
     labels: torch.Tensor
     scale: float
-    """Factor for the sum of this rank's losses. The mean of the products over ranks is the mean over all samples."""
+    """Factor for this rank's sum of losses. The mean of all ranks' scaled sums is the mean loss over all samples."""
     total: int
     """Number of samples over all ranks."""
     position: int
@@ -82,8 +82,8 @@ class Steps:
 class AtomicFiles(TorchCheckpointIO):
     """Writer of checkpoints that are complete even if the host is killed.
 
-    Lightning itself writes a temporary file and moves it. Between two disks it copies the file, and a host that is
-    killed during the copy leaves half a file.
+    Lightning itself writes a temporary file and moves it. A move between two disks is a copy, and a host that is killed
+    during the copy leaves half a file.
     """
 
     def __init__(self, folder: Folder) -> None:
@@ -167,7 +167,7 @@ class DigitsModule(LightningModule):
         """Epoch, and position in the epoch after the last step."""
 
     def training_step(self, batch: Step, _number: int) -> torch.Tensor:
-        """Return the loss. DDP averages the ranks' gradients to that of the mean loss over all samples of the step."""
+        """Return the scaled loss. DDP then averages the gradients to that of the mean loss over all ranks' samples."""
         logits = self.network(batch.images)
         loss = functional.cross_entropy(logits, batch.labels, reduction="sum")
         self._log("", loss, logits, batch.labels)
@@ -196,8 +196,8 @@ class DigitsModule(LightningModule):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Restore the position in the epoch.
 
-        For a checkpoint of an epoch's last step, count the epoch here. Lightning counts it after it has created the
-        iterator, and does not count it in a run that has already resumed at the end of an epoch.
+        For a checkpoint of an epoch's last step, count the epoch here. Lightning counts an epoch only after it has
+        created the iterator, and not in a run that has already resumed at the end of an epoch.
         """
         epoch, position = checkpoint["place"]
         if position == self.data.num_samples:
@@ -215,7 +215,7 @@ class Lines(Callback):
     def __init__(self, report: Reporter, settings: Settings) -> None:
         self._report, self._settings = report, settings
         self._clock = RateClock()
-        self._mine = 0
+        self._own_samples = 0
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Report a resumed run, and start the clock.
@@ -235,7 +235,7 @@ class Lines(Callback):
     ) -> None:
         """Report every `log_steps`-th step, and the last step of the epoch."""
         self._clock.units += batch.total
-        self._mine += len(batch.labels)
+        self._own_samples += len(batch.labels)
         number, steps = batch.number
         if number != steps and number % self._settings.log_steps:
             return
@@ -247,10 +247,10 @@ class Lines(Callback):
             step=(number, steps),
             loss=float(trainer.callback_metrics["loss"]),
             accuracy=float(trainer.callback_metrics["accuracy"]),
-            rate=self._mine / seconds,
+            rate=self._own_samples / seconds,
             global_rate=rate,
         )
-        self._mine = 0
+        self._own_samples = 0
 
     def on_validation_end(self, trainer: Trainer, _module: LightningModule) -> None:
         """Report the result on the whole test set."""

@@ -33,7 +33,7 @@ SIDE = 28
 ANY_SIGNATURE = "AWS4-HMAC-SHA256 Credential=any/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"
 """Signature that the server requires but does not check. The jobs' clients send no signature."""
 DONE = b'"event": "done"'
-"""Part of the line in a run's metrics that reports its end."""
+"""Part of the line in a run's metrics that reports the run's end."""
 FINAL_WRITE_SECONDS = 5.0
 """Seconds in which the ranks may still write after rank 0 has reported the end."""
 
@@ -55,7 +55,7 @@ class ReadLog:
         path = unquote(environ["PATH_INFO"])
         environ["HTTP_AUTHORIZATION"] = ANY_SIGNATURE
         environ["PATH_INFO"] = path
-        # In a host name, the server would read the first part as the bucket's name.
+        # The server would read the first part of a host name as the bucket's name.
         environ["HTTP_HOST"] = "127.0.0.1"
         for key in ("RAW_URI", "REQUEST_URI"):
             if key in environ:

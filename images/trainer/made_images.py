@@ -1,6 +1,6 @@
 """Generate small data sets of images that a network can learn, in the layout of ImageNet, Tiny-ImageNet or WebDataset.
 
-`python made_images.py FOLDER` writes one in Tiny-ImageNet's layout.
+`python made_images.py FOLDER` writes a data set in Tiny-ImageNet's layout.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from PIL import Image
 
 def jpegs(classes: int, per_class: int, side: int, seed: int) -> Iterator[tuple[int, bytes]]:
     """Yield the class and the JPEG of each image: a wave with noise, whose direction and colour depend on the class."""
-    chance = np.random.default_rng(seed)
+    generator = np.random.default_rng(seed)
     rows, columns = np.mgrid[0:side, 0:side] / side
     for label in range(classes):
         angle = np.pi * label / classes
         hue = 2 * np.pi * label / classes
         colour = 0.5 + 0.5 * np.cos(hue + np.array([0, 2, 4]) * np.pi / 3)
         for _ in range(per_class):
-            phase = chance.uniform(0, 2 * np.pi)
+            phase = generator.uniform(0, 2 * np.pi)
             wave = np.sin(18 * (np.cos(angle) * rows + np.sin(angle) * columns) + phase)
-            pixels = 128 + 60 * wave[..., None] * colour + chance.normal(0, 25, (side, side, 3))
+            pixels = 128 + 60 * wave[..., None] * colour + generator.normal(0, 25, (side, side, 3))
             content = io.BytesIO()
             Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(content, "JPEG", quality=85)
             yield label, content.getvalue()

@@ -1,7 +1,7 @@
 """`python -m network_check [-- PROGRAM]`: measure the bandwidth between hosts, and of an all-reduce.
 
-torchrun starts this script. For each pair of hosts, the first rank of each host exchanges data with the other one,
-through NCCL on GPUs and gloo on CPUs. The script exits with SLOW_LINK if the slowest link is below the minimum.
+torchrun starts this script. For each pair of hosts, the first ranks of both hosts exchange data, through NCCL on GPUs
+and gloo on CPUs. The script exits with SLOW_LINK if the slowest link is below the minimum.
 Otherwise the same processes run the program after `--`: a file, or `-m MODULE`, and arguments.
 """
 
@@ -23,7 +23,7 @@ from torch.distributed.rendezvous import rendezvous
 from trainer.exit_codes import DONE, SLOW_LINK, ConfigurationError
 from trainer.gpu import should_use_gpu
 
-BITS = 8
+BITS_PER_BYTE = 8
 GIGA = 1e9
 WARMUP_TRANSFERS = 2
 """Number of transfers before the measured ones. The first transfer opens connections."""
@@ -49,7 +49,7 @@ def allreduce_gigabits(size: int, ranks: int, seconds: float) -> float:
 
     Formula: https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md#allreduce
     """
-    return size * BITS / seconds / GIGA * 2 * (ranks - 1) / ranks
+    return size * BITS_PER_BYTE / seconds / GIGA * 2 * (ranks - 1) / ranks
 
 
 def measure(device: torch.device, *, megabytes: float, repetitions: int) -> float:
@@ -89,7 +89,7 @@ def _link_gigabits(data: torch.Tensor, first: int, second: int, repetitions: int
             dist.recv(data, first)
             dist.send(data, first)
 
-    return 2 * data.numel() * BITS / _median_seconds(round_trip, repetitions, data.device) / GIGA
+    return 2 * data.numel() * BITS_PER_BYTE / _median_seconds(round_trip, repetitions, data.device) / GIGA
 
 
 def _median_seconds(transfer: Callable[[], object], repetitions: int, device: torch.device) -> float:

@@ -37,7 +37,7 @@ class HostCopies:
     def __init__(self, device: torch.device) -> None:
         self._on_cuda = device.type == "cuda"
         self._stream = torch.cuda.Stream(device) if self._on_cuda else None  # type: ignore[no-untyped-call]  # torch has no type
-        # A new thread uses GPU 0 by default, and would occupy memory there on behalf of each rank.
+        # A new thread uses GPU 0 by default, so the threads of all ranks would occupy memory on GPU 0.
         self._thread = ThreadPoolExecutor(1, "copy", (lambda: torch.cuda.set_device(device)) if self._stream else None)
         self._copies: Tensors = {}
 
@@ -61,11 +61,11 @@ class HostCopies:
         return {name: with_local_part(tensors[name], copy) for name, copy in self._copies.items()}
 
     def _destination(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the destination of a tensor: the one of the previous copy if its shape and type are the same."""
-        place = self._copies.get(name)
-        if place is None or (place.shape, place.dtype) != (tensor.shape, tensor.dtype):
-            place = torch.empty_like(tensor, device="cpu", pin_memory=self._on_cuda)
-        return place
+        """Return memory for a copy: that of the previous copy if shape and type are the same, else new memory."""
+        memory = self._copies.get(name)
+        if memory is None or (memory.shape, memory.dtype) != (tensor.shape, tensor.dtype):
+            memory = torch.empty_like(tensor, device="cpu", pin_memory=self._on_cuda)
+        return memory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +75,7 @@ class SavedState:
     tensors: Tensors
     """Every tensor by name. Only one rank writes a tensor that all ranks share."""
     facts: Facts
-    """All other values, such as step and signature. A save writes those of rank 0."""
+    """All other values, such as step and signature. A save writes the values of rank 0."""
 
 
 class SaveHooks:
@@ -110,7 +110,7 @@ class Checkpoints(SaveHooks):
         self._copy: Future[Tensors] | None = None
         self._save: Future[Metadata] | None = None
         self.saving_step, self.saving_since = 0, 0.0
-        """Step and start of the last save."""
+        """Step of the last save, and its start in seconds of the monotonic clock."""
         self._rejected: set[str] = set()
         """Names of checkpoints that the last resume rejected and that no save has replaced."""
 
@@ -120,7 +120,7 @@ class Checkpoints(SaveHooks):
         The tensors must not change until `wait_for_copies` returns. On CUDA the device must have finished computing
         them.
         """
-        # Imported at the first save, so that the first step does not wait for it.
+        # Imported at the first save, so that the import does not delay the first step.
         from torch.distributed.checkpoint.state_dict_saver import save as write
 
         from trainer.checkpoints.tensor_files import TensorFilesWriter
@@ -184,9 +184,9 @@ class Checkpoints(SaveHooks):
         """Return the newest complete and compatible checkpoint on every rank, or None if no save ever finished.
 
         `check_compatible` raises ValueError for a checkpoint that this run cannot resume. `skipped` receives the name
-        of each unused checkpoint and the reason. `sharded_like` returns a tensor with the sharding for the saved tensor
-        of that name, or None. Raises DataError if saves have finished but no checkpoint is usable: starting over would
-        hide that. Raises StorageError if the storage fails: an older checkpoint would hide that.
+        of each unused checkpoint and the reason. `sharded_like` maps a saved tensor's name to a tensor with the
+        required sharding, or None. Raises DataError if saves have finished but no checkpoint is usable, instead of
+        starting over. Raises StorageError if the storage fails, instead of using an older checkpoint.
         """
         names = self._runtime.broadcast(self._newest_first() if self._runtime.rank == 0 else [])
         self._rejected = set()

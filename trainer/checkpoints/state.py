@@ -27,7 +27,7 @@ LEASE_FILE = "owner"
 
 @dataclass(kw_only=True)
 class RunState:
-    """State of a run for its checkpoints. It has no learning rate, which the sampler's position determines."""
+    """State of a run that a checkpoint saves. The sampler's position determines the learning rate, so none is saved."""
 
     signature: str
     """Model and optimizer that the tensors belong to."""
@@ -91,9 +91,9 @@ class RunState:
             raise ValueError(f"it belongs to {found}, not {self.signature}")
         own = {(MODEL + name, tensor.shape, tensor.dtype) for name, tensor in self._model_tensors()}
         others = {(name, tensor.shape, tensor.dtype) for name, tensor in saved.tensors.items()}
-        different = sorted(name for name, _, _ in own ^ others if name.startswith(MODEL))
+        different = sorted(name.removeprefix(MODEL) for name, _, _ in own ^ others if name.startswith(MODEL))
         if different:
-            raise ValueError(f"{different[0].removeprefix(MODEL)} has another shape or type, or is missing on one side")
+            raise ValueError(f"{different[0]} has another shape or type, or is missing in the model or the checkpoint")
 
     @torch.no_grad()
     def restore(self, saved: SavedState, runtime: Runtime, *, seed: int) -> None:
@@ -163,7 +163,7 @@ class RunLease:
         """Raise ConfigurationError if another run has acquired the folder."""
         try:
             found = self._folder.read(LEASE_FILE)
-        except MissingFileError:  # Someone removed the file, not another run.
+        except MissingFileError:  # A user removed the file: another run would have replaced it.
             return
         if found != self._token:
             node = found.decode(errors="replace").partition(" ")[2]
@@ -223,7 +223,7 @@ class RunCheckpoints(Checkpoints):
 
     def check_tensor(self, name: str, tensor: torch.Tensor) -> None:
         """Raise DivergedError if a weight is not finite. The last update can break a weight after a finite loss."""
-        # A sum is not finite if one value is not, and takes a tenth of the time of checking each value.
+        # A sum is not finite if a value is not. Computing it takes a tenth of the time of checking each value.
         wide = torch.promote_types(tensor.dtype, torch.float32)
         if name.startswith(MODEL) and tensor.is_floating_point() and not tensor.sum(dtype=wide).isfinite():
             raise diverged(self.saving_step, self._config.learning_rate)

@@ -125,7 +125,7 @@ class _UnchangedPlans:
     """Methods of torch's storage interface that do nothing here."""
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        """Do nothing: one checkpoint does not affect the next."""
+        """Do nothing, because each object writes or reads only one checkpoint."""
 
     def prepare_local_plan(self, plan: Any) -> Any:
         return plan
@@ -152,7 +152,7 @@ class TensorFilesWriter(_UnchangedPlans, StorageWriter):
         self._is_replacing = False
 
     def set_up_storage_writer(self, is_coordinator: bool, *_args: Any, **_kwargs: Any) -> None:
-        """Delete the files of an incomplete checkpoint of this step. Keep those of a complete one for now."""
+        """Delete the files of an incomplete checkpoint of this step. `finish` deletes those of a complete one."""
         if not is_coordinator:
             return
         self._hooks.verify_lease()

@@ -52,7 +52,7 @@ class Batch:
     labels: torch.Tensor
     """Class of each image, or the next token of each token. On the device."""
     scale: float | torch.Tensor
-    """Factor for the sum of this rank's losses. The mean of the products over all ranks is the mean over all labels."""
+    """Factor for this rank's sum of losses. The mean of all ranks' scaled sums is the mean loss over all labels."""
 
 
 class Data(Protocol):
@@ -73,7 +73,7 @@ class Data(Protocol):
         return ()
 
     def follow(self, sampler: EpochSampler) -> None:
-        """Set the sampler for whose next steps to load samples in advance. Data in memory does not need this."""
+        """Prepare samples of the sampler's next steps in advance. Data in memory does nothing here."""
         del sampler
 
     def batch(self, share: Share, *, world: int) -> Batch:
@@ -200,8 +200,8 @@ def distort(images: torch.Tensor, share: Share, *, seed: int) -> torch.Tensor:
     The amounts depend only on the seed, the epoch, the step's position and the sample's place in the step. They do not
     depend on restarts, nor on the number of ranks if the global batch stays the same.
     """
-    place = (seed * 1_000_003 + share.epoch) * 1_000_003 + share.position
-    generator = torch.Generator().manual_seed(place % NUM_SEEDS)
+    step_seed = (seed * 1_000_003 + share.epoch) * 1_000_003 + share.position
+    generator = torch.Generator().manual_seed(step_seed % NUM_SEEDS)
     amounts = torch.rand(share.total, 4, generator=generator)[share.offset : share.offset + len(images)] * 2 - 1
     angle = amounts[:, 0] * math.radians(MAX_ROTATION_DEGREES)
     scale = 1 + amounts[:, 1] * MAX_SCALE_CHANGE

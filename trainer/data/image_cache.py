@@ -58,7 +58,7 @@ BROKEN_SHARE = 0.1
 PARALLEL_READS = 16
 """Number of parallel reads, because a bucket takes tens of milliseconds to answer one."""
 MIN_READ_IMAGES = 100
-"""Minimum number of images to apply BROKEN_SHARE to, so that the first broken images that are read do not end a run."""
+"""Minimum number of images to apply BROKEN_SHARE to, so that a few early broken images do not end a run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,29 +113,29 @@ def load_cached(
     DataError if too many images are broken.
     """
     facts = [(image.name, image.start, image.size, image.label, image.version) for image in images]
-    known = hashlib.sha256(json.dumps([VERSION, side, facts]).encode())
-    place = folder / known.hexdigest()[:16]
+    digest = hashlib.sha256(json.dumps([VERSION, side, facts]).encode())
+    cache = folder / digest.hexdigest()[:16]
     try:
-        if is_builder and not _index(place, side):
+        if is_builder and not _index(cache, side):
             with _locked(folder, heartbeat):
-                if not _index(place, side):
-                    _build(source, images, side, place, heartbeat)
-        while (index := _index(place, side)) is None:
+                if not _index(cache, side):
+                    _build(source, images, side, cache, heartbeat)
+        while (index := _index(cache, side)) is None:
             time.sleep(POLL_SECONDS)
             heartbeat()
     except OSError as error:
-        raise StorageError(f"{place} cannot be used: {error.strerror or error}; set --cache-dir") from None
+        raise StorageError(f"{cache} cannot be used: {error.strerror or error}; set --cache-dir") from None
     good, broken = index
     if len(broken) > BROKEN_SHARE * len(images):
-        raise _broken_set(broken, len(images))
+        raise _too_many_broken(broken, len(images))
     shape = (len(good), side, side, 3)
-    pixels: Pixels = np.memmap(place / PIXELS, dtype=np.uint8, mode="r", shape=shape)
-    return DecodedImages(pixels=pixels, labels=np.array([images[one].label for one in good]), broken=broken)
+    pixels: Pixels = np.memmap(cache / PIXELS, dtype=np.uint8, mode="r", shape=shape)
+    return DecodedImages(pixels=pixels, labels=np.array([images[number].label for number in good]), broken=broken)
 
 
-def _broken_set(broken: Sequence[str], seen: int) -> DataError:
-    most = f"at most {BROKEN_SHARE:.0%} may be; repair or remove them"
-    return DataError(f"{len(broken)} of {seen} images are broken, the first: {broken[0]}; {most}")
+def _too_many_broken(broken: Sequence[str], seen: int) -> DataError:
+    allowed = f"at most {BROKEN_SHARE:.0%} may be; repair or remove them"
+    return DataError(f"{len(broken)} of {seen} images are broken, the first: {broken[0]}; {allowed}")
 
 
 @contextmanager
@@ -153,34 +153,34 @@ def _locked(folder: Path, heartbeat: Callable[[], None]) -> Iterator[None]:
         yield
 
 
-def _index(place: Path, side: int) -> Index | None:
+def _index(cache: Path, side: int) -> Index | None:
     """Return a cache's index, or None if there is no complete cache."""
     try:
-        good, broken = json.loads((place / INDEX).read_text(encoding="utf-8"))
-        return (good, broken) if (place / PIXELS).stat().st_size == len(good) * side * side * 3 else None
+        good, broken = json.loads((cache / INDEX).read_text(encoding="utf-8"))
+        return (good, broken) if (cache / PIXELS).stat().st_size == len(good) * side * side * 3 else None
     except (FileNotFoundError, NotADirectoryError, ValueError, TypeError):
         return None
 
 
-def _build(source: Folder, images: list[ImageFile], side: int, place: Path, heartbeat: Callable[[], None]) -> None:
+def _build(source: Folder, images: list[ImageFile], side: int, cache: Path, heartbeat: Callable[[], None]) -> None:
     """Decode all images into a new folder, then rename it to the cache's path."""
     # Killed processes leave drafts. A cleaner of temporary folders can leave a cache without some of its files.
-    for leftover in (place, *place.parent.glob(DRAFT_PATTERN)):
+    for leftover in (cache, *cache.parent.glob(DRAFT_PATTERN)):
         shutil.rmtree(leftover, ignore_errors=True)
     needed = len(images) * side * side * 3
-    disk = shutil.disk_usage(place.parent)
+    disk = shutil.disk_usage(cache.parent)
     if needed > max(disk.free - SPARE_DISK_SHARE * disk.total, FREE_SPACE_SHARE * disk.free):
         raise StorageError(
-            f"{place.parent} has {disk.free / 2**30:.1f} GiB free, and a tenth of the disk must stay free; the disk "
+            f"{cache.parent} has {disk.free / 2**30:.1f} GiB free, and a tenth of the disk must stay free; the disk "
             f"must have space for {needed / 2**30:.1f} GiB of decoded images: set --cache-dir, or lower --image-size"
         )
-    draft = place.with_suffix(DRAFT_SUFFIX)
+    draft = cache.with_suffix(DRAFT_SUFFIX)
     draft.mkdir()
     try:
         with (draft / PIXELS).open("wb") as file:
             index = _fill(file, source, images, side, heartbeat)
         (draft / INDEX).write_text(json.dumps(index), encoding="utf-8")
-        draft.rename(place)
+        draft.rename(cache)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
@@ -242,5 +242,5 @@ class StreamedImages:
             pixels.append(found)
             self._seen.add(index)
         if len(self.broken) > BROKEN_SHARE * max(len(self._seen), min(MIN_READ_IMAGES, len(self._images))):
-            raise _broken_set(self.broken, len(self._seen))
+            raise _too_many_broken(self.broken, len(self._seen))
         return pixels

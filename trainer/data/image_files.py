@@ -22,7 +22,7 @@ IMAGE_SUFFIXES = (
 )
 """Lower-case suffixes of image files."""
 NOTES_SUFFIX = ".txt"
-"""Suffix of text files next to images, such as Tiny-ImageNet's boxes. The trainer skips them without a warning."""
+"""Suffix of text files next to images, such as Tiny-ImageNet's bounding boxes. The trainer skips them silently."""
 ANNOTATIONS = "val/val_annotations.txt"
 """Tiny-ImageNet's list of validation images, which the trainer uses as test images.
 
@@ -76,10 +76,10 @@ def find_images(folder: Folder, split: str, runtime: Runtime, *, train_classes: 
         images = _in_folders(folder, split, numbers, runtime) if split in found else []
         classes = len(numbers)
     if not images:
-        do = "set --data-dir to a folder with them" if split == "train" else "add them"
+        remedy = "set --data-dir to a folder with them" if split == "train" else "add them"
         raise DataError(
             f"{folder.url} has no images of {split}; it must have {split}/CLASS/*.jpg and similar, or {split}-*.tar"
-            f"{f', or {ANNOTATIONS} and its images' if split == 'val' else ''}; {do}"
+            f"{f', or {ANNOTATIONS} and its images' if split == 'val' else ''}; {remedy}"
         )
     return images, classes
 
@@ -145,15 +145,15 @@ def _whole(folder: Folder, file: str, facts: FileFacts, label: int) -> ImageFile
 
 
 def _in_shards(folder: Folder, split: str, shards: list[str], runtime: Runtime) -> list[ImageFile]:
-    """Return the images of all shards. Only one rank reads each shard of a bucket, because it must read all of it."""
-    own = {}
+    """Return the images of all shards. The ranks divide a bucket's shards, because finding images reads all bytes."""
+    by_shard = {}
     for shard in shards if folder.is_local else shards[runtime.rank :: runtime.world]:
-        own[shard] = _in_shard(folder, shard, should_warn=runtime.rank == 0 or not folder.is_local)
+        by_shard[shard] = _in_shard(folder, shard, should_warn=runtime.rank == 0 or not folder.is_local)
         runtime.heartbeat()
     if not folder.is_local:
         wait_for_ranks(runtime, f"shards/{split}")
-        own = {shard: images for each in runtime.gather(own) for shard, images in each.items()}
-    return [image for shard in shards for image in own[shard]]
+        by_shard = {shard: images for each in runtime.gather(by_shard) for shard, images in each.items()}
+    return [image for shard in shards for image in by_shard[shard]]
 
 
 def _in_shard(folder: Folder, shard: str, *, should_warn: bool) -> list[ImageFile]:
@@ -192,8 +192,8 @@ def _in_shard(folder: Folder, shard: str, *, should_warn: bool) -> list[ImageFil
     if unknown:
         raise DataError(f"{where}: {images[unknown[0]].name} has no .cls or .json; create the shard again")
     return [
-        ImageFile(shard, one.offset_data, one.size, version, f"{where}:{one.name}", _parse_label(*labels[key]))
-        for key, one in images.items()
+        ImageFile(shard, image.offset_data, image.size, version, f"{where}:{image.name}", _parse_label(*labels[key]))
+        for key, image in images.items()
     ]
 
 

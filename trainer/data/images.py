@@ -34,7 +34,7 @@ MEAN, STANDARD_DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 class Crops(NamedTuple):
-    """A step's images and labels, on the device or on their way to it."""
+    """A step's images and labels, on the device, or being copied to the device."""
 
     pixels: torch.Tensor
     """Bytes, samples x height x width x channels."""
@@ -47,10 +47,10 @@ class Crops(NamedTuple):
         """Make the device wait until both copies are done. The host does not wait."""
         if self.copied:
             self.copied.wait()
-            now = torch.cuda.current_stream(self.pixels.device)
+            stream = torch.cuda.current_stream(self.pixels.device)
             for tensor in (self.pixels, self.labels):
                 # The copy stream owns this memory, and must not reuse it before the current stream is done.
-                tensor.record_stream(now)
+                tensor.record_stream(stream)
 
 
 class FolderImages:
@@ -142,10 +142,10 @@ class FolderImages:
 
         The crops do not depend on restarts, nor on the number of ranks if the global batch stays the same.
         """
-        chance = np.random.default_rng((self._seed, share.epoch, share.position))
+        generator = np.random.default_rng((self._seed, share.epoch, share.position))
         own = slice(share.offset, share.offset + len(share.indices))
-        corners = chance.integers(0, self._stored_side - self.side + 1, (share.total, 2))[own]
-        mirrored = (chance.random(share.total) < 0.5)[own]
+        corners = generator.integers(0, self._stored_side - self.side + 1, (share.total, 2))[own]
+        mirrored = (generator.random(share.total) < 0.5)[own]
         indices = share.indices.numpy()
         pixels = torch.from_numpy(self._crop(self._train, indices, corners, mirrored))
         labels = torch.from_numpy(self._train.labels[indices])

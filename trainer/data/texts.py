@@ -28,8 +28,8 @@ Numbers = npt.NDArray[np.int64]
 TEXT_SUFFIX, LINES_SUFFIX, TABLE_SUFFIX, TOKENS_SUFFIX = SUFFIXES = tuple(TEXT_SUFFIXES.values())
 TEXT_KEY = "text"
 """Key of the text in a line of JSON, and its column in a table."""
-COUNTED_TOKENS, COUNTED_AT_ONCE = 2**26, 2**20
-"""Maximum number of tokens whose bytes `_count_bytes` counts: in a split, and at once."""
+MAX_COUNTED_TOKENS, COUNT_BATCH_TOKENS = 2**26, 2**20
+"""Maximum number of tokens of a split whose bytes `_count_bytes` counts, and number of tokens to count at once."""
 
 
 class TokenRow(NamedTuple):
@@ -54,8 +54,8 @@ class Tokens:
 
     def __init__(self, parts: Sequence[bytes | TokenRow], context: int, tokenizer: ByteTokenizer) -> None:
         self._context, self._tokenizer = context, tokenizer
-        own = [part for part in parts if isinstance(part, TokenRow)]
-        self.num_bytes = sum(len(part) for part in parts if isinstance(part, bytes)) + _count_bytes(own, tokenizer)
+        arrays = [part for part in parts if isinstance(part, TokenRow)]
+        self.num_bytes = sum(len(part) for part in parts if isinstance(part, bytes)) + _count_bytes(arrays, tokenizer)
         """Bytes of the text. An estimate if files hold many tokens."""
         rows: list[TokenRow] = []
         for is_row, group in groupby(parts, lambda part: isinstance(part, TokenRow)):
@@ -72,7 +72,7 @@ class Tokens:
         return len(samples) * self._context - (missing if (samples == self.num_samples - 1).any() else 0)
 
     def batch(self, samples: Numbers, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the tokens of these samples, and as labels the next token of each: two tensors of rows x context.
+        """Return two tensors of rows x context: the tokens of these samples, and as each token's label the next token.
 
         If there are more rows than samples, the other rows have no labels.
         """
@@ -106,13 +106,13 @@ def _joined(documents: Sequence[bytes], tokenizer: ByteTokenizer) -> TokenRow:
 
 
 def _count_bytes(rows: Sequence[TokenRow], tokenizer: ByteTokenizer) -> int:
-    """Return the bytes of the text of rows. Estimate them from parts if the rows have more than COUNTED_TOKENS."""
+    """Return the bytes of the text of rows. Estimate them if the rows have more than MAX_COUNTED_TOKENS."""
     lengths, total = tokenizer.lengths(), sum(len(row.tokens) for row in rows)
     size = counted = 0
     for row in rows:
-        end = math.ceil(len(row.tokens) * min(1, COUNTED_TOKENS / total)) if total else 0
-        for start in range(0, end, COUNTED_AT_ONCE):
-            part = row.check(row.tokens[start : min(end, start + COUNTED_AT_ONCE)], tokenizer)
+        end = math.ceil(len(row.tokens) * min(1, MAX_COUNTED_TOKENS / total)) if total else 0
+        for start in range(0, end, COUNT_BATCH_TOKENS):
+            part = row.check(row.tokens[start : min(end, start + COUNT_BATCH_TOKENS)], tokenizer)
             size += int(np.bincount(part, minlength=tokenizer.size) @ lengths)
         counted += end
     return round(size * total / max(1, counted))

@@ -77,7 +77,7 @@ def join_qkv(parts: Sequence[torch.Tensor], kv_heads: int) -> torch.Tensor:
 
 
 class FeedForward(nn.Module):
-    """SwiGLU: two parallel layers, one with SiLU, whose product a third layer brings back to the model's width."""
+    """SwiGLU: multiply two layers' outputs, one of them after SiLU. A third layer maps the product to `width`."""
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
@@ -92,7 +92,7 @@ class FeedForward(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and feed-forward layer. Each gets its input through a norm, and its output is added to its input."""
+    """Attention, then a feed-forward layer. Each follows a norm, and its result is added to the input of that norm."""
 
     def __init__(self, sizes: Sizes, *, checkpointing: str) -> None:
         super().__init__()
@@ -109,10 +109,10 @@ class Block(nn.Module):
         if hidden.device.type == "xla":
             # XLA would merge the second forward pass of torch's checkpoint with the first. XLA's own checkpoint needs
             # an input with a gradient.
-            from torch_xla.utils.checkpoint import checkpoint as separate
+            from torch_xla.utils.checkpoint import checkpoint as xla_checkpoint
 
             hidden = hidden if hidden.requires_grad else hidden.detach().requires_grad_()
-            return cast("torch.Tensor", separate(self._run, hidden, rotation, mask, preserve_rng_state=False))
+            return cast("torch.Tensor", xla_checkpoint(self._run, hidden, rotation, mask, preserve_rng_state=False))
         is_selective = self._checkpointing == "selective"
         contexts = partial(create_selective_checkpoint_contexts, KEPT_OPERATIONS)
         keep: Any = {"context_fn": contexts} if is_selective else {}

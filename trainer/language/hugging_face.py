@@ -26,7 +26,7 @@ from trainer.storage import Folder, MissingFileError
 Shapes = dict[str, list[int]]
 """Name of a weight -> its shape."""
 Read = Callable[[str], torch.Tensor]
-"""Function that returns the weight of a name."""
+"""Function that takes the name of a weight and returns the weight."""
 CONFIG_FILE, INDEX_FILE = "config.json", "model.safetensors.index.json"
 WEIGHTS_NAME = re.compile(r"model.*\.safetensors")
 MAX_FILE_BYTES = 4 * 10**9
@@ -57,7 +57,7 @@ https://huggingface.co/docs/transformers/model_doc/llama#transformers.LlamaConfi
 
 
 def published_weights(name: str, weight: torch.Tensor, sizes: Sizes) -> dict[str, torch.Tensor]:
-    """Return a weight of the trainer by its name in Hugging Face's format, or its three parts for Attention.qkv.
+    """Return a weight of the trainer by its name in Hugging Face's format. For Attention.qkv, return its three parts.
 
     The name of a LoRA adapter begins with the name of its layer.
     """
@@ -153,7 +153,7 @@ class PublishedModel:
             wrong = [key for key in wrong if key != "head_dim"]  # these two keys determine it
         place = f"{self.folder.url}/{CONFIG_FILE}"
         if fixed := [
-            f"{key} = {found[key]}, and the trainer supports {own[key]}" for key in wrong if key in FIXED_KEYS
+            f"{key} = {found[key]}, but the trainer supports only {own[key]}" for key in wrong if key in FIXED_KEYS
         ]:
             raise ConfigurationError(f"{place} has {'; '.join(fixed)}; set --init-from to another model")
         if wrong:
@@ -236,7 +236,7 @@ class ExportConfig:
     """Export a checkpoint of the recipe language to the format of Hugging Face's transformers."""
 
     checkpoint: str
-    """Folder or URL of a checkpoint, or of a job's checkpoints. Of these, the newest complete one is exported."""
+    """Folder or URL of a checkpoint, or of a job's checkpoints. Of a job, export the newest complete checkpoint."""
     to: str
     """Folder or URL to write config.json, the weights and the tokenizer into."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
@@ -250,15 +250,15 @@ def export(arguments: Sequence[str]) -> None:
     config = parse_settings(ExportConfig, "python -m trainer export", arguments)
     folder, target, dtype = find_checkpoint(config.checkpoint), Folder(config.to), getattr(torch, config.dtype)
     if any(map(WEIGHTS_NAME.fullmatch, target.names())):
-        # These may be the weights that LoRA keeps fixed. Otherwise they would mix with the new files.
-        raise invalid_setting("to", config.to, "a folder without model*.safetensors", "give --to another one")
+        # The files may be the weights that LoRA keeps fixed. Any other old files would mix with the new files.
+        raise invalid_setting("to", config.to, "a folder without model*.safetensors", "set --to to another folder")
     try:
         manifest = read_manifest(folder)
     except (ValueError, MissingFileError) as error:
-        raise DataError(f"checkpoint {folder.url} cannot be used: {error}; give --checkpoint another one") from None
+        raise DataError(f"checkpoint {folder.url} cannot be used: {error}; export another checkpoint") from None
     facts = manifest["facts"]["model"]
     if not facts:
-        raise DataError(f"checkpoint {folder.url} was not saved by recipe `language`; give --checkpoint another one")
+        raise DataError(f"checkpoint {folder.url} was not saved by recipe `language`; export another checkpoint")
     if facts["tokenizer"] == BYTES:
         tokenizer = byte_tokenizer_json().encode()
     else:
@@ -270,8 +270,8 @@ def export(arguments: Sequence[str]) -> None:
     described = {**facts["config"], "dtype": config.dtype, "torch_dtype": config.dtype}
     write_model(target, described, shapes, lambda names: {name: read(name).to(dtype) for name in names})
     target.write(TOKENIZER_FILE, tokenizer)
-    ends = next(token["content"] for token in json.loads(tokenizer)["added_tokens"] if token["special"])
-    described = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": ends, "eos_token": ends}
+    separator = next(token["content"] for token in json.loads(tokenizer)["added_tokens"] if token["special"])
+    described = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": separator, "eos_token": separator}
     target.write("tokenizer_config.json", json.dumps(described).encode())
     print(f"export checkpoint={folder.url} to={target.url} weights={len(shapes)}", flush=True)
 
@@ -287,7 +287,7 @@ def find_checkpoint(url: str) -> Folder:
     for name in sorted(filter(CHECKPOINT_NAME.fullmatch, names), reverse=True):
         if is_complete(folder.child(name)):
             return folder.child(name)
-    raise DataError(f"{url} has no complete checkpoint; give --checkpoint the folder checkpoints/JOB of a bucket")
+    raise DataError(f"{url} has no complete checkpoint; set --checkpoint to the folder checkpoints/JOB of a bucket")
 
 
 def saved_weights(folder: Folder, manifest: dict[str, Any]) -> tuple[Shapes, Read]:
@@ -306,7 +306,7 @@ def saved_weights(folder: Folder, manifest: dict[str, Any]) -> tuple[Shapes, Rea
         try:
             parts = published_weights(name.removeprefix(MODEL), whole[name], sizes)
         except KeyError:
-            problem = f"{name} is not a weight of this trainer's model; give --checkpoint another one"
+            problem = f"{name} is not a weight of this trainer's model; export another checkpoint"
             raise DataError(f"checkpoint {folder.url} cannot be used: {problem}") from None
         owners.update(dict.fromkeys(parts, name))
         shapes.update({published: list(part.shape) for published, part in parts.items()})
@@ -317,7 +317,7 @@ def saved_weights(folder: Folder, manifest: dict[str, Any]) -> tuple[Shapes, Rea
         try:
             load(tensors, storage_reader=reader, no_dist=True)
         except CheckpointException as error:
-            raise DataError(f"{folder.url}: {root_cause(error)}; give --checkpoint another one") from None
+            raise DataError(f"{folder.url}: {root_cause(error)}; export another checkpoint") from None
         return tensors[name]
 
     def read(published: str) -> torch.Tensor:
@@ -328,7 +328,7 @@ def saved_weights(folder: Folder, manifest: dict[str, Any]) -> tuple[Shapes, Rea
 
 
 def merged_weights(base: PublishedModel, adapters: Shapes, read: Read, *, scale: float) -> tuple[Shapes, Read]:
-    """Return the same as `saved_weights`, but for a published model to whose weights the LoRA adapters are added."""
+    """Return what `saved_weights` returns, for a published model with LoRA adapters added to its weights."""
 
     def merged(name: str) -> torch.Tensor:
         weight = base.read(name, base.places[name].shape).float()

@@ -71,7 +71,7 @@ def _shard_matrices(model: Decoder, mesh: DeviceMesh) -> None:
     parallelize_module(model, mesh, whole)
     for name in frozen:  # SequenceParallel has replaced frozen weights with trainable ones.
         model.get_parameter(name).requires_grad_(False)
-    # Clone the embedding's output to a plain tensor. Until the other ranks have sent their parts, it is an
+    # Clone the embedding's output to a plain tensor. Until the other ranks have sent their parts, the output is an
     # AsyncCollectiveTensor. If a compiled block gets such a tensor, torch 2.15 loses the gradient.
     model.embedding.register_forward_hook(lambda _module, _tokens, hidden: hidden.clone())
     model.tie()

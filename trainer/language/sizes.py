@@ -15,7 +15,7 @@ SEPARATOR = 256
 """Token of the byte tokenizer before each document and after the last one. Lower tokens are bytes."""
 MIN_VOCABULARY = SEPARATOR + 1
 ROPE_RANGE, ROPE_TOKENS = (1.0, 4.0), 8192
-"""Llama 3.1 slows down rotations: fully above 8192 / 1 tokens per turn, partly from 8192 / 4 on, and not below that.
+"""Llama 3.1 slows down rotations: fully above 8192 / 1 tokens per turn, partly above 8192 / 4, otherwise not.
 The published configurations of Llama 3.1, 3.2 and 3.3 have these values."""
 AUTO = 0
 """Placeholder for the size of a group that follows from the number of ranks."""
@@ -107,7 +107,7 @@ def choose_sizes(preset: str, output: str, settings: object) -> Sizes:
 
 @dataclass(frozen=True, kw_only=True)
 class Parallelism:
-    """Sizes of the groups of ranks. Ranks in a row form a tensor group, and tensor groups in a row a shard group."""
+    """Sizes of the groups of ranks. Consecutive ranks form a tensor group, consecutive tensor groups a shard group."""
 
     data: int = 1
     """Number of copies of the weights."""

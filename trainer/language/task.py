@@ -55,8 +55,8 @@ def losses(scores: torch.Tensor, labels: torch.Tensor, *, z_loss: float) -> tupl
 
 
 @torch.no_grad()
-def clip_gradients(weights: Iterable[torch.Tensor], most: float) -> torch.Tensor:
-    """Return the norm of the gradients over all ranks. If it is above `most`, scale them down, unless `most` is 0.
+def clip_gradients(weights: Iterable[torch.Tensor], max_norm: float) -> torch.Tensor:
+    """Scale the gradients of all ranks down to `max_norm`, unless `max_norm` is 0. Return their norm before that.
 
     torch's clip_grad_norm_ would need one all-reduce for each sharded gradient.
     """
@@ -73,8 +73,8 @@ def clip_gradients(weights: Iterable[torch.Tensor], most: float) -> torch.Tensor
                 dist.all_reduce(square, group=gradients[0].device_mesh.get_group(axis))
         total += square
     norm = total.sqrt()
-    if most:
-        torch._foreach_mul_([local_part(gradient) for gradient in gradients], (most / (norm + 1e-6)).clamp(max=1.0))
+    if max_norm:
+        torch._foreach_mul_([local_part(gradient) for gradient in gradients], (max_norm / (norm + 1e-6)).clamp(max=1.0))
     return norm
 
 
@@ -208,7 +208,7 @@ class LanguageTask(Task):
                 report.event("sample", step=step, text=json.dumps(text, ensure_ascii=False))
 
     def _write(self, model: nn.Module, stop_requested: Callable[[], bool]) -> str:
-        """Return the prompt and the model's continuation, the same on all ranks. A preempted rank ends it early."""
+        """Return the prompt and the model's continuation, the same on all ranks. Stops early if a rank is preempted."""
         config, runtime = self._config, self._runtime
         generator = torch.Generator().manual_seed(config.seed)
         tokenizer = self._texts.tokenizer
@@ -227,8 +227,8 @@ class LanguageTask(Task):
                 scores = model(padded)[0].index_select(0, last)[0, : tokenizer.size].float().cpu()
             scores[tokenizer.separator] = -math.inf
             if config.temperature:
-                chances = (scores / config.temperature).softmax(dim=-1)
-                tokens.append(int(torch.multinomial(chances, 1, generator=generator)))
+                probabilities = (scores / config.temperature).softmax(dim=-1)
+                tokens.append(int(torch.multinomial(probabilities, 1, generator=generator)))
             else:
                 tokens.append(int(scores.argmax()))
         return tokenizer.decode(tokens[1:])

@@ -25,14 +25,14 @@ TOKENIZER_FILE, TOKENIZER_FOLDER = "tokenizer.json", "tokenizer"
 """File of a tokenizer, and its folder in the job's folder, where no lifecycle rule of the bucket deletes it."""
 SEPARATOR_TEXT = "<|separator|>"
 """Name of the separator in tokenizers that this module creates."""
-LEARNT_BYTES = 2**28
-"""Bytes of the training texts to learn byte pairs from."""
+MAX_LEARNT_BYTES = 2**28
+"""Maximum bytes of the training texts from which `bpe` learns byte pairs."""
 BYTE_TOKEN = re.compile("<0x[0-9A-F]{2}>")
 """Name of the token for a single byte, in tokenizers whose other tokens are text."""
 BATCH, PIECE_LENGTH = 256, 2**12
-"""Number of texts to tokenize at once, and minimum characters of a piece. A byte needs up to 200 bytes of memory."""
+"""Number of texts to tokenize at once, and minimum characters of a piece. Each byte needs up to 200 bytes of memory."""
 PIECE, WHOLE = re.compile(rf"\A\Z|.{{{PIECE_LENGTH}}}.*?\S(?=[ \t\r\n])|.+", re.DOTALL), re.compile(r"\A.*", re.DOTALL)
-"""Part of a text up to the end of a word, or a whole text. A learnt token has no visible character before a space."""
+"""Part of a text up to the end of a word, or a whole text. No learnt token continues past the end of a word."""
 Row = npt.NDArray[Any]
 
 
@@ -123,7 +123,7 @@ def load_tokenizer(config: LanguageConfig, runtime: Runtime, documents: Sequence
     if config.tokenizer == BPE:
         text = saved
         if folder and not saved and checkpoints_folder(Folder(config.bucket), config.job).folders():
-            allowed = f"a tokenizer that its checkpoints know, but {folder.url}/{TOKENIZER_FILE} is missing"
+            allowed = f"the tokenizer of the job's checkpoints, but {folder.url}/{TOKENIZER_FILE} is missing"
             raise invalid_setting("tokenizer", BPE, allowed, "restore that file, or give --job another name")
         if not saved and runtime.rank == 0:
             text = runtime.wait_for(ThreadPoolExecutor(1).submit(learn_byte_pairs, documents, config.vocabulary))
@@ -167,8 +167,8 @@ def learn_byte_pairs(documents: Sequence[bytes], size: int) -> str:
         vocab_size=size, initial_alphabet=letters, special_tokens=[SEPARATOR_TEXT], show_progress=False
     )
     earlier_bytes = accumulate(map(len, documents), initial=0)
-    learnt = takewhile(lambda pair: pair[1] < LEARNT_BYTES, zip(documents, earlier_bytes, strict=False))
-    texts = (text[: LEARNT_BYTES - start].decode("utf-8", errors="replace") for text, start in learnt)
+    learnt = takewhile(lambda pair: pair[1] < MAX_LEARNT_BYTES, zip(documents, earlier_bytes, strict=False))
+    texts = (text[: MAX_LEARNT_BYTES - start].decode("utf-8", errors="replace") for text, start in learnt)
     tokenizer.train_from_iterator((piece.group() for text in texts for piece in PIECE.finditer(text)), trainer)
     return str(tokenizer.to_str())
 

@@ -30,11 +30,11 @@ from trainer.restarts.rounds import HostsMissing, JobEnded, Rounds
 NON_RETRYABLE_EXIT_CODES = frozenset({DIVERGED, DATA_ERROR, SLOW_LINK, BAD_CONFIGURATION})
 """Exit codes after which the same ranks would fail again."""
 STOP_SECONDS = 5
-"""Seconds that ranks have to exit after another rank has failed. Without that rank they cannot save anything."""
+"""Seconds that ranks have to exit after another rank has failed. Saving needs all ranks, so do not wait longer."""
 SHUTDOWN_SECONDS = 30
 """Seconds that ranks of a preempted host have to exit, if torchrun has no --shutdown-timeout."""
 NUM_EXIT_CODES = 256
-"""Number of exit codes: Python's code for a signal, such as -9, becomes 247."""
+"""Number of exit codes. Modulo this number, Python's code for a signal, such as -9, becomes 247."""
 
 
 def is_applicable(arguments: argparse.Namespace) -> bool:
@@ -79,7 +79,7 @@ def run(config: LaunchConfig, entrypoint: Callable[..., object] | str, arguments
 def _worker_spec(
     config: LaunchConfig, entrypoint: Callable[..., object] | str, arguments: list[str], rounds: Rounds
 ) -> WorkerSpec:
-    # Which fields both classes have depends on the version of torch: the images have 2.9, 2.10 and 2.15.
+    # The fields that both classes have depend on torch's version: the images have 2.9, 2.10 and 2.15.
     shared = {each.name for each in fields(WorkerSpec)} & {each.name for each in fields(LaunchConfig)}
     return WorkerSpec(
         local_world_size=config.nproc_per_node,

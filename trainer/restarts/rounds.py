@@ -108,17 +108,17 @@ class StoreConnection:
         return self.state == new
 
     def bring_up_to_date(self, known: State) -> None:
-        """Replace the state in the store by `known`, unless it is already of this round or a later one."""
+        """Replace the store's state by `known` if `known` is of a later round and the job has not ended."""
         while (found := self.read()).round < known.round and not found.end_reason:
             self.swap(found, replace(known, restarts=max(known.restarts, found.restarts)))
 
-    def all_know_of_preemption(self, number: int, hosts: int) -> bool:
-        """Return True if every host but host 0 knows of a preemption, or is in a later round than `number`."""
+    def all_know_of_preemption(self, round_number: int, hosts: int) -> bool:
+        """Return True if every host but host 0 knows of a preemption, or is in a round after `round_number`."""
         keys = [f"{SEEN_PREFIX}/{host}" for host in range(1, hosts)]
         if not self.store.check(keys):
             return False
         seen = [State.read(self.store.get(key)) for key in keys]
-        return all(state.is_preempted or state.round > number for state in seen)
+        return all(state.is_preempted or state.round > round_number for state in seen)
 
     def _poll(self, store: Store) -> None:
         seen: State | None = None
@@ -152,7 +152,7 @@ class JobEnded(Exception):
 
 
 class Rounds(StaticTCPRendezvous):
-    """A host's part in the rounds. torchrun's agent gets the rendezvous of the host's ranks from it."""
+    """A host's part in the rounds. torchrun's agent gets the ranks' rendezvous from this object."""
 
     def __init__(
         self, *, address: str, port: int, host: int, hosts: int, run_id: str, max_restarts: int, join_seconds: float
@@ -174,10 +174,10 @@ class Rounds(StaticTCPRendezvous):
     def shutdown(self) -> bool:
         """Disconnect. A preempted host 0 first waits until the other hosts know it, for up to STORE_GRACE_SECONDS."""
         if self._is_preempted and self.host == 0:
-            number = self.joined.round
+            last = self.joined.round
             with suppress(StoreLost):
                 _wait_until(
-                    lambda: self._call(lambda connection: connection.all_know_of_preemption(number, self.hosts)),
+                    lambda: self._call(lambda connection: connection.all_know_of_preemption(last, self.hosts)),
                     STORE_GRACE_SECONDS,
                 )
         if self._connection:
@@ -243,7 +243,7 @@ class Rounds(StaticTCPRendezvous):
     def finish(self) -> bool:
         """Wait until the ranks of all hosts are done, however long. Return False if `is_superseded`.
 
-        If host 0 left earlier, the ranks of the others would end with its store.
+        If host 0 left earlier, its store would end, and the ranks of the other hosts would fail.
         """
         done = [f"{self.joined.round}/done/{host}" for host in range(self.hosts)]
         with suppress(StoreLost):
@@ -268,7 +268,7 @@ class Rounds(StaticTCPRendezvous):
     # Implementation.
 
     def _connect(self, deadline: float) -> None:
-        """Connect to host 0's store. Give it the state that this host remembers, if the store lacks this state."""
+        """Connect to host 0's store. If the store is behind this host's next round, copy that round's state into it."""
         while self._connection is None:
             known = self.joined.following(has_started=self._has_started)
             if known.restarts > self.max_restarts:
@@ -379,8 +379,8 @@ class Rounds(StaticTCPRendezvous):
             if self.is_superseded:
                 return False
             if time.monotonic() > deadline:
-                here = [self._call(lambda connection, key=key: connection.store.check([key])) for key in keys]  # type: ignore[misc]
-                missing = [str(host) for host, is_here in enumerate(here) if not is_here]
+                joined = [self._call(lambda connection, key=key: connection.store.check([key])) for key in keys]  # type: ignore[misc]
+                missing = [str(host) for host, has_joined in enumerate(joined) if not has_joined]
                 raise HostsMissing(f"hosts that did not join: {', '.join(missing)}; check their pods")
             time.sleep(POLL_SECONDS / 2)
         return True

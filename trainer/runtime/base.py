@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from trainer.language.sizes import Parallelism
 
 SETUP_SECONDS = 300.0
-"""Minimum time-out in seconds until the second line of the log, before which every rank has done its first step."""
+"""Minimum time-out in seconds until the second line of the log. By then, every rank has done its slow first step."""
 TIMEOUT_SLACK_SECONDS = 20.0
 """Seconds by which torch's time-out is longer than the watchdog's, so that the watchdog reports a hang first."""
 PREEMPTED_KEY = "preempted"
@@ -150,7 +150,7 @@ class Runtime:
     def wrap(self, model: nn.Module) -> nn.Module:
         """Return the model wrapped so that all ranks average its gradients.
 
-        In lockstep, return it unchanged: the sharded model itself or `sync_gradients` averages them.
+        If `is_lockstep`, return it unchanged: the sharded model or `sync_gradients` averages the gradients.
         """
         if self.world == 1 or self.is_lockstep:
             return model
@@ -183,7 +183,7 @@ class Runtime:
 
     def evaluating(self) -> AbstractContextManager[object]:
         """Return a context without gradients."""
-        # Inference mode does not work: training cannot use sharded weights gathered in it, and it does not run float8.
+        # torch's inference mode cannot run float8, and training cannot use weights gathered in inference mode.
         return torch.no_grad()
 
     def flush(self) -> None:
@@ -222,7 +222,7 @@ class Runtime:
         """Submit this rank's decision and return the common decision of the previous call.
 
         The ranks exchange their decisions while they compute the next step, so that no step waits. With one rank,
-        return its decision. All ranks must call this equally often.
+        return that rank's decision. All ranks must call this equally often.
         """
         self._has_stepped = True
         if self.world == 1:
@@ -303,8 +303,8 @@ class Runtime:
     def saving_group(self) -> dist.ProcessGroup | None:
         """Return the process group that saves in the background, or None for one rank.
 
-        If a rank hangs during a save, the time-out of this group ends the job. The watchdog does not notice it, because
-        the other ranks record heartbeats while they wait for the save.
+        If a rank hangs during a save, the time-out of this group ends the job. The watchdog does not notice this hang,
+        because the other ranks record heartbeats while they wait for the save.
 
         All ranks must call this at the same step.
         """
@@ -388,7 +388,7 @@ def memory_problem(error: BaseException, config: TrainConfig) -> str | None:
 
 
 def _line(pattern: re.Pattern[str], error: BaseException) -> str | None:
-    """Return the first line of the message that matches."""
+    """Return the first line of the message that matches the pattern, or None."""
     return next((line.strip() for line in str(error).splitlines() if pattern.search(line)), None)
 
 
@@ -421,8 +421,8 @@ class CpuRuntime(Runtime):
 def keep_freed_memory() -> None:
     """Make the C library keep freed memory for the tensors of the next step, if the C library is glibc.
 
-    By default it returns large blocks to the kernel, and at each step the kernel clears and maps every page again. That
-    took an eighth of the time of ResNet-50 on two cores.
+    By default glibc returns large blocks to the kernel, which clears and maps every page again at each step. That took
+    an eighth of the time of ResNet-50 on two cores.
     """
     tune = getattr(ctypes.CDLL(None), "mallopt", None)
     if tune:
@@ -431,18 +431,18 @@ def keep_freed_memory() -> None:
 
 
 def cgroup_cpus() -> float:
-    """Return the number of CPUs that this process may use: its cgroup's quota, or fewer if it is bound to fewer."""
-    bound = float(len(os.sched_getaffinity(0)))
+    """Return the number of CPUs that this process may use: its cgroup's quota or its CPU affinity, the lower one."""
+    affinity = float(len(os.sched_getaffinity(0)))
     try:
         if QUOTA_V2.exists():
             quota, period = QUOTA_V2.read_text(encoding="ascii").split()
         else:
             quota, period = (path.read_text(encoding="ascii").strip() for path in (QUOTA_V1, PERIOD_V1))
     except FileNotFoundError:
-        return bound
+        return affinity
     if quota in ("max", "-1"):
-        return bound
-    return min(bound, int(quota) / int(period))
+        return affinity
+    return min(affinity, int(quota) / int(period))
 
 
 class CudaRuntime(Runtime):

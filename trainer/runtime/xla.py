@@ -63,7 +63,7 @@ def start_xla(config: TrainConfig) -> XlaRuntime:
 
 
 class XlaRuntime(Runtime):
-    """A process with XLA devices. It records operations and compiles them to graphs. Only reading a value waits."""
+    """A process with XLA devices. PyTorch/XLA compiles recorded operations to graphs. Only reads of values wait."""
 
     backend = "gloo"
     metrics_lag_steps = 2
@@ -96,7 +96,7 @@ class XlaRuntime(Runtime):
 
     @property
     def data_device(self) -> torch.device:
-        """The CPU: the host creates batches during the steps, and evaluation counts need no graph per shape."""
+        """The CPU. The host prepares batches while devices compute, and evaluation counts need no graph per shape."""
         return torch.device("cpu")
 
     def feed(self, data: Data) -> Data:
@@ -250,7 +250,7 @@ class ReplicaRuntime(XlaRuntime):
     """XLA with one process per device, started by torchrun."""
 
     def init_device(self, config: TrainConfig) -> None:
-        """Select one chip of the host. torchrun does not do this part of PyTorch/XLA's own launcher."""
+        """Select one chip of the host. PyTorch/XLA's own launcher does this, and torchrun does not."""
         pjrt.initialize_multiprocess(self.local_rank, self.local_world)
         super().init_device(config)
 
@@ -281,9 +281,7 @@ class DecoderRuntime(SpmdRuntime):
         super().set_parallelism(sizes)
         width, per_host = cast("LanguageConfig", self.config).sizes.width, self.num_devices // self.world
         if width % sizes.shard or (sizes.shard % per_host and per_host % sizes.shard):
-            allowed = (
-                f"a divisor of the width, {width}, that divides a host's {per_host} devices or is a multiple of them"
-            )
+            allowed = f"a divisor of the width, {width}, and a divisor or a multiple of a host's {per_host} devices"
             raise invalid_setting("parallelism", f"shard={sizes.shard}", allowed, "change shard or --width")
         self._width = width if sizes.is_sharded else 0
         self._mesh = xs.Mesh(np.array(self.devices()), (sizes.data, sizes.shard), (DATA, SHARD))
@@ -386,14 +384,14 @@ class PrefetchedBatches(Data):
         self._followed = sampler
 
     def batch(self, share: Share, *, world: int) -> Batch:
-        place = (share.epoch, share.position)
+        step = (share.epoch, share.position)
         prepared = self._prefetched.popleft().result() if self._prefetched else None
-        if prepared is None or prepared[0] != place:
-            # A new epoch has started, or a checkpoint was restored. It also restores the seed of its epoch.
+        if prepared is None or prepared[0] != step:
+            # A new epoch has started, or a checkpoint was restored. Copy the sampler, which may have a restored seed.
             while self._prefetched:
                 self._prefetched.popleft().result()
             self._sampler = copy.copy(self._followed)
-            self._sampler.epoch, self._sampler.position = place
+            self._sampler.epoch, self._sampler.position = step
             self._data.follow(self._sampler)
             prepared = self._thread.submit(self._next, world).result()
             assert prepared, "the epoch has this step"
@@ -407,10 +405,10 @@ class PrefetchedBatches(Data):
         size = 0
         while True:
             images, labels = next(batches, (torch.empty(0, *self.sample_shape), torch.empty(0).long()))
-            most = max(self._runtime.gather(len(labels)))
-            if not most:
+            largest = max(self._runtime.gather(len(labels)))
+            if not largest:
                 return
-            size = size or self._runtime.round_up_batch(most)
+            size = size or self._runtime.round_up_batch(largest)
             yield self._send(images, labels, size)
 
     def _next(self, world: int) -> PreparedBatch | None:
@@ -418,16 +416,16 @@ class PrefetchedBatches(Data):
         if not self._sampler.steps_left:
             return None
         share = self._sampler.next()
-        place = (share.epoch, share.position)
+        step = (share.epoch, share.position)
         batch = self._data.batch(share, world=world)
         scale = self._runtime.scale(float(batch.scale))
         is_kept = self._is_constant and len(batch.labels) == self._size
         if is_kept and self._kept:
-            return place, replace(self._kept, scale=scale)
+            return step, replace(self._kept, scale=scale)
         inputs, labels = self._send(batch.inputs, batch.labels, self._size)
         sent = Batch(inputs=inputs, labels=labels, scale=scale)
         self._kept = sent if is_kept else self._kept
-        return place, sent
+        return step, sent
 
     def _send(self, images: torch.Tensor, labels: torch.Tensor, size: int) -> tuple[torch.Tensor, torch.Tensor]:
         padded_labels = _padded(labels, size)

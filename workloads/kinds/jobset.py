@@ -1,8 +1,8 @@
 """Kind `jobset`: a JobSet (jobset.x-k8s.io/v1alpha2) with one Indexed Job for each TPU slice, or one for all hosts.
 
 A failed host restarts the whole set, at most `restarts` times. An exit code that a restart would repeat fails the set
-immediately. Kubernetes replaces an evicted host. The eviction does not count as a restart, and neither do other hosts
-that exit with code 75 because of it. Any other failure counts, because JobSet sees only that one of its Jobs failed.
+immediately. Kubernetes replaces an evicted host. The eviction does not count as a restart. Other hosts then exit with
+code 75, which does not count either. Any other failure counts, because JobSet sees only that one of its Jobs failed.
 Source: sigs.k8s.io/jobset v0.12.0.
 """
 
@@ -154,7 +154,7 @@ def job_set(
     *,
     suspend: bool | None = None,
 ) -> JobSetSpec:
-    """Return a set with one Job per slice. It is complete when all Jobs are, and restarts when one Job fails."""
+    """Return a set with one Job per slice. The set is complete when all Jobs are, and restarts when one Job fails."""
     final = FailureRule(name="final", action="FailJobSet", on_job_failure_reasons=FINAL_FAILURES)
     return JobSetSpec(
         failure_policy=FailurePolicy(max_restarts=spec.restarts, rules=(final,)),

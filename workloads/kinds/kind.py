@@ -62,7 +62,7 @@ class Resource:
     suspend: tuple[str, ...] = ("suspend",)
     """Path in its spec of the key that suspends it."""
     intermediates: tuple[str, ...] = ()
-    """Plural names, in the same API, of the objects between it and its pods: it owns them, and they own the pods."""
+    """Plural names, in the same API, of objects that the job owns and that own the job's pods."""
 
 
 class Kind(ABC):
@@ -205,7 +205,7 @@ class Schema:
         return {name: value for name, value in found.items() if value is not None}
 
     def paths_except(self, key: str, *keys: str) -> list[str]:
-        """Return paths of all fields except the one at `key`, `keys`. A whole part has only its own path."""
+        """Return the paths of all fields except the one at `key`, `keys`. A part without that field has one path."""
         found = []
         for each in fields(self):
             name = _camel(each.name)

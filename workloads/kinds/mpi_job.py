@@ -61,9 +61,9 @@ WAIT_FOR_WORKERS = (
     f'until ssh -n {SSH_OPTIONS} "$host" true; do [ "$(date +%s)" -lt "$end" ] || exit 1; sleep 1; done; '
     'done </etc/mpi/hostfile; exec "$@"'
 )
-"""Shell command that waits for the workers and then runs its arguments, except the first: the seconds after which it
-fails. The operator starts a resumed job's launcher together with its workers, and Kubernetes restarts a failed launcher
-before a lost worker is back."""
+"""Shell command that waits for the workers and then runs its arguments. The first argument is the maximum wait in
+seconds. The operator starts a resumed job's launcher together with its workers, and Kubernetes restarts a failed
+launcher before a lost worker is back."""
 MPIRUN_VARIABLES = (
     *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
     *("OMPI_COMM_WORLD_NODE_RANK", "OMPI_UNIVERSE_SIZE"),
@@ -139,8 +139,8 @@ class MPIJob(Kind):
             capacity=COORDINATOR,
             restart_policy=None,
         )
-        # The operator counts the deadline from the launcher's start, so that a job without capacity for all its workers
-        # has none. The launcher's deadline passes first unless it starts more than JOIN_SECONDS after a worker.
+        # The operator counts the deadline from the launcher's start. A job without capacity for all workers starts no
+        # launcher, so workers have a deadline too: JOIN_SECONDS longer, so that the launcher's usually passes first.
         deadline = spec.deadline_seconds and spec.deadline_seconds + JOIN_SECONDS
         worker = Pod(command=replace(host, argv=SSHD), restart_policy=None, port=SSH_PORT, deadline_seconds=deadline)
         return custom_job(
@@ -154,8 +154,8 @@ class MPIJob(Kind):
                     "Launcher": MPIReplica(
                         replicas=LAUNCHERS, restart_policy="Never", template=pod_template(spec, placement, launcher)
                     ),
-                    # The operator does not replace a failed worker, so the kubelet restarts sshd, which the kernel
-                    # kills together with a rank that exceeds the memory.
+                    # The operator does not replace a failed worker, so let the kubelet restart sshd. The kernel kills
+                    # sshd together with a rank that exceeds the memory.
                     "Worker": MPIReplica(
                         replicas=spec.hosts, restart_policy="OnFailure", template=pod_template(spec, placement, worker)
                     ),

@@ -2,9 +2,9 @@
 
 The operator creates the head and the hosts. When all are ready, it creates the launcher, a Job. The launcher submits
 the script as a Ray driver and prints the driver's output. The driver runs in the head. When the driver ends, the
-operator deletes the head and the hosts. The launcher stays, so that its log can be read. The operator recreates a
-deleted host at once. Kubernetes restarts Ray in a host where Ray fails. Ray Train then continues from the last
-checkpoint if the script's FailureConfig allows that.
+operator deletes the head and the hosts. The launcher and its log stay. The operator recreates a deleted host at once.
+Kubernetes restarts Ray in a host where Ray fails. Ray Train then continues from the last checkpoint if the script's
+FailureConfig allows that.
 
 `restarts` limits the retries after failed drivers, whatever their exit codes. Each retry has a new Ray cluster, and
 `deadline_seconds` counts from its start.
@@ -81,7 +81,7 @@ CONDITIONS = {
 
 
 def _conditions(status: Object) -> list[Object]:
-    """Return the state of a RayJob, which has no conditions, as a condition."""
+    """Return the state of a RayJob as a condition, because a RayJob has no conditions."""
     deployment, driver = status.get("jobDeploymentStatus", ""), status.get("jobStatus", "")
     if deployment not in CONDITIONS:
         return []

@@ -69,7 +69,9 @@ def _flags(spec: JobSpec) -> Iterator[Problem]:
             "job.wandb.no_key", ("flags", "wandb"), f"requires an API key; add {remedy}, or write offline", "online"
         )
     if spec.on_xla and spec.flag("compile") is True:
-        yield Problem("job.compile.on_xla", ("flags", "compile"), "XLA always compiles each step; remove it", True)
+        yield Problem(
+            "job.compile.on_xla", ("flags", "compile"), "XLA always compiles each step; remove this flag", True
+        )
     if not spec.has_user_image:
         yield from unused_flags(spec)
 
@@ -78,15 +80,15 @@ def _torchrun(spec: JobSpec) -> Iterator[Problem]:
     if spec.torchrun:
         return
     if spec.script is None:
-        message = "is allowed only with `script`, because torchrun starts the processes of a recipe; remove it"
+        message = "is allowed only with `script`, because torchrun starts the processes of a recipe; remove this key"
         yield _problem("job.torchrun.with_recipe", spec, "torchrun", message)
     elif not uses_torchrun(spec.model_validate(spec.model_dump(exclude_unset=True, exclude={"torchrun"}))):
-        message = "has no effect, because this job does not use torchrun; remove it"
+        message = "has no effect, because this job does not use torchrun; remove this key"
         yield _problem("job.torchrun.without_effect", spec, "torchrun", message)
     elif key := next((key for key in ("elastic", "rendezvous") if getattr(spec, key)), None):
         yield _problem("job.torchrun.needed", spec, "torchrun", f"`{key}` requires torchrun; remove one of the two")
     elif spec.processes_per_host > 1:
-        message = "several processes per host require torchrun; remove it, or write `processes_per_host: 1`"
+        message = "several processes per host require torchrun; remove this key, or write `processes_per_host: 1`"
         yield _problem("job.torchrun.several_processes", spec, "torchrun", message)
 
 
@@ -96,7 +98,7 @@ def _hardware(spec: JobSpec) -> Iterator[Problem]:
         kinds = kinds_where(lambda candidate: not candidate.no_tpu)
         yield _problem("job.kind.not_on_tpus", spec, "kind", f"cannot run on TPUs: {kind.no_tpu}; write {kinds}")
     elif spec.slices > 1 and spec.tpu is None:
-        message = "is allowed only for jobs on TPUs; write `slices: 1`, or remove it"
+        message = "is allowed only for jobs on TPUs; write `slices: 1`, or remove this key"
         yield _problem("job.slices.without_tpu", spec, "slices", message)
     elif spec.slices > 1 and not kind.has_slices:
         kinds = kinds_where(lambda candidate: candidate.has_slices)
@@ -108,7 +110,7 @@ def _hardware(spec: JobSpec) -> Iterator[Problem]:
         yield _problem("job.slices.one_host", spec, "slices", message)
     if spec.accelerators_per_host is not None and (spec.accelerator is None or spec.tpu):
         message = (
-            "is allowed only for GPUs; remove it"
+            "is allowed only for GPUs; remove this key"
             if spec.tpu
             else "requires a GPU; add for example `accelerator: nvidia-l4`"
         )
@@ -117,20 +119,23 @@ def _hardware(spec: JobSpec) -> Iterator[Problem]:
         message = f"must be 1 (one process for all chips of a TPU host) or {chips} (one for each); write one of them"
         yield _problem("job.processes_per_host.wrong_for_tpu_host", spec, "processes_per_host", message)
     elif spec.tpu and spec.slices > 1 and spec.processes_per_host > 1:
-        message = "must be 1 on several slices; remove it"
+        message = "must be 1 on several slices; remove this key"
         yield _problem("job.processes_per_host.several_on_slices", spec, "processes_per_host", message)
 
 
 def _runtime(spec: JobSpec) -> Iterator[Problem]:
     if spec.runtime == "torch" and spec.tpu:
         yield _problem(
-            "job.runtime.torch_on_tpu", spec, "runtime", "PyTorch uses TPUs only through XLA; write xla, or remove it"
+            "job.runtime.torch_on_tpu",
+            spec,
+            "runtime",
+            "PyTorch uses TPUs only through XLA; write xla, or remove this key",
         )
     elif spec.runtime == "xla" and not KINDS[spec.kind].runs_recipes:
-        message = f"a job of kind {spec.kind} does not start PyTorch/XLA; remove it"
+        message = f"a job of kind {spec.kind} does not start PyTorch/XLA; remove this key"
         yield _problem("job.runtime.without_pytorch", spec, "runtime", message)
     elif spec.runtime == "xla" and spec.accelerator and spec.tpu is None and not spec.has_user_image:
-        message = "PyTorch/XLA has not supported CUDA since 2.8; add `image:` with an older version, or remove it"
+        message = "PyTorch/XLA has not supported CUDA since 2.8; add `image:` with an older version, or remove this key"
         yield _problem("job.runtime.xla_on_gpu", spec, "runtime", message)
 
 
@@ -151,17 +156,21 @@ def _elastic(spec: JobSpec) -> Iterator[Problem]:
         message = "an elastic job needs a restart when a host leaves; write `restarts: 1` or more"
         yield _problem("job.restarts.zero_for_elastic", spec, "restarts", message)
     if spec.tpu:
-        yield Problem("job.elastic.tpu", ("elastic",), "a TPU slice trains only with all its hosts; remove it", value)
+        yield Problem(
+            "job.elastic.tpu", ("elastic",), "a TPU slice trains only with all its hosts; remove this key", value
+        )
 
 
 def _hosts(spec: JobSpec) -> Iterator[Problem]:
     expected = default_hosts(vars(spec))
     if spec.tpu and spec.hosts != expected:
         slices = f"{spec.slices} x {spec.tpu.topology_label} of {spec.tpu.generation}"
-        message = f"{slices} has {expected} hosts of {spec.tpu.chips_per_host} chips; write {expected}, or remove it"
+        message = (
+            f"{slices} has {expected} hosts of {spec.tpu.chips_per_host} chips; write {expected}, or remove this key"
+        )
         yield _problem("job.hosts.differ_from_slice", spec, "hosts", message)
     elif spec.elastic and spec.hosts != expected:
-        message = f"must be elastic.max_hosts, {expected}, for an elastic job; remove it"
+        message = f"must be elastic.max_hosts, {expected}, for an elastic job; remove this key"
         yield _problem("job.hosts.differ_from_elastic", spec, "hosts", message)
 
 
@@ -170,19 +179,22 @@ def _rendezvous(spec: JobSpec) -> Iterator[Problem]:
         return
     allowed = KINDS[spec.kind].rendezvous
     if not allowed:
-        message = f"a job of kind {spec.kind} does not run torchrun; remove it"
+        message = f"a job of kind {spec.kind} does not run torchrun; remove this key"
         yield _problem("job.rendezvous.kind_without_torchrun", spec, "rendezvous", message)
     elif spec.tpu and spec.processes_per_host == 1:
         yield _problem(
-            "job.rendezvous.unused_on_tpu_hosts", spec, "rendezvous", "TPU hosts do not use a rendezvous; remove it"
+            "job.rendezvous.unused_on_tpu_hosts",
+            spec,
+            "rendezvous",
+            "TPU hosts do not use a rendezvous; remove this key",
         )
     elif spec.torchrun and not uses_torchrun(spec):
-        message = "requires torchrun, which this job does not use; remove it"
+        message = "requires torchrun, which this job does not use; remove this key"
         yield _problem("job.rendezvous.without_torchrun", spec, "rendezvous", message)
     elif spec.rendezvous not in allowed:
         backends = [backend for backend in allowed if not (spec.elastic and backend == "static")] or allowed
         names = " or ".join(backends)
-        message = f"must be {names} for a job of kind {spec.kind}; write {backends[0]}, or remove it"
+        message = f"must be {names} for a job of kind {spec.kind}; write {backends[0]}, or remove this key"
         yield _problem("job.rendezvous.kind", spec, "rendezvous", message)
     elif spec.elastic and spec.rendezvous == "static":
         message = "hosts cannot leave or join a static rendezvous; write c10d or etcd"
@@ -194,7 +206,7 @@ def _kind(spec: JobSpec) -> Iterator[Problem]:
     for kind in KINDS.values():
         for key in set(kind.own_keys) - set(KINDS[spec.kind].own_keys):
             if (value := getattr(spec, key)) != JobSpec.model_fields[key].default:
-                message = f"is allowed only for jobs of kind {kind.name}; remove it"
+                message = f"is allowed only for jobs of kind {kind.name}; remove this key"
                 yield Problem(f"job.{key}.kind", (key,), message, value)
 
 
@@ -202,13 +214,13 @@ def _network_check(spec: JobSpec) -> Iterator[Problem]:
     if spec.min_bandwidth_gbps is None:
         return
     if not uses_torchrun(spec):
-        message = "requires torchrun, which this job does not use; remove it"
+        message = "requires torchrun, which this job does not use; remove this key"
         yield _problem("job.min_bandwidth_gbps.without_torchrun", spec, "min_bandwidth_gbps", message)
     elif spec.script and not has_trainer(spec):
-        message = "requires the trainer's image, which measures the bandwidth; remove it, or remove `image`"
+        message = "requires the trainer's image, which measures the bandwidth; remove this key, or remove `image`"
         yield _problem("job.min_bandwidth_gbps.with_user_image", spec, "min_bandwidth_gbps", message)
     elif spec.hosts == 1 or spec.interactive:
-        message = "requires at least two hosts, and a job that is not interactive; remove it"
+        message = "requires at least two hosts, and a job that is not interactive; remove this key"
         yield _problem("job.min_bandwidth_gbps.one_host_or_interactive", spec, "min_bandwidth_gbps", message)
 
 
@@ -226,25 +238,25 @@ def _memory(spec: JobSpec) -> Iterator[Problem]:
 
 
 def _texts(spec: JobSpec) -> Iterator[Problem]:
-    """Yield a problem for control characters, and for a `$(NAME)` of a variable that Kubernetes does not expand."""
+    """Yield a problem for control characters, and for each `$(NAME)` that a user may expect Kubernetes to expand."""
     values: dict[Path, str] = {
         **{("args", index): word for index, word in enumerate(spec.args)},
         **{("environment", name): value for name, value in spec.environment.items()},
     }
     for key, value in values.items():
         if _CONTROL_CHARACTERS.search(value):
-            message = "contains a control character; remove it, or write an escape sequence"
+            message = "contains a control character; remove the character, or write an escape sequence"
             yield Problem("job.text.control_character", key, message, value)
         for name in _REFERENCE.findall(value):
             if name in spec.environment or name in spec.secrets or name.startswith("TRAINYARD_"):
-                message = f"$({name}) is not expanded; remove it, and read the variable {name} in the program"
+                message = f"$({name}) is not expanded; remove this text, and read the variable {name} in the program"
                 yield Problem("job.text.reference", key, message, value)
 
 
 def _secrets(spec: JobSpec) -> Iterator[Problem]:
     store = f"and run {secret_command('secrets:NAME')}"
     for name, noun in secrets_in_variables(spec.flags):
-        remedy = f"remove it, and write `secrets: {{VARIABLE: NAME}}` {store}"
+        remedy = f"remove this flag, and write `secrets: {{VARIABLE: NAME}}` {store}"
         yield Problem("job.flags.secret", ("flags", name), f"is {noun} in plain text; {remedy}")
     for name, noun in secrets_in_variables(spec.environment):
         message = f"is {noun} in plain text; write `secrets: {{{name}: NAME}}` {store}"
@@ -264,19 +276,19 @@ def _environment(spec: JobSpec) -> Iterator[Problem]:
         for name in variables:
             value = spec.environment[name] if key == "environment" else UNDEFINED
             if name in owners:
-                message = f"is set by {owners[name]}; remove it"
+                message = f"is set by {owners[name]}; remove this variable"
                 yield Problem("job.environment.reserved", (key, name), message, value)
             elif name == "PJRT_DEVICE" and spec.image_ref.builtin not in (None, XLA_IMAGE):
                 message = "requires PyTorch/XLA, which is in another image; write `runtime: xla` instead"
                 yield Problem("job.environment.pjrt_device", (key, name), message, value)
             elif key == "secrets" and name in POD_VARIABLE_NAMES:
-                message = "is set in every pod and is not a secret; write it in `environment`, or remove it"
+                message = "is set in every pod and is not a secret; move the variable to `environment`, or remove it"
                 yield Problem("job.secrets.set_in_pods", (key, name), message)
 
 
 def _queue(spec: JobSpec) -> Iterator[Problem]:
     if spec.queue and not KINDS[spec.kind].is_queueable:
-        message = f"Kueue does not support jobs of kind {spec.kind}, so the job would start at once; remove it"
+        message = f"Kueue does not support jobs of kind {spec.kind}, so the job would start at once; remove this key"
         yield _problem("job.queue.kind", spec, "queue", message)
     elif spec.queue and spec.suspend:
         message = "Kueue suspends and resumes jobs in a queue; remove `suspend` or `queue`"
@@ -287,8 +299,8 @@ def _name(spec: JobSpec) -> Iterator[Problem]:
     suffix = KINDS[spec.kind].longest_suffix(spec)
     if len(spec.name) > (limit := LABEL_LIMIT - len(suffix)):
         message = (
-            f"must have at most {limit} characters, because {suffix!r} is appended and the limit is {LABEL_LIMIT}; "
-            "shorten it"
+            f"must have at most {limit} characters, because derived names add {suffix!r} and the limit is {LABEL_LIMIT}"
+            "; shorten it"
         )
         yield _problem("job.name.too_long", spec, "name", message)
 

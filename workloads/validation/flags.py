@@ -38,7 +38,7 @@ def folder_conflicts(spec: JobSpec) -> Iterator[Problem]:
     bucket = str(spec.flag("bucket") or "")
     if bucket.startswith("file:///"):
         folder = posixpath.normpath(bucket.removeprefix("file://"))
-        remedy = "remove it to use the platform's bucket"
+        remedy = "remove this flag to use the platform's bucket"
         if is_below(folder, *POD_FOLDERS):
             if spec.hosts > 1:
                 message = f"the {spec.hosts} hosts do not share this folder, but they write one checkpoint"
@@ -49,7 +49,7 @@ def folder_conflicts(spec: JobSpec) -> Iterator[Problem]:
     cache = spec.flag("cache_dir") if has_image_files else None
     if cache and not is_below(posixpath.normpath(str(cache)), *POD_FOLDERS, BUCKET_PATH):
         folders = " or ".join(POD_FOLDERS)
-        message = f"is read-only in pods; write a folder in {folders}, or remove it"
+        message = f"is read-only in pods; write a folder in {folders}, or remove this flag"
         yield _problem("job.cache_dir.read_only", spec, "cache_dir", message)
 
 
@@ -81,7 +81,7 @@ def bucket_conflicts(spec: JobSpec, scheme: str) -> Iterator[Problem]:
         if name == "flags.cache_dir":
             remedy = "write a folder of the host, such as /dev/shm"
         elif name == "flags.data_dir" and spec.recipe == "digits":
-            remedy = "the digits are in the image; remove it"
+            remedy = "the digits are in the image; remove this flag"
         else:
             remedy = f"write its URL: the stack's output `bucket_url` ({scheme}://...), followed by {path or '/'}"
         yield Problem("job.bucket.no_folder", key, f"{error}; {remedy}", value)
@@ -119,7 +119,9 @@ def device_conflicts(spec: JobSpec) -> Iterator[Problem]:
 
 
 def _hidden_gpus(spec: JobSpec) -> Iterator[Problem]:
-    message = "hides GPUs of the job; remove it, and write the number of GPUs per host in `accelerators_per_host`"
+    message = (
+        "hides GPUs of the job; remove this variable, and write the number of GPUs per host in `accelerators_per_host`"
+    )
     for key, variables in (("environment", spec.environment), ("secrets", spec.secrets)):
         for name in filter(variables.__contains__, DEVICE_VARIABLES):
             value = spec.environment[name] if key == "environment" else UNDEFINED
@@ -165,13 +167,13 @@ def unused_flags(spec: JobSpec) -> Iterator[Problem]:
     yield from _schedule(spec)
     if spec.flag("sharding") == "model":
         if not spec.on_xla:
-            message = "model requires PyTorch/XLA; add `runtime: xla`, or remove it"
+            message = "model requires PyTorch/XLA; add `runtime: xla`, or remove this flag"
             yield _problem("job.sharding.without_xla", spec, "sharding", message)
         elif spec.processes_per_host > 1:
             message = "model requires one process per host; remove `processes_per_host`"
             yield _problem("job.sharding.several_processes", spec, "sharding", message)
     if spec.flag("profile_port") and not spec.on_xla:
-        message = "requires PyTorch/XLA; write `profile_steps`, which works on every device, or remove it"
+        message = "requires PyTorch/XLA; write `profile_steps`, which works on every device, or remove this flag"
         yield _problem("job.profile_port.without_xla", spec, "profile_port", message)
 
 
@@ -182,7 +184,7 @@ def _schedule(spec: JobSpec) -> Iterator[Problem]:
     warmup, decay = spec.flag("warmup"), spec.flag("decay")
     if spec.flag("schedule") != "stable":
         if decay is not None:
-            message = "applies only to the schedule stable; add `schedule: stable`, or remove it"
+            message = "applies only to the schedule stable; add `schedule: stable`, or remove this flag"
             yield _problem("job.decay.without_stable_schedule", spec, "decay", message)
         return
     flags = FLAGS[str(spec.recipe)]
@@ -232,10 +234,10 @@ def _unused_image_flags(spec: JobSpec) -> Iterator[Problem]:
         if spec.flag(name) in (None, "", False):
             continue
         if is_synthetic:
-            message = "has no effect on synthetic images, which are the default; write `fake_data: false`, or remove it"
+            message = "has no effect on synthetic images, the default; write `fake_data: false`, or remove this flag"
             yield _problem("job.flags.only_for_image_files", spec, name, message)
         else:
-            message = "applies only to synthetic images; an epoch reads each image file once; remove it"
+            message = "applies only to synthetic images; an epoch reads each image file once; remove this flag"
             yield _problem("job.flags.only_for_synthetic_images", spec, name, message)
     if not is_synthetic and spec.flag("stream") is True and spec.flag("cache_dir"):
         message = "is the folder of decoded images, which `stream` does not store; remove one of the two"

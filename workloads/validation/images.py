@@ -91,7 +91,7 @@ class ImageSources:
 def image_conflicts(spec: JobSpec, sources: ImageSources) -> Iterator[Problem]:
     """Yield a problem if a job's image does not exist or lacks software, else one for each file that it lacks."""
     if spec.image == TRAINER and TRAINER in sources.builds:
-        yield Problem("job.image.is_default", ("image",), "is the default; remove it", spec.image)
+        yield Problem("job.image.is_default", ("image",), "is the default; remove this key", spec.image)
         return
     name = spec.image_ref.builtin
     if name is None:
@@ -128,7 +128,9 @@ def package_conflicts(spec: JobSpec, sources: ImageSources) -> Iterator[Problem]
         yield Problem("job.requirements.with_user_image", ("requirements",), message, spec.requirements)
     elif not builtin_image(name).installs_packages:
         names = [each for each in (TRAINER, *BUILTIN_IMAGES) if builtin_image(each).installs_packages]
-        message = f"{_description(name)} cannot install packages; images that can are {', '.join(names)}; remove it"
+        message = (
+            f"{_description(name)} cannot install packages; images that can are {', '.join(names)}; remove this key"
+        )
         yield Problem("job.requirements.no_installer", ("requirements",), message, spec.requirements)
     elif name not in sources.builds:
         message = (
@@ -168,13 +170,11 @@ def _missing_files(spec: JobSpec, name: str, *, pulls: bool) -> Iterator[Problem
             continue
         if flag == "data_dir" and folder in data_folders(name):
             if spec.recipe == LANGUAGE and folder != TEXT_FOLDER:
-                message = (
-                    f"has no texts; write a folder with texts in train/ and test/, or remove it to use {TEXT_FOLDER}"
-                )
+                message = f"has no texts; set a folder with train/ and test/, or remove this flag to use {TEXT_FOLDER}"
                 yield Problem("job.data_dir.no_text", ("flags", settings_key(spec, flag)), message, path)
             continue
         if spec.recipe == "digits":
-            remedy = "the digits are in the image; remove it"
+            remedy = "the digits are in the image; remove this flag"
         elif pulls:
             remedy = (
                 "copy it into a bucket and write its URL (s3:// or gs://), or a path below /bucket if the platform "
@@ -216,7 +216,7 @@ def _remedy(spec: JobSpec, required: Mapping[str, str], sources: ImageSources) -
     suitable = [name for name, software in IMAGE_SOFTWARE.items() if required.keys() <= software]
     default = XLA_IMAGE if spec.on_xla else TRAINER
     if spec.image and default in suitable and (default == TRAINER or default in sources.builds):
-        return "remove it"
+        return "remove this key"
     if built := [name for name in suitable if name in sources.builds]:
         return f"write `image: {built[0]}`"
     if not sources.pulls:

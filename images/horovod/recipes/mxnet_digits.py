@@ -1,4 +1,4 @@
-"""Code that two examples share: the handwritten digits of the image, and a network in MXNet's Gluon."""
+"""Code that two examples share: the handwritten digits in the container image, and a network in MXNet's Gluon."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Script of the example `mxnet-ps`: train digits with MXNet's parameter servers.
 
-All pods run it. The operator sets each pod's role in DMLC_ROLE.
+All pods run this script. The operator sets each pod's role in DMLC_ROLE.
 """
 
 from __future__ import annotations

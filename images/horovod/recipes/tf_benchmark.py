@@ -1,4 +1,4 @@
-"""Script of the example `tf-horovod`: images per second of a Keras network on random images, with Horovod."""
+"""Script of the example `tf-horovod`: measure images per second of a Keras network on random images, with Horovod."""
 
 from __future__ import annotations
 
