@@ -49,8 +49,8 @@ def _flags(config: type[TrainConfig]) -> dict[str, dict[str, Any]]:
                 flag["aliases"] = [alias.removeprefix("--").replace("-", "_") for alias in aliases]
         if rule := rules(config).get(field.name):
             flag |= {key: value for key, value in dataclasses.asdict(rule).items() if key != "remedy"}
-        unset = (("is_exclusive", False), ("meaning", ""), ("max_bytes", None))
-        found[field.name] = {key: value for key, value in flag.items() if (key, value) not in unset}
+        defaults = (("is_exclusive", False), ("meaning", ""), ("max_bytes", None))
+        found[field.name] = {key: value for key, value in flag.items() if (key, value) not in defaults}
     return found
 
 

@@ -22,7 +22,7 @@ ATTACHED_VCPUS = 4
 INTRODUCTION = """\
 # Hardware and prices
 
-The machines with GPUs and TPUs that Trainyard knows, generated from `infra/hardware` and `infra/cost.py` by
+The machines with GPUs and TPUs that Trainyard's tables contain, generated from `infra/hardware` and `infra/cost.py` by
 `python -m docs.references`.
 
 Prices are list prices of one machine in US dollars an hour, without boot disks, network and the cluster. Each row has
@@ -33,8 +33,8 @@ control plane.
 - The headings have the names for `accelerator:` of jobs and pools, on GKE and on EKS.
 - GiB is the memory of the host. The memory of a GPU: [Google](https://cloud.google.com/compute/docs/gpus),
   [AWS](https://docs.aws.amazon.com/ec2/latest/instancetypes/ac.html).
-- For most of this hardware, Trainyard knows the zones or regions that have it, and rejects others.
-- A machine type that is missing here can be added: [extending.md](extending.md#a-machine-type).
+- For most of this hardware, the tables list the zones or regions that have it. Trainyard rejects others.
+- To add a missing machine type, see [extending.md](extending.md#a-machine-type).
 """
 HEADER = "| machine type | {} | vCPUs | GiB | on demand | spot | region | sources |\n|---|---|---|---|---|---|---|---|"
 
@@ -110,7 +110,7 @@ def _gke_gpus() -> Iterator[tuple[str, list[PricedMachine]]]:
 
 
 def _with_gpus(machine: MachineType, gpu: str, count: int) -> PricedMachine:
-    """Return a machine with GPUs and its prices in the preferred region, else in another region with a price."""
+    """Return a machine with GPUs, and its prices in the preferred region or else in another region with a price."""
     family = gce_family(machine)
     region = _region(gcp.gpu_line("", REGIONS[gcp.CLOUD], gpu, family, count))
     lines = (gcp.gpu_line("", region, gpu, family, count), *gcp.machine_lines("", region, machine, 1))
@@ -151,7 +151,7 @@ def _eks_gpus() -> Iterator[tuple[str, list[PricedMachine]]]:
 
 
 def _priced_instances(machine: Ec2Machine) -> Iterator[PricedMachine]:
-    """Yield an instance type on demand, and in a capacity block if AWS sells blocks of its family."""
+    """Yield the prices of an instance type on demand, and in a capacity block if AWS sells blocks of its family."""
     for is_block in (False, True) if EC2_FAMILIES[machine.family].capacity_blocks else (False,):
         name = f"{machine.name} in a capacity block" if is_block else machine.name
         line = price_line("", aws.CLOUD, REGIONS[aws.CLOUD], name, 1)
@@ -175,7 +175,7 @@ def _source(price: Price) -> tuple[str, str]:
 
 
 def _source_rows(sources: Mapping[tuple[str, str], int]) -> Iterator[str]:
-    yield "The date is that of the source, or the day of reading if the source has none."
+    yield "The date is that of the source, or the day of reading if the source has no date."
     yield ""
     for (url, day), number in sources.items():
         yield f"{number}. {day}: {url}"

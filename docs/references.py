@@ -41,13 +41,13 @@ COMMANDS_INTRODUCTION = """\
 
 Commands, options and exit statuses of `trainyard`, generated from the code by `python -m docs.references`.
 
-There are three ways to get the program, from a checkout:
+There are three ways to run the program of a checkout:
 
-- `make install` links it into `~/.local/bin`.
-- `uv tool install .` or `pipx install .` installs it in its own environment. It then runs the commands of that
-  checkout, from any folder.
-- `make TARGET` needs no installation. The targets that work on a stack are aliases. Each prints the command that it
-  stands for: `make logs JOB=digits` runs `trainyard logs digits`.
+- `make install` links the program into `~/.local/bin`.
+- `uv tool install .` or `pipx install .` installs the program in its own environment. From any folder, it then runs the
+  commands of that checkout.
+- `make TARGET` needs no installation. The targets that work on a stack are aliases. Each target prints the command that
+  it runs: `make logs JOB=digits` runs `trainyard logs digits`.
 
 `trainyard completion bash` prints a script that completes commands, options and stacks in a shell.
 """
@@ -77,7 +77,7 @@ POLICY_INTRODUCTION = """\
 Rules for stacks, generated from `policy/` by `python -m docs.references`.
 
 `make preview` checks the rules. A Pulumi policy pack checks the same rules (`pulumi preview --policy-pack
-policy/pack`). A `mandatory` finding fails the preview; an `advisory` one is shown.
+policy/pack`). A `mandatory` finding fails the preview; an `advisory` finding is only shown.
 
 ```yaml
 trainyard:policy:
@@ -87,9 +87,9 @@ trainyard:policy:
   may_replace: [gpus]
 ```
 
-`levels` changes the level of a rule in a stack; `disabled` switches it off. `exceptions` allows a resource to break a
-rule, for a reason that every preview shows. `may_replace` lists the pools with a running job and the buckets that a
-plan may replace or delete.
+`levels` changes the level of a rule in a stack; the level `disabled` switches the rule off. `exceptions` allows a
+resource to break a rule, for a reason that every preview shows. `may_replace` lists the pools with a running job and
+the buckets that a plan may replace or delete.
 """
 
 
@@ -158,7 +158,7 @@ def _flags_section() -> str:
         aliases = [f"`{alias}`" for alias, target in ALIASES.items() if target == name]
         keys = ", ".join([f"`{name}`", *aliases])
         rows.append(f"| {keys} | {_by_recipe(values)} | {', '.join(values)} |")
-    text = "`python -m trainer RECIPE --help` describes them and prints their defaults."
+    text = "`python -m trainer RECIPE --help` describes the flags and prints their defaults."
     return f"## `trainyard:jobs[].flags`\n\nThe flags of each recipe. {text}\n\n" + "\n".join(rows) + "\n"
 
 

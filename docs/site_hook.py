@@ -48,7 +48,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def shim() -> str:
-    """Return the script. Fetch it once for each environment of `make docs`."""
+    """Return the script's text. Download the script once for each environment of `make docs`."""
     from setup.datasets import fetch_package
 
     if not SHIM_CACHE.exists():
@@ -66,7 +66,10 @@ def on_page_markdown(markdown: str, page: Any, **_context: Any) -> str:
 
 
 def site_links(markdown: str, page: str) -> str:
-    """Return the text of a page, a path in the site, with links that work there. Links to other files become text."""
+    """Return a page's text with links that work in the site. Links to files outside of the site become plain text.
+
+    `page` is the path of the page in the site.
+    """
     source = {site: path for path, site in OUTSIDE.items()}.get(page, f"docs/{page}")
 
     def site_link(link: re.Match[str]) -> str:

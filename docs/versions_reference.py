@@ -16,8 +16,8 @@ INTRODUCTION = """\
 # Versions
 
 The main parts that Trainyard pins, generated from the pins by `python -m docs.references`. The last days of support
-are in `docs/versions_reference.py`, or for EKS in `infra/hardware/versions.py`, each with its source. A test fails at
-least 30 days before such a day. The lock file of each pin (`requirements*.txt`, `go.sum`) lists all other Python
+are in `docs/versions_reference.py`, or for EKS in `infra/hardware/versions.py`, each with its source. A test fails from
+30 days before a part's support ends. The lock file of each pin (`requirements*.txt`, `go.sum`) lists all other Python
 packages and Go modules.
 """
 NEWEST_ONLY = "no dates published; fixes come in the newest release"
@@ -32,11 +32,11 @@ class Part:
     package: str
     """Name in its registry: a Go module, a Python package or an image."""
     pin: str
-    """File of the project with the pin."""
+    """Trainyard's file with the pin."""
     ends: date | None = None
     """Last day of support, or None if the project publishes no date."""
     rule: str = NEWEST_ONLY
-    """Source of that date, or the project's support policy."""
+    """Source of `ends`, or the project's support policy."""
     reason: str = ""
     """Reason to use a part after the end of its support."""
 

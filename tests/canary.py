@@ -6,7 +6,7 @@ import base64
 
 CANARY = "canary-5f2b77e0"
 FORMS = (CANARY, base64.b64encode(CANARY.encode()).decode().rstrip("="))
-"""The value in plain text and in base64, as a Kubernetes Secret has it."""
+"""The value in plain text and in base64, the encoding in Kubernetes Secrets."""
 
 
 def leaks(*texts: str) -> list[str]:

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-# A shell's background process ignores Ctrl-C, and so do its children. Some tests send that signal.
+# A shell's background process ignores Ctrl-C (SIGINT), and so do its children. Some tests send SIGINT.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-# `nohup` ignores SIGHUP, and so do its children.
+# A program under `nohup` ignores SIGHUP, and so do its children. Some tests send SIGHUP.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 VISIBLE_GPUS = os.environ.get("CUDA_VISIBLE_DEVICES")
 """The user's CUDA_VISIBLE_DEVICES, for the tests that need a GPU."""
@@ -24,7 +24,7 @@ pytest_plugins = ["tests.lanes"]
 gc.disable()
 
 SOAK = os.environ.get("TRAINYARD_TESTS") == "soak"
-"""True if the tests of random sequences, interrupts, kills and damaged inputs run their full counts, for hours."""
+"""True if tests of random sequences, interrupts, kills and damaged inputs run at full length, for hours."""
 LONG = SOAK or os.environ.get("TRAINYARD_TESTS") == "long"
 """True if the tests marked `long` run."""
 LONG_SKIP_REASON = "long; `make test-long` runs it"
@@ -62,10 +62,10 @@ def _exit() -> None:
 
 
 _session: pytest.Session | None = None
-# Registered before the functions of libraries that the tests import, so it runs after them.
+# Exit functions run in reverse order. `_exit` must run last, so register it before the tests import libraries.
 atexit.register(_exit)
 
 
 def pytest_runtest_teardown() -> None:
-    """Enable garbage collection again, because `__main__.py` disables it and some tests run it in this process."""
+    """Enable garbage collection. `__main__.py` disables it, and some tests run that program in this process."""
     gc.enable()

@@ -1,7 +1,7 @@
-"""Plugin of pytest that puts tests into lanes by what they use, selects tests, and orders them on the workers.
+"""Pytest plugin that groups tests into lanes by what they use, selects tests, and orders them on the workers.
 
-`tests/lanes.json` lists the lane of each test that is not fast. `python -m commands.test --record-lanes` writes it from
-what the tests did. A test of the fast lane fails if it starts a process other than `git` and `ldconfig`, opens a
+`tests/lanes.json` lists the lane of each test that is not fast. `python -m commands.test --record-lanes` records what
+tests use and writes the file. A fast test fails if it starts a process (except `git` and `ldconfig`), opens a
 connection or sleeps for long.
 """
 
@@ -26,23 +26,22 @@ from tests.promises import core
 
 TABLE = Path(__file__).with_name("lanes.json")
 MAX_SLEEP_SECONDS = 1.0
-"""Longest sum of a fast test's sleeps, in seconds. A few polls on a busy machine are allowed."""
+"""Maximum total sleep of a fast test, in seconds. Enough for a few polls on a busy machine."""
 UNCOUNTED_SLEEP_SECONDS = 0.05
-"""Longest sleep that does not count, in seconds, such as that of a thread that waits for another."""
+"""Longest sleep that is not counted, in seconds. A thread that waits for another thread sleeps this briefly."""
 MAX_FAST_SECONDS = 1.0
-"""Longest time of a fast test function with all its parameters, in seconds. A slower one is in the lane `process`."""
+"""Maximum duration of a fast test function with all its parameters, in seconds. Slower ones go to lane `process`."""
 SHARED_CLUSTERS = ("commands", "local", "rehearsal")
 """Folders of tests. The tests of a folder share one cluster."""
 CORE = "core"
 """Key of the tests that `make test` runs in addition to the fast lane and the tests of README's promises.
 
-These tests are brief, or use only what a fast test may use but take longer.
+They are brief tests of other lanes, and tests that break only the time limit of the fast lane.
 """
 MAX_BRIEF_SECONDS = 1.0
-"""Longest time of a brief test function with all its parameters, in seconds."""
+"""Maximum duration of a brief test function with all its parameters, in seconds."""
 CLUSTER_EVENT = "trainyard.tests.cluster"
-"""Audit event that a fixture raises when it returns a cluster. If the cluster already runs, the fixture starts no
-process."""
+"""Audit event that a fixture raises when it returns a cluster. A cluster that already runs causes no other event."""
 CLUSTER_PROGRAMS = ("infra.local", "simulation.cluster", "commands.rehearse", "kube-apiserver")
 """Beginnings of the names of the programs that only tests of the lane `cluster` run."""
 
@@ -91,17 +90,17 @@ class Recorder:
     """Highest lane that the current test or fixture has used, and the call that used it."""
 
     def __init__(self) -> None:
-        self.lane, self.cause, self.slept = Lane.FAST, "", 0.0
+        self.lane, self.cause, self.slept_seconds = Lane.FAST, "", 0.0
 
     def use(self, lane: Lane, cause: str) -> None:
-        """Record a call."""
+        """Record a call that needs a lane."""
         if lane > self.lane:
             self.lane, self.cause = lane, cause
 
     def pop(self) -> tuple[Lane, str]:
         """Return the lane and its cause, and reset them."""
         found = self.lane, self.cause
-        self.lane, self.cause, self.slept = Lane.FAST, "", 0.0
+        self.lane, self.cause, self.slept_seconds = Lane.FAST, "", 0.0
         return found
 
     def audit(self, event: str, arguments: tuple[Any, ...]) -> None:
@@ -133,9 +132,9 @@ def _recorded_spawn(path: bytes, words: Any, descriptors: Sequence[int]) -> int:
 def _recorded_sleep(seconds: float) -> None:
     # Python before 3.13 sleeps without an audit event.
     if seconds > UNCOUNTED_SLEEP_SECONDS:
-        RECORDER.slept += seconds
-    if RECORDER.slept > MAX_SLEEP_SECONDS:
-        RECORDER.use(Lane.PROCESS, f"sleeps of {RECORDER.slept:.1f} s")
+        RECORDER.slept_seconds += seconds
+    if RECORDER.slept_seconds > MAX_SLEEP_SECONDS:
+        RECORDER.use(Lane.PROCESS, f"sleeps of {RECORDER.slept_seconds:.1f} s")
     _sleep(seconds)
 
 
@@ -149,7 +148,7 @@ def function_id(node_id: str) -> str:
 
 
 def read_table() -> dict[str, Lane]:
-    """Return the lanes by a test's or a file's node id."""
+    """Return the lane of each node id in lanes.json. A node id names a test or a file."""
     return {name: Lane[label.upper()] for label, names in _content().items() if label != CORE for name in names}
 
 
@@ -167,7 +166,7 @@ def lane_of(name: str, table: dict[str, Lane]) -> Lane:
     """Return the lane of a test by its node id without parameters."""
     file = name.partition("::")[0]
     if file.startswith("tests/end_to_end/"):
-        return Lane.END_TO_END  # tests of a file share a checkout, and some only read its state
+        return Lane.END_TO_END  # tests of a file share a checkout, even if some only read its state
     return table.get(name, table.get(file, Lane.FAST))
 
 
@@ -186,7 +185,7 @@ def write_table(used: dict[str, Lane], seconds: dict[str, float]) -> None:
         by_file[name.partition("::")[0]][name] = lane
     table: dict[str, list[str]] = {each.label: [] for each in Lane if each}
     for file, lanes in sorted(by_file.items()):
-        # For a file that did not run, the fast tests are unknown, so one entry for the file could be wrong.
+        # If a file did not run, its fast tests are unknown. One entry for the file could then be wrong.
         is_one_entry = file in files_run and len(set(lanes.values())) == 1
         for name, lane in [(file, min(lanes.values()))] if is_one_entry else sorted(lanes.items()):
             if lane:
@@ -204,7 +203,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--core",
         action="store_true",
-        help="run the fast lane, the tests in `core` of lanes.json, and those that tests/promises.py names",
+        help="run the fast lane, the tests in `core` of lanes.json, and the tests that tests/promises.py names",
     )
     group.addoption("--rest", action="store_true", help="run what --core leaves out, and all tests marked `sequence`")
     group.addoption("--record-lanes", action="store_true", help="write the lanes of these tests to tests/lanes.json")
@@ -257,7 +256,7 @@ def _chosen(config: pytest.Config) -> Callable[[pytest.Item], bool]:
 
 
 class LaneScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist publishes no types
-    """Scheduler that gives a worker all fast or all slow tests of a file, or all tests of a shared cluster."""
+    """Scheduler that keeps on one worker a file's fast tests, a file's slow tests, or a shared cluster's tests."""
 
     def __init__(self, config: pytest.Config, log: Any = None) -> None:
         super().__init__(config, log)
@@ -311,8 +310,8 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[Any]:
     recording = item.config.getoption("--record-lanes")
     if lane > Lane.FAST and item.stash[LANE] is Lane.FAST and not recording:
         pytest.fail(
-            f"this test is in the fast lane and uses more ({cause}); run `python -m commands.test --record-lanes` with "
-            "its file to move it",
+            f"this test is in the fast lane but uses what the lane does not allow ({cause}); run "
+            "`python -m commands.test --record-lanes` with the test's file to change its lane",
             pytrace=False,
         )
     return result
@@ -342,7 +341,7 @@ class Summary:
         """Add the time of a test's phase to its lane."""
         properties = {str(name): str(value) for name, value in report.user_properties}
         if "lane" not in properties:
-            return  # The report of xdist about a test whose worker died.
+            return  # xdist's report of a test whose worker died has no lane.
         self.seconds[properties["lane"]] += report.duration
         self.tests[properties["lane"]].add(report.nodeid)
         name = function_id(report.nodeid)
@@ -351,7 +350,7 @@ class Summary:
             self.used[name] = max(self.used.get(name, Lane.FAST), Lane[properties["used"].upper()])
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print the summary. Write the table of lanes if it is requested."""
+        """Print the summary. With `--record-lanes`, write the table of lanes."""
         for each in Lane:
             if each.label in self.seconds:
                 count, seconds = len(self.tests[each.label]), self.seconds[each.label]
@@ -367,7 +366,7 @@ class Summary:
             )
         if os.environ.get("TRAINYARD_TESTS") != "soak":
             terminalreporter.write_line(
-                "NOT RUN: all random sequences and kills; TRAINYARD_TESTS=soak runs them, for hours"
+                "NOT RUN: most random sequences and kills; TRAINYARD_TESTS=soak runs all of them and takes hours"
             )
 
 

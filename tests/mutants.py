@@ -1,7 +1,7 @@
 """Mutation check: change one operator, constant, condition or result of a pure module at a time, and run fast tests.
 
-`python -m tests.mutants [MODULE...]` prints the surviving mutants of each module and the share of killed ones. A mutant
-is killed if a test fails.
+`python -m tests.mutants [MODULE...]` prints the surviving mutants of each module and the share of killed mutants. A
+mutant is killed if a test fails.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def _is_text(node: ast.expr) -> bool:
 def mutable_nodes(tree: ast.Module) -> Iterator[ast.AST]:
     """Yield the nodes of function bodies and of positional parameters' defaults.
 
-    Annotations, raised errors and f-strings are left out.
+    Skip annotations, raised errors and f-strings.
     """
     functions = [each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)]
     for function in functions:
@@ -178,7 +178,7 @@ def mutants(path: str) -> list[Mutant]:
 def survives(path: str, tree: ast.Module | None) -> bool:
     """Return True if all fast tests pass with the changed module. Run the module's own tests first.
 
-    Without a `tree`, run the tests with the module as it is.
+    Without a `tree`, run the tests with the unchanged module.
     """
     return _passes(path, tree, MODULES[path]) and _passes(path, tree, ALL_TESTS)
 
@@ -215,7 +215,7 @@ def _run_tests(path: Path, tree: ast.Module | None, tests: tuple[str, ...]) -> N
     with Path(os.devnull).open("w") as nothing:
         os.dup2(nothing.fileno(), 1)
         os.dup2(nothing.fileno(), 2)
-    resource.setrlimit(resource.RLIMIT_AS, (16 << 30, 16 << 30))
+    resource.setrlimit(resource.RLIMIT_AS, (16 << 30, 16 << 30))  # 16 GiB: a mutant may allocate memory in a loop
     code = 1
     try:
         options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--lane=fast"]
@@ -241,7 +241,7 @@ def main() -> int:
             return 1
         found = mutants(path)
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-            alive = list(pool.map(lambda one: survives(one.path, one.tree), found))
+            alive = list(pool.map(lambda mutant: survives(mutant.path, mutant.tree), found))
         killed, total = killed + alive.count(False), total + len(alive)
         print(f"{path}: {alive.count(False)} of {len(alive)} killed", flush=True)
         for each in itertools.compress(found, alive):

@@ -1,4 +1,4 @@
-"""Objects of operators in the form that set-up writes, for tests that need no downloaded release."""
+"""Objects of operators in the format that set-up writes, so that tests need no downloaded release."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def save_operator_objects() -> None:
 
 
 def objects_of(release: Release) -> OperatorObjects:
-    """Return one definition, one rule and the webhooks of an operator."""
+    """Return one custom resource definition, one RBAC rule and the webhooks of an operator."""
     plural = min(release.webhooks.conversions if release.webhooks else (), default=f"{release.name}s")
     definition = {
         "metadata": {"name": f"{plural}.example.com", "annotations": {"made-by": "generator"}},

@@ -11,7 +11,7 @@ from stack.config import parse
 
 
 def problems_of(values: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return code and path of each problem. Each must have one line of plain text in Trainyard's own words."""
+    """Return code and path of each problem. Assert that each has one ASCII line without pydantic's wording."""
     with pytest.raises(ConfigError) as caught:
         parse(values)
     lines, problems = str(caught.value).splitlines(), caught.value.problems

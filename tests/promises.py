@@ -22,7 +22,7 @@ class Promise:
     sentence: str
     """Quotation from the document, as a cell of a table."""
     tests: tuple[str, ...]
-    """Node ids of the tests that fail if the promise breaks. An id without parameters stands for all of them."""
+    """Node ids of the tests that fail if the promise breaks. An id without parameters means all parameters."""
 
 
 def _promises() -> Iterator[Promise]:
@@ -49,11 +49,11 @@ SLOW_TESTS = (
     "tests/trainer/test_sharding.py::test_groups_of_ranks_have_the_losses_of_one_process[ddp]",
     "tests/trainer/test_training.py::test_killed_and_preempted_run_ends_with_the_same_result",
     "tests/trainer/test_training.py::test_ranks_evaluate_the_whole_test_set",
-    "tests/trainer/test_training.py::test_two_ranks_have_nearly_the_weights_of_one_on_the_same_samples",
+    "tests/trainer/test_training.py::test_two_ranks_have_nearly_the_weights_of_one_rank_on_the_same_samples",
     "tests/trainer/test_training.py::test_weights_that_are_not_finite_are_not_saved",
     "tests/trainer/test_watchdog.py::test_sleeping_rank_makes_all_ranks_print_stacks_and_exit",
 )
-"""Slow tests that `make test` runs in addition to those of README.md's promises."""
+"""Slow tests that `make test` runs in addition to the tests of README.md's promises."""
 
 
 def core() -> frozenset[str]:

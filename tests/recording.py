@@ -37,7 +37,7 @@ class RecordingEngine(recorded.RecordingEngine):
         return {urn.rpartition("::")[2] for urn in self.requests[name].dependencies}
 
     def manifests(self) -> list[dict[str, Any]]:
-        """Return the Kubernetes objects as the API server would get them, in a stable order."""
+        """Return the Kubernetes objects that the API server would receive, in a stable order."""
         kubernetes = [record for record in self.records if record.type.startswith("kubernetes:")]
         return [plain(record.inputs) for record in sorted(kubernetes, key=lambda record: (record.type, record.name))]
 

@@ -1,4 +1,4 @@
-"""Text stream that is a terminal for the tested code, and its text without colours."""
+"""Text stream that claims to be a terminal, and its text without colours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fixture of the tests of the bench."""
+"""Fixture of the benchmark tests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainer.watchdog import Watchdog
 
 @pytest.fixture
 def watchdogs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Watchdog]]:
-    """Yield a list of the watchdogs that trainings start. Stop them afterwards, or they would report a hang."""
+    """Yield a list of the watchdogs that trainings start. Stop them afterwards, so that they report no hang."""
     started: list[Watchdog] = []
 
     class RecordedWatchdog(Watchdog):

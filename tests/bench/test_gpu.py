@@ -1,4 +1,4 @@
-"""GPU measurements without a GPU: small epochs of each loop on the CPU; rates, floors and unmeasured goals."""
+"""GPU benchmark on the CPU: a small epoch of each loop, minimum rates, and goals that need a GPU."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def recorded_dtypes() -> Iterator[set[torch.dtype]]:
     handle.remove()
 
 
-def test_gpu_blocks_run_epochs_in_their_precision(
+def test_gpu_blocks_and_loops_compute_in_the_expected_data_types(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, watchdogs: list[Watchdog]
 ) -> None:
     compiled: list[str] = []
@@ -62,7 +62,7 @@ def test_gpu_blocks_run_epochs_in_their_precision(
         with recorded_dtypes() as dtypes[side]:
             loop()
     full, half = {torch.float32}, {torch.bfloat16}
-    # A CPU without instructions for 16 bits makes the trainer use 32 bits.
+    # On a CPU without bfloat16 instructions, the trainer computes in float32.
     fast = half if BFLOAT16_FLAGS & set(CPU_INFO.read_text(encoding="ascii", errors="replace").split()) else full
     assert dtypes == {
         "ours": full,
@@ -76,7 +76,7 @@ def test_gpu_blocks_run_epochs_in_their_precision(
     assert len(watchdogs) == 3
 
 
-def test_time_rounds_alternates_sides_without_first_round() -> None:
+def test_time_rounds_alternates_sides_and_discards_the_first_round() -> None:
     calls: list[str] = []
 
     def run_block(side: str) -> tuple[float, ...]:
@@ -103,7 +103,7 @@ def test_gpu_rates_floor_applies_to_fastest_side() -> None:
     assert other.line() == "gpu-rate-best  100 images/s on Tesla T4  no floor applies"
 
 
-def test_main_for_gpu_goals_without_gpu_says_so_and_fails(
+def test_main_for_gpu_goals_without_gpu_reports_it_and_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.argv", ["bench.trainer", f"--json={tmp_path}/found.json", "--only=gpu"])

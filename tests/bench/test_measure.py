@@ -1,4 +1,4 @@
-"""Measurements of the bench: ratio, spread, line and record; its two Pulumi programs create the same objects."""
+"""Benchmark measurements: ratio, spread, line and record. The two Pulumi programs create the same objects."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_alternate_times_sides_in_turn_and_discards_first_pair() -> None:
     assert (measure.ours, measure.theirs) == ((3.0, 5.0), (4.0, 6.0))
 
 
-def test_machine_has_conditions_and_versions() -> None:
+def test_machine_has_cores_cpu_and_versions() -> None:
     found = machine()
     assert found["cores"] >= 1
     assert found["cpu"]

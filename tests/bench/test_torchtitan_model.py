@@ -1,4 +1,4 @@
-"""torchtitan's model in the bench: it equals the trainer's model, both train, and a GPU has variants."""
+"""torchtitan's model in the benchmark equals the trainer's model, both train, and each GPU variant has a rate."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SMALL = LanguageConfig(layers=2, width=64, heads=4, kv_heads=2, hidden=96, conte
 
 
 def interleave_halves(weight: torch.Tensor, head_width: int) -> torch.Tensor:
-    """Return the rows of queries or keys in torchtitan's order: it rotates pairs of neighbours instead of halves."""
+    """Return query or key rows in torchtitan's order, in which each rotary pair is two neighbouring rows."""
     halves = weight.reshape(-1, 2, head_width // 2, weight.shape[1])
     return halves.transpose(1, 2).reshape(weight.shape)
 
@@ -56,7 +56,7 @@ def test_torchtitan_and_trainer_models_with_the_same_weights_give_the_same_score
     torch.testing.assert_close(theirs(tokens), own(tokens), rtol=1e-5, atol=1e-5)
 
 
-def test_float8_converts_the_layers_of_blocks() -> None:
+def test_torchtitan_model_with_float8_converts_the_layers_of_blocks() -> None:
     config = LanguageConfig(**{**vars(SMALL), "amp": True, "float8": "rowwise"})
     model = torchtitan_model(config, CPU)
     found = {name.rpartition(".")[2] for name, layer in model.named_modules() if "Float8" in type(layer).__name__}

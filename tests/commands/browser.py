@@ -13,7 +13,7 @@ needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not in
 
 
 def draw(url: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Return the page's HTML after its scripts have run as stdout, and the browser's messages as stderr."""
+    """Open a page and run its scripts. The result's stdout is the HTML; its stderr has the browser's messages."""
     assert CHROMIUM is not None
     words = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}/profile"]
     words += ["--enable-logging=stderr", "--virtual-time-budget=3000", "--dump-dom", url]

@@ -1,4 +1,4 @@
-"""Fixtures of the tests of the commands: a cluster, kubectl, and restored signal handlers."""
+"""Fixtures of the command tests: a cluster, kubectl, and restored signal handlers."""
 
 from __future__ import annotations
 

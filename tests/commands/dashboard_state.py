@@ -29,7 +29,7 @@ def event(name: str, seconds: float, /, **values: Any) -> dict[str, Any]:
 
 
 def train(step: int, seconds: float, *, rank: int = 0, waited: float = 20.0) -> dict[str, Any]:
-    """Return a `train` event of the job `digits`. The rank waited for others in `waited` percent of the time."""
+    """Return a `train` event of the job `digits`. The rank waited for others `waited` percent of the time."""
     values = {"loss": 2.3 / (1 + step / 60), "accuracy": 100 - 90 / (1 + step / 40), "global_rate": 1630.0}
     values |= {"rate": 407.0, "all_reduce": waited, "data_wait": 1.5 + step % 7 / 5, "goodput": 80.0}
     return event("train", seconds, global_step=step, epoch=step // 125 + 1, step=step % 125, rank=rank, **values)
@@ -73,7 +73,7 @@ def pod(index: int, *, job: str = "digits", **changes: Any) -> PodState:
 
 
 def observed(**changes: Any) -> Observation:
-    """Return a stack with a running job of four hosts that was preempted once, and a job that waits."""
+    """Return an observed stack: a running job of four hosts with one preemption, and a pending job."""
     preempted = pod(2, uid="first", name="digits-2-aaaaa", state="failed", reason="PreemptionByScheduler")
     preempted = PodState(**{**vars(preempted), "finished": stamp(351), "exit_code": 75})
     pods = [pod(0), pod(1), preempted, pod(2, created=stamp(380), node="gpus-4"), pod(3)]

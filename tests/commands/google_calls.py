@@ -1,4 +1,4 @@
-"""Google's API calls for each resource type of a GKE stack, the permissions they need, and roles that grant them."""
+"""Google's API calls for each resource type of a GKE stack, each call's permissions, and each role's permissions."""
 
 from __future__ import annotations
 
@@ -247,8 +247,8 @@ PERMISSIONS: Mapping[str, Sequence[str]] = {
 }
 """Method -> required permissions.
 
-Source: Google's reference, in gcp/map.json of iann0036/iam-dataset 2073fa52a (2026-08). It has no
-`storage.anywhereCaches.list`, and lists `storage.objects.getIamPolicy` too for `storage.objects.list`.
+Source: Google's reference, in gcp/map.json of iann0036/iam-dataset 2073fa52a (2026-08). That file has no
+`storage.anywhereCaches.list`. For `storage.objects.list`, that file also lists `storage.objects.getIamPolicy`.
 
 Artifact Registry requires no permission to read an operation. For calls that read or update a bucket, the reference
 also lists permissions for the bucket's IAM policy.
@@ -256,7 +256,7 @@ also lists permissions for the bucket's IAM policy.
 
 
 def permissions(service: str, **verbs: str) -> tuple[str, ...]:
-    """Return the permissions of a service from the verbs of each of its resources."""
+    """Return permissions of a service. Each keyword names a resource; its value is the verbs, separated by spaces."""
     return tuple(f"{service}.{resource}.{verb}" for resource, names in verbs.items() for verb in names.split())
 
 
@@ -309,4 +309,4 @@ ROLES: Mapping[str, Sequence[str]] = {
         "serviceusage", operations="get", services="disable enable list"
     ),
 }
-"""Role -> its permissions that the calls or the push of an image can require. Source: gcp/roles of that data set."""
+"""Role -> its permissions that the calls or an image push can require. Source: gcp/roles of iann0036/iam-dataset."""

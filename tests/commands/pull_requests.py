@@ -1,4 +1,4 @@
-"""Stack with two T4 nodes, a job and a bucket, and the review's report about a change of it, as in a pull request."""
+"""Stack with two T4 nodes, a job and a bucket. Also builds the report that a pull request gets about a change."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def report(
 ) -> Report:
     """Return the report about a change of settings from `before` to `after`.
 
-    `program` maps a resource's name to the inputs that a changed program sets. `running` has the running jobs of each
-    pool.
+    `program` maps a resource's name to the inputs that a changed program sets. `running` maps a pool to its running
+    jobs.
     """
     config = parse(after)
     graph = [

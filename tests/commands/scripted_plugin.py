@@ -1,6 +1,6 @@
-"""Plugin of Pulumi for tests, which rejects, plans, warns and crashes as the instructions in a file say.
+"""Pulumi plugin for tests. A file of instructions says when the plugin rejects, replaces, warns or crashes.
 
-Arguments: the file of instructions in JSON, and the engine's address.
+Arguments: the path of the instructions in JSON, and the engine's address.
 """
 
 # ruff: noqa: ARG002 - the protocol gives every method a request and a context
@@ -53,8 +53,8 @@ class ScriptedPlugin(provider_pb2_grpc.ResourceProviderServicer):
     def Diff(self, request: provider_pb2.DiffRequest, context: grpc.ServicerContext) -> provider_pb2.DiffResponse:
         """Plan a replacement if an input in `replace` changes, else an update if any input changes.
 
-        Crash if the input `crash_at_unknown` is unknown. Inputs in `compute` change in every plan, like values that
-        only the cloud knows. If an input in `compute_replaces` changes, plan a replacement.
+        Crash if the input that `crash_at_unknown` names is unknown. Inputs in `compute` change in every plan, like
+        values that only the cloud knows. If an input in `compute_replaces` changes, plan a replacement.
         """
         olds, news = from_wire(request.old_inputs), from_wire(request.news)
         if isinstance(news.get(self._instructions.get("crash_at_unknown", "")), Unknown):

@@ -1,4 +1,4 @@
-"""Pulumi stack for tests: each creation or deletion lasts until the test ends it. Also runs Pulumi commands on it."""
+"""Pulumi stack for tests, and commands on this stack. A creation or deletion lasts until the test ends it."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class SlowStack:
 
     def start(self, verb: str = "up") -> subprocess.Popen[str]:
         """Start COMMAND with the verb `up` or `destroy`."""
-        # With a process group of its own, a test can interrupt the command alone with killpg, as Ctrl-C does.
+        # A separate process group lets a test interrupt only this command with killpg, as Ctrl-C does.
         process = subprocess.Popen(
             [sys.executable, "-c", COMMAND, str(self.folder), verb],
             cwd=ROOT,

@@ -62,7 +62,7 @@ def test_has_platform_agrees_with_the_settings(file: Path) -> None:
         ("config: {trainyard:platform: {kind: kubeconfig, context: kind-local}}", False),
     ],
 )
-def test_has_platform_of_other_forms_of_yaml(text: str, expected: bool) -> None:
+def test_has_platform_reads_flow_style_quotes_and_comments(text: str, expected: bool) -> None:
     assert has_platform("local", text) is expected
 
 

@@ -216,7 +216,7 @@ def test_status_and_down_with_a_damaged_state_and_no_copy_name_the_file(
         assert len(done.stderr.splitlines()) == 1
 
 
-def test_down_of_a_local_cluster_with_unreadable_state_resets_it(project: Project) -> None:
+def test_down_of_a_local_cluster_with_unreadable_state_resets_the_state(project: Project) -> None:
     settings = VALID.replace("{kind: gke, project: some-project}", "{kind: local}")
     project.settings.write_text(settings, encoding="utf-8")
     project.state.write_text(UNREADABLE_STATE, encoding="utf-8")

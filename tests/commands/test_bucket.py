@@ -1,4 +1,4 @@
-"""Files of a bucket that is a folder of this machine, or that `gcloud` or `aws` reads in a cloud."""
+"""Files of a bucket: a folder of this machine, or a cloud bucket that `gcloud` or `aws` reads."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def bucket(tmp_path: Path) -> Bucket:
     return Bucket(url=f"file://{root}", is_cluster_local=True)
 
 
-def test_newest_checkpoint_is_the_last_complete_one(bucket: Bucket) -> None:
+def test_newest_checkpoint_is_the_last_complete_checkpoint(bucket: Bucket) -> None:
     assert bucket.newest_checkpoint("checkpoints/digits") == "step-000000020"
     assert bucket.newest_checkpoint("checkpoints/missing") == ""
 
@@ -62,9 +62,7 @@ def test_copy_results_copies_newest_or_all_checkpoints_and_metrics(
     assert all(path.is_dir() for path in copied)
 
 
-def test_copy_results_into_an_existing_folder_keeps_only_the_new_folders_out_of_the_sources(
-    bucket: Bucket, tmp_path: Path
-) -> None:
+def test_copy_results_into_a_folder_with_sources_hides_only_the_copied_folders(bucket: Bucket, tmp_path: Path) -> None:
     project = tmp_path / "project"
     results = project / "results"
     results.mkdir(parents=True)
@@ -87,7 +85,7 @@ def test_copy_results_of_a_script_copies_files_of_any_name(bucket: Bucket, tmp_p
     assert files_of(tmp_path / "out") == [".gitignore", "checkpoints/mine/last.pt"]
 
 
-def test_copy_results_of_a_script_names_files_of_an_earlier_copy(
+def test_copy_results_of_a_script_warns_about_files_of_an_earlier_copy(
     bucket: Bucket, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = Path(bucket.location("checkpoints/mine"))
@@ -98,7 +96,8 @@ def test_copy_results_of_a_script_names_files_of_an_earlier_copy(
     assert capsys.readouterr().err == ""
     (folder / "epoch-2.pt").rename(folder / "epoch-1.pt")
     copy_results(bucket, record, tmp_path / "out", should_copy_all=False)
-    assert "checkpoints/mine: not in the bucket, so from an earlier copy: epoch-2.pt; delete" in capsys.readouterr().err
+    warning = "checkpoints/mine: has files of an earlier copy that are not in the bucket: epoch-2.pt; delete"
+    assert warning in capsys.readouterr().err
 
 
 def test_copy_results_follows_links_of_pods_and_skips_links_without_files(
@@ -116,18 +115,18 @@ def test_copy_results_follows_links_of_pods_and_skips_links_without_files(
     assert files_of(tmp_path / "out") == [".gitignore", *(f"checkpoints/mine/{name}" for name in names)]
     assert (tmp_path / "out" / "checkpoints" / "mine" / "last.pt").read_text(encoding="utf-8") == "five"
     warnings = capsys.readouterr().err
-    assert "gone.pt: the link leads to no other file" in warnings
-    assert "latest: the link leads to no other file" in warnings
+    assert "gone.pt: the link's target does not exist or contains the link" in warnings
+    assert "latest: the link's target does not exist or contains the link" in warnings
 
 
-def test_copy_results_with_a_later_checkpoint_of_an_earlier_run_names_it(
+def test_copy_results_with_a_later_checkpoint_of_an_earlier_run_warns(
     bucket: Bucket, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     copy_results(bucket, RECORD, tmp_path / "out", should_copy_all=False)
     assert capsys.readouterr().err == ""
     (tmp_path / "out" / "checkpoints" / "step-999999999").mkdir()
     copy_results(bucket, RECORD, tmp_path / "out", should_copy_all=False)
-    assert "step-999999999 is of an earlier run" in capsys.readouterr().err
+    assert "step-999999999 belongs to an earlier run" in capsys.readouterr().err
 
 
 def files_of(folder: Path) -> list[str]:

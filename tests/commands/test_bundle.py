@@ -83,7 +83,7 @@ POD = PodState(uid="1", name="digits-0-x", job="digits", index=0, processes=1, n
 
 
 def set_stack(monkeypatch: pytest.MonkeyPatch, folder: Path, cluster: Any) -> None:
-    """Set the stack of the archive. Its settings, state, logs and diagnosis contain secrets."""
+    """Replace the stack that `doctor` reads with a stack whose settings, state, logs and diagnosis contain secrets."""
     (folder / "Pulumi.dev.yaml").write_text(
         f"encryptionsalt: v1:salt\nconfig:\n  aws:secretKey: {AWS_KEY}\n", encoding="utf-8"
     )
@@ -161,7 +161,7 @@ def test_bundle_into_a_missing_folder_is_an_error_with_a_remedy(tmp_path: Path) 
 def test_bundle_of_an_unknown_stack_writes_no_archive(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     set_stack(monkeypatch, tmp_path, SimpleNamespace())
     monkeypatch.setenv("STACK", "nosuch")
-    with pytest.raises(UnknownStack, match=r"Pulumi\.nosuch\.yaml: no such file; .* has: dev; name one"):
+    with pytest.raises(UnknownStack, match=r"Pulumi\.nosuch\.yaml: no such file; .* has the stacks: dev; name one"):
         doctor.bundle(tmp_path / "b.tar.gz")
     assert not (tmp_path / "b.tar.gz").exists()
 
@@ -179,7 +179,7 @@ def test_bundle_of_a_stack_without_a_settings_file_writes_the_archive(
     assert found["Pulumi.nosuch.yaml"].startswith("cannot be read: ")
 
 
-def test_bundle_without_a_cluster_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_bundle_without_a_cluster_has_the_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def fail(*_words: Any) -> None:
         raise Unreachable("the API server does not answer")
 

@@ -147,7 +147,7 @@ USER_STACK = """config:
 
 @pytest.fixture
 def user_project(tmp_path: Path) -> Path:
-    """Return a user's project in a folder of its git repository, with sources and data in git and out of it."""
+    """Return a user's project in a subfolder of a git repository. Git tracks some of its files and ignores others."""
     folder = tmp_path / "team" / "flowers-project"
     files = {"Pulumi.mine.yaml": USER_STACK, "train.py": "import table\n", "table.py": "one = 1\n"}
     others = {"flowers/word.txt": "tulip", "ignored/data/word.txt": "rose", "results.json": "{}"}
@@ -177,7 +177,7 @@ def test_preview_of_an_edited_file_of_a_users_project_replaces_its_jobs(user_pro
     assert "compared:" not in found
 
 
-def test_preview_of_a_project_whose_script_was_missing_compares_only_the_settings(user_project: Path) -> None:
+def test_preview_without_the_script_in_the_base_commit_compares_only_the_settings(user_project: Path) -> None:
     git(user_project, "rm", "--quiet", "--cached", "train.py")
     git(user_project, "commit", "--quiet", "--message=without the script")
     found = preview(user_project)

@@ -28,7 +28,7 @@ def test_check_runs_the_tools_that_make_help_lists(monkeypatch: pytest.MonkeyPat
     assert [name for name in listed.split(", ") if programs.get(name, name) not in words] == []
 
 
-def test_audit_results_count_skipped_packages_separately_from_audited_ones() -> None:
+def test_audit_results_count_skipped_and_audited_packages_separately() -> None:
     vulnerability = {"id": "PYSEC-1", "fix_versions": ["2.0"]}
     answer = {
         "dependencies": [

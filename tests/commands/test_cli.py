@@ -28,7 +28,7 @@ Calls = list[tuple[Any, ...]]
 
 @pytest.fixture
 def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """Unset the variables that commands read. Return the patch, which also restores what a command sets."""
+    """Unset the variables that commands read. Return the patch, which afterwards also undoes a command's changes."""
     # Without `setenv`, the patch would not restore a variable that was not set before.
     for name in ("STACK", "JOB", "RANK", "PORT", "ORPHAN", COMMAND_VARIABLE):
         monkeypatch.setenv(name, "")
@@ -58,7 +58,7 @@ def test_help_of_each_command_has_an_example_that_can_be_parsed(name: str) -> No
         COMMANDS[name].make_context(name, words[2:], resilient_parsing=False)
 
 
-def test_help_shows_each_command_whole_at_80_columns(
+def test_help_at_80_columns_truncates_no_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
@@ -168,7 +168,7 @@ def test_make_variables_are_options_and_the_command_is_printed(
     assert (os.environ["JOB"], os.environ["PORT"]) == ("digits", "7000")
 
 
-def test_exec_passes_the_options_after_the_command_to_it(environment: pytest.MonkeyPatch) -> None:
+def test_exec_passes_options_after_the_command_to_that_command(environment: pytest.MonkeyPatch) -> None:
     calls: Calls = []
     environment.setattr(jobs, "open_shell", recording_command(calls))
     environment.setenv(COMMAND_VARIABLE, "trainyard")
@@ -211,7 +211,7 @@ def test_make_command_for_trainyard_has_options(
 
 
 def commands_in_messages() -> Iterator[tuple[str, list[str]]]:
-    """Yield the target and the variables of each call of `make_command` in the source with a constant target."""
+    """Yield the target and the variable names of each `make_command` call in the source with a constant target."""
     for folder in ("commands", "infra", "stack", "workloads"):
         for file in (PROJECT / folder).rglob("*.py"):
             for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
@@ -236,8 +236,8 @@ def test_commands_in_messages_are_commands_of_trainyard_and_targets_of_make(envi
 
 def test_makefile_has_a_target_for_each_command_except_completion() -> None:
     lines = (PROJECT / "Makefile").read_text(encoding="utf-8").splitlines()
-    aliases = {line.removeprefix("\t$(call run,").split()[0].rstrip(")") for line in lines if "$(call run," in line}
-    assert aliases == set(COMMANDS) - {"completion"}
+    called = {line.removeprefix("\t$(call run,").split()[0].rstrip(")") for line in lines if "$(call run," in line}
+    assert called == set(COMMANDS) - {"completion"}
 
 
 def test_empty_make_variables_are_unset(environment: pytest.MonkeyPatch) -> None:
@@ -278,7 +278,7 @@ def test_stack_option_completes_to_the_stacks_with_a_settings_file() -> None:
     assert [item.value for item in found] == ["gke-h200", "gke-tpu", "gke-v100"]
 
 
-def test_trainyard_runs_the_checkout_around_the_working_directory(tmp_path: Path) -> None:
+def test_trainyard_runs_the_checkout_that_contains_the_working_directory(tmp_path: Path) -> None:
     checkout = tmp_path / "checkout"
     for name in ("commands", "setup", ".venv/bin", "inner"):
         (checkout / name).mkdir(parents=True)

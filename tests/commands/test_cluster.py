@@ -1,4 +1,4 @@
-"""Queries of a cluster: owners of pods, limits of failures, proxies, and a local cluster that was removed."""
+"""Queries of a cluster: owners of pods, failure limits, proxies, and a local cluster that was removed."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_pods_of_a_ray_cluster_have_its_ray_job_as_owner() -> None:
     }
 
 
-def test_pods_of_a_job_have_its_limit_of_failures() -> None:
+def test_pods_of_a_job_have_the_failure_limit_of_the_job() -> None:
     found = ray_cluster_client()
     found.jobs(["ray"])
     assert {pod.name: pod.allowed_failures for pod in found.pods(["ray"])} == {

@@ -29,7 +29,7 @@ def add_program(machine: Path, name: str, script: str) -> None:
 
 
 def add_login(machine: Path, scheme: str) -> dict[str, str]:
-    """Create the file of a login to a cloud. Return the environment of the user."""
+    """Create a cloud's login file. Return the environment of the user."""
     name = {"gs": ".config/gcloud/application_default_credentials.json", "s3": ".aws/config"}[scheme]
     (machine / name).parent.mkdir(parents=True)
     (machine / name).touch()
@@ -83,6 +83,6 @@ def test_impersonation_that_the_plugin_of_the_kubeconfig_ignores_is_an_error(mac
     assert found.endswith("gcloud auth application-default login --impersonate-service-account=a@b.example")
 
 
-def test_variable_that_the_plugin_of_the_kubeconfig_does_not_read_is_no_login(machine: Path) -> None:
+def test_variable_that_the_plugin_of_the_kubeconfig_does_not_read_is_not_a_login(machine: Path) -> None:
     found = missing_credentials("gs", {"HOME": str(machine), "GOOGLE_CREDENTIALS": "{}"})
     assert found.startswith("this machine has no credentials for Google Cloud")

@@ -1,4 +1,4 @@
-"""The dashboard's JSON document of a stack, its curves, and the files of metrics that it reads."""
+"""The dashboard's JSON document of a stack, curves, and the metrics files that the dashboard reads."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_document_shows_hosts_without_pods_and_deleted_nodes() -> None:
     assert "gone-1 no longer exists" in job["attention"][0][2]
 
 
-def test_document_without_permission_for_nodes_says_so() -> None:
+def test_document_without_permission_for_nodes_reports_the_problem() -> None:
     found = document(observed(nodes=[], nodes_problem="you have no permission"))
     assert (found["nodes"], found["nodes_problem"]) == ([], "you have no permission")
     assert [each[1] for each in job_of(found)["attention"]] == ["straggler"]
@@ -94,7 +94,7 @@ def test_events_have_preemptions_restarts_and_checkpoints_in_order() -> None:
     assert found[2][2] == "1 host replaced"
 
 
-def test_hosts_that_fail_together_are_one_moment() -> None:
+def test_job_events_of_hosts_that_fail_together_are_one_event() -> None:
     failed = [
         pod(index, uid=f"a{index}", state="failed", reason="Error", exit_code=1, finished=stamp(100 + index))
         for index in range(3)
@@ -102,7 +102,7 @@ def test_hosts_that_fail_together_are_one_moment() -> None:
     later = pod(0, uid="b0", state="failed", reason="Error", exit_code=1, finished=stamp(400), created=stamp(200))
     found = job_events([*failed, later], [later], [])
     assert [(each[0] - START_TIME, each[1]) for each in found] == [(100, "failure"), (200, "restart"), (400, "failure")]
-    assert found[0][2].startswith("rank 0 and 2 hosts more: exit code 1")
+    assert found[0][2].startswith("rank 0 and 2 more hosts: exit code 1")
 
 
 def test_host_that_ends_after_the_failure_of_a_peer_is_not_a_preemption() -> None:
@@ -119,7 +119,7 @@ def test_host_that_ends_after_the_failure_of_a_peer_is_not_a_preemption() -> Non
     assert found[1][2] == "rank 0: ended because another host failed"
 
 
-def test_goodput_and_spans_by_cause_reach_until_now() -> None:
+def test_document_goodput_and_spans_cover_the_time_until_now() -> None:
     job = job_of(document(observed()))
     assert job["goodput"] == pytest.approx(100 * job["seconds"]["training"] / 900, abs=0.1)
     assert sum(job["seconds"].values()) == pytest.approx(900, abs=1)
@@ -203,7 +203,7 @@ def loss_events(first: int, last: int, value: float = 1.0) -> list[dict[str, Any
     return [event("train", step, global_step=step, loss=value) for step in range(first, last)]
 
 
-def test_curve_of_a_million_steps_keeps_every_spike_in_bounded_columns() -> None:
+def test_curve_of_a_million_steps_keeps_every_spike_in_at_most_two_points_a_column() -> None:
     curves = Curves(LOSS, columns=100)
     spikes = set()
     for first in range(0, 1_000_000, 50_000):
@@ -282,7 +282,7 @@ def test_parse_lines_skips_truncated_and_foreign_lines() -> None:
     assert parse_lines(b"") == []
 
 
-def test_last_train_event_is_found_near_the_end(tmp_path: Path) -> None:
+def test_last_train_event_skips_later_events_and_a_truncated_line(tmp_path: Path) -> None:
     path = tmp_path / "rank-3.jsonl"
     assert last_train_event(path) is None
     later = [train(1, 1), train(2, 2), event("test", 3, loss=1.0, text="x" * 500)]
@@ -304,7 +304,7 @@ def test_rank_files_of_many_ranks_are_read_in_turns(tmp_path: Path, monkeypatch:
     assert sorted(files.latest) == [0, 1]
 
 
-def test_events_of_a_log_have_integers_and_no_unknown_values() -> None:
+def test_job_events_of_log_lines_leave_out_missing_values() -> None:
     lines = [
         "checkpoint step=2200",
         "checkpoint path=x",

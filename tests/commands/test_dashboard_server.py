@@ -105,7 +105,7 @@ def test_address_without_its_last_slash_redirects_to_the_page(server: Server) ->
     assert get(server, "/wrong")[0] == 403
 
 
-def test_only_get_is_answered(server: Server) -> None:
+def test_server_rejects_methods_other_than_get(server: Server) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
     for method in ("POST", "PUT", "DELETE", "OPTIONS"):
         connection.request(method, f"/{server.token}/log")
@@ -114,7 +114,7 @@ def test_only_get_is_answered(server: Server) -> None:
         assert (answer.status, answer.getheader("Content-Type")) == (501, "text/plain; charset=utf-8")
 
 
-def test_log_of_a_known_pod_is_returned_and_of_others_is_an_error(server: Server) -> None:
+def test_log_of_a_known_pod_is_returned_and_of_an_unknown_pod_is_an_error(server: Server) -> None:
     path = f"/{server.token}/log?stack=dev&pod="
     assert get(server, f"{path}digits-0") == (200, LOG_TEXT)
     assert get(server, f"{path}digits-1") == (200, "the pod has printed nothing so far\n")
@@ -234,7 +234,7 @@ def test_dashboard_with_an_open_page_ends_when_its_last_stack_is_gone(tmp_path: 
 
 
 def draw_until_the_stream_ends(server: Server, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Draw the page and end its stream, because the browser's virtual time stands still until the stream ends."""
+    """Draw the page, and end its stream: headless Chromium waits for the stream before it takes the picture."""
 
     def end() -> None:
         server.hub.wait_for_listener(60)

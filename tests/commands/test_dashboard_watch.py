@@ -194,7 +194,7 @@ def job_started(seconds: float, **changes: Any) -> JobState:
 
 
 def run_times(feed: JobFeed) -> dict[str, Any]:
-    """Return the times of a feed's run as a document has them 600 seconds after START_TIME."""
+    """Return the times of a feed's run, as the dashboard shows them 600 seconds after START_TIME."""
     now = job_of(document(observed(metrics={"digits": feed.metrics()}, time=START_TIME + 600)))
     return {key: now[key] for key in ("seconds", "since", "possible_stops")}
 
@@ -326,7 +326,7 @@ def test_outputs_of_a_state_exclude_secrets(tmp_path: Path) -> None:
     assert StateFiles(tmp_path, "trainyard", "missing").outputs() == {}
 
 
-def test_sources_are_the_stacks_that_are_up_with_the_named_one_first(
+def test_sources_are_the_deployed_stacks_with_the_named_stack_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clusters = tmp_path / "trainyard" / "clusters"
@@ -363,7 +363,7 @@ def test_watcher_of_a_recreated_job_has_only_the_log_of_its_new_hosts(cluster: F
     assert job["spans"][0][0] == START_TIME + 21
 
 
-def test_feed_of_a_fresh_job_has_only_its_own_events_and_says_so(tmp_path: Path) -> None:
+def test_feed_of_a_fresh_run_has_only_its_own_events_and_the_time_of_its_start(tmp_path: Path) -> None:
     bucket = Bucket(url=f"file://{tmp_path}", is_cluster_local=True)
     folder = tmp_path / "digits" / "metrics"
     for events in (EVENTS, [event("start", 1000), train(3, 1005), train(5, 1007)]):

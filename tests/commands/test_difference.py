@@ -57,7 +57,7 @@ def test_difference_of_another_zone_replaces_the_cluster_and_its_contents() -> N
     assert actions["network-vpc"] == "same"
 
 
-def test_report_of_many_replacements_names_the_main_ones_and_counts_the_rest() -> None:
+def test_report_of_many_replacements_names_the_main_resources_and_counts_the_rest() -> None:
     found = markdown_report({**STACK, "platform": {**STACK["platform"], "zone": "us-central1-b"}})
     assert "`cluster-control-plane`: location" in found
     assert "`digits-job`" in found
@@ -70,7 +70,7 @@ def test_always_listed_types_include_the_job_of_every_kind(kind: JobKind) -> Non
     assert job.type.endswith(ALWAYS_LISTED_TYPES)
 
 
-def test_replaced_bucket_is_kept_as_its_last_update_left_it() -> None:
+def test_replaced_bucket_is_kept_only_if_the_old_settings_keep_it() -> None:
     deleting = {**STACK, "platform": {**STACK["platform"], "bucket": {"keep": False}}}
     keeping = {**STACK, "platform": {**STACK["platform"], "bucket": {"location": "us"}}}
     for before, after, is_kept in ((deleting, keeping, False), (keeping, deleting, True)):
@@ -79,6 +79,6 @@ def test_replaced_bucket_is_kept_as_its_last_update_left_it() -> None:
         assert (bucket.action, bucket.kept) == ("replace", is_kept)
 
 
-def test_report_of_a_replaced_bucket_says_that_the_old_one_stays() -> None:
+def test_report_of_a_replaced_bucket_says_that_the_old_bucket_stays() -> None:
     found = markdown_report({**STACK, "platform": {**STACK["platform"], "name": "other"}})
     assert "-bucket`; the old resource stays in the cloud and costs money until you delete it" in found

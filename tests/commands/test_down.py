@@ -1,4 +1,4 @@
-"""`make down`: rejections, jobs before the rest, kept buckets, late log groups, invalid settings, and broken states."""
+"""`make down`: rejections, order of deletions, kept buckets, recreated log groups, invalid settings, broken states."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ def break_state(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(down, "recover", recover)
 
 
-def test_down_with_broken_state_resets_it_on_this_machine(
+def test_down_of_a_local_stack_with_broken_state_resets_the_state(
     commands: list[tuple[str, ...]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_settings(tmp_path, {"kind": "local"})

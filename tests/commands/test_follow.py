@@ -300,7 +300,7 @@ def test_follow_stopped_by_ctrl_c_leaves_the_job_running(
         "stopped following; job left continues; `make logs STACK=other` follows it again, "
         "`make down STACK=other` ends it and removes the stack\n"
     )
-    # The job's controller may see its pod later than the follower.
+    # The job's controller may notice the running pod later than the follower does.
     wait_for("the job runs", lambda: cluster.jobs(["left"])["left"].state == "running")
 
 

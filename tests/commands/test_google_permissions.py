@@ -73,7 +73,7 @@ def push_permissions(name: str) -> set[str]:
 
 
 @pytest.mark.parametrize("name", STACKS)
-def test_printed_roles_of_a_stack_permit_to_push_its_images(name: str) -> None:
+def test_printed_roles_of_a_stack_permit_image_pushes(name: str) -> None:
     granted = {each["role"] for each in permissions_of(STACKS[name])["bindings"]}
     assert push_permissions(name) - {permission for role in granted for permission in ROLES.get(role, ())} == set()
 

@@ -1,4 +1,4 @@
-"""Signals to commands: forwarding to a child, `make down`, the start of Python, and messages about errors of files.
+"""Signals to commands: forwarding to a child, `make down`, the start of Python, and messages about file errors.
 
 tests/end_to_end has tests with real programs.
 """
@@ -45,7 +45,7 @@ def main():
 interrupts.REPORT_SECONDS = 0.2
 sys.exit(interrupts.run_command("make up", main))
 """
-"""Command that runs the child. With the argument `finishing`, it does so in a block of `finish_before_stopping`."""
+"""Command that runs the child. With the argument `finishing`, the child runs inside `finish_before_stopping()`."""
 CHILD_PROGRAM = """
 import signal, sys, time
 from pathlib import Path
@@ -119,7 +119,7 @@ def running(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[RunningC
         process.kill()
 
 
-def test_signal_before_the_child_is_ready_reaches_it_once_later(running: RunningCommand) -> None:
+def test_signal_before_the_child_is_ready_reaches_the_child_once_it_is_ready(running: RunningCommand) -> None:
     running.process.send_signal(signal.SIGINT)
     assert running.process.stderr is not None
     assert "stopping: Pulumi finishes the operations in progress" in running.process.stderr.readline()
@@ -164,7 +164,7 @@ def test_second_signal_terminates_a_child_that_is_not_ready(running: RunningComm
 
 
 @pytest.mark.parametrize("running", ["finishing"], indirect=True)
-def test_finish_first_does_not_pass_the_first_signal_to_the_child(running: RunningCommand) -> None:
+def test_finish_before_stopping_does_not_pass_the_first_signal_to_the_child(running: RunningCommand) -> None:
     (running.folder / "listen").touch()
     running.wait_for_file("listening")
     running.process.send_signal(signal.SIGINT)
@@ -332,7 +332,7 @@ def test_trainyard_unblocks_interrupts_before_it_updates_the_environment(tmp_pat
     [
         (OSError(errno.ENOSPC, "No space left on device", "/f"), "/f: No space left on device; free some disk space,"),
         (OSError(errno.ENOSPC, "No space left on device"), "a file: No space left on device; free some disk space,"),
-        (OSError(errno.EROFS, "Read-only file system", "/f"), "/f: Read-only file system; mount it writable,"),
+        (OSError(errno.EROFS, "Read-only file system", "/f"), "/f: Read-only file system; mount the file system"),
         (OSError(errno.ELOOP, "Too many links", "/f"), "/f: Too many links; check that path,"),
         (OSError(errno.ENOENT, "No such file or directory", "pulumi"), "pulumi is not installed; run `make setup`, "),
     ],
@@ -341,7 +341,9 @@ def test_file_error_has_the_path_and_what_to_do(error: OSError, text: str) -> No
     assert describe_file_error(error).startswith(text)
 
 
-def test_full_disk_without_a_file_names_the_folder_on_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_full_disk_error_without_a_path_names_a_folder_on_the_disk(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(interrupts, "FULL_BYTES", 1 << 60)
     monkeypatch.chdir(tmp_path)
     error = OSError(errno.ENOSPC, "No space left on device")

@@ -84,7 +84,7 @@ def test_source_state_without_git_is_unknown(checkout: Path, tmp_path: Path, mon
     assert asdict(source_state(checkout)) == unknown
 
 
-def test_run_record_of_hosts_that_share_a_node_divides_its_price() -> None:
+def test_run_record_of_hosts_that_share_a_node_divides_the_price_of_the_node() -> None:
     config = parse(STACK)
     whole = run_records(config)[config.jobs[0].name]["usd_per_hour"]
     halves = parse(changed_stack(jobs=[{**JOB, "accelerators_per_host": 1, "hosts": 2}]))
@@ -189,7 +189,7 @@ def test_write_records_keeps_the_commit_and_chips_of_the_same_run(
     assert [found[key] for key in ("commit", "uid", "state", "chip_hours")] == [commit, uid, "complete", chip_hours]
 
 
-def test_recorded_of_an_incomplete_file_is_the_record_in_the_outputs(tmp_path: Path) -> None:
+def test_recorded_with_an_incomplete_file_returns_the_record_of_the_outputs(tmp_path: Path) -> None:
     bucket, planned = Bucket(url=f"file://{tmp_path}", is_cluster_local=True), finished_record()
     (tmp_path / "digits").mkdir()
     for text in (b'{"uid": ', b"[]", b"", b"\xff"):

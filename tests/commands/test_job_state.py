@@ -49,7 +49,7 @@ def job(kind: str, *conditions: tuple[str, str], **status: Any) -> dict[str, Any
 
 
 def ray_status(*conditions: tuple[str, str]) -> dict[str, Any]:
-    """Return the status of a RayJob in the state of the last true condition. Real RayJobs have no conditions."""
+    """Return the status of a RayJob whose state matches the last true condition. Real RayJobs have no conditions."""
     true = [name for name, value in conditions if value == "True"]
     if not true:
         return {"jobDeploymentStatus": "Initializing"}
@@ -63,7 +63,7 @@ def ray_status(*conditions: tuple[str, str]) -> dict[str, Any]:
 
 
 WITHOUT_CONDITIONS = {"ray-job": ray_status}
-"""Job kind without conditions -> function that returns its status in the state of some conditions."""
+"""Job kind without conditions -> function that returns the job's status for the conditions of another kind."""
 
 
 def test_custom_kinds_all_have_an_example() -> None:
@@ -203,7 +203,7 @@ def test_pod_index_continues_across_slices() -> None:
     assert pod_state(pod("slices.jobset", "JobSet", {**labels, **index}, {})).index == 7
 
 
-def test_final_exit_code_of_a_job_is_reported_in_plain_words() -> None:
+def test_non_retryable_exit_code_of_a_job_is_reported_in_plain_words() -> None:
     message = (
         "Container trainer for pod training/train-0-abcde failed with exit code 3 matching FailJob rule at index 1"
     )

@@ -1,4 +1,4 @@
-"""Stop on a real cluster, and requests, errors and questions of stop, resume and rerun without one."""
+"""`make stop` on a real cluster. Requests, errors and questions of stop, resume and rerun without a cluster."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_set_suspended_of_a_queued_job_deactivates_its_workload() -> None:
 
 
 def config_of(flags: dict[str, str], *others: dict[str, Any]) -> StackConfig:
-    """Return the settings of a stack with the job digits, its flags, and other jobs."""
+    """Return the settings of a stack: the job `digits` with these flags, and other jobs."""
     digits = {"name": "digits", "recipe": "digits", "flags": flags}
     return parse({"platform": {"kind": "local", "nodes": 2}, "jobs": [digits, *others]})
 
@@ -365,7 +365,7 @@ def test_rerun_without_fresh_keeps_the_checkpoints(
 
 
 def write_curves(folder: Path) -> list[str]:
-    """Write files as runs of two jobs leave them. Return the paths."""
+    """Write the files that runs of two jobs leave. Return the paths."""
     paths = ["digits/metrics/rank-0.jsonl", "digits/tensorboard/events", "digits/run-record.json", "other/metrics/r"]
     for path in paths:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
@@ -373,7 +373,7 @@ def write_curves(folder: Path) -> list[str]:
     return paths
 
 
-def test_rerun_fresh_moves_the_curves_to_the_earlier_runs(
+def test_rerun_fresh_moves_the_curves_to_a_folder_of_earlier_runs(
     stack: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stack.current = JOB
@@ -494,7 +494,7 @@ def test_confirm_without_terminal_names_the_option(program: str, option: str, mo
         confirm("Delete it")
 
 
-def test_stopped_lines_without_a_checkpoint_say_so() -> None:
+def test_stopped_lines_without_a_checkpoint_report_the_missing_log_line() -> None:
     assert stopped_lines("mine", None, "`r`", "`f`") == [
         "mine is stopped; its hosts printed no line about a checkpoint, such as `checkpoint step=12`",
         "  `r` starts it again; `f` copies what it has saved",
@@ -611,7 +611,7 @@ def test_stop_shows_only_unexpected_errors(text: str, is_shown: bool) -> None:
     assert bool(out.getvalue()) == is_shown
 
 
-def test_ctrl_d_at_a_question_ends_its_line(
+def test_ctrl_d_at_a_question_ends_the_line_of_the_question(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.stdin", Terminal())

@@ -93,7 +93,7 @@ ACCOUNT = {
 
 
 def deployed(kind: str, **outputs: Any) -> dict[str, Any]:
-    """Return a resource in a state."""
+    """Return a resource as it is in Pulumi's state."""
     return {"type": f"aws:{kind}", "urn": f"urn:pulumi:mine::trainyard::aws:{kind}::a", "id": "a", "outputs": outputs}
 
 
@@ -105,16 +105,16 @@ CLUSTER = [
     },
     deployed("eks/cluster:Cluster", version="1.36"),
 ]
-"""Resources of a cluster in a state."""
+"""Resources of a deployed cluster in Pulumi's state."""
 
 
 def node_group(machine: str, status: str = "ACTIVE") -> dict[str, Any]:
-    """Return the node group of the pool `gpus` in a state."""
+    """Return the node group of the pool `gpus` as it is in Pulumi's state."""
     return deployed("eks/nodeGroup:NodeGroup", nodeGroupName="gpus", instanceTypes=[machine], status=status)
 
 
 def account_codes(answers: Mapping[str, Any], resources: list[Any], **platform: Any) -> list[str]:
-    """Return the problems of an EKS platform in an account as code and message."""
+    """Return the problems of an EKS platform in an account, each as `CODE MESSAGE`."""
     found = cloud(eks("a", **platform)).problems_in_cloud({"resources": resources}, FakeCommand(dict(answers)))
     return [f"{each.code} {each}" for each in found]
 
@@ -133,7 +133,7 @@ def test_zones_that_do_not_offer_the_type_of_a_new_pool_are_problems() -> None:
     pool = {"name": "gpus", "machine_type": "g4dn.12xlarge", "nodes": 1}
     (problem,) = account_codes(ACCOUNT, [], pools=[pool])
     assert problem.startswith("eks.pool.machine_not_in_zone ")
-    assert "does not offer it in us-west-2c, only in us-west-2a, us-west-2b; write `zones` with these" in problem
+    assert "does not offer it in us-west-2c, only in us-west-2a, us-west-2b; write these as `zones`" in problem
     assert account_codes(ACCOUNT, [], pools=[{**pool, "zones": ["us-west-2b"]}]) == []
     assert account_codes(ACCOUNT, [*CLUSTER, node_group("g4dn.12xlarge")], pools=[pool]) == []
     assert len(account_codes(ACCOUNT, [*CLUSTER, node_group("g5.xlarge")], pools=[pool])) == 1
@@ -149,7 +149,7 @@ def test_zones_that_do_not_offer_the_type_of_a_new_pool_are_problems() -> None:
             {},
             "is scheduled and starts no instances yet; run `make up` after its start (2026-12-01T",
         ),
-        ({"State": "expired"}, {}, "is expired and starts no instances; write the id of another"),
+        ({"State": "expired"}, {}, "is expired and starts no instances; write another id"),
         (
             {"ReservationType": "default"},
             {},
@@ -157,7 +157,7 @@ def test_zones_that_do_not_offer_the_type_of_a_new_pool_are_problems() -> None:
         ),
         ({"InstanceType": "p5e.48xlarge"}, {}, "is for p5e.48xlarge; write `machine_type: p5e.48xlarge`"),
         ({}, {"zones": "us-west-2a"}, "is in us-west-2c; write `zones: [us-west-2c]`"),
-        ({"TotalInstanceCount": 1}, {}, "has 1 instances, and the pool 2 nodes; write `nodes: 1`"),
+        ({"TotalInstanceCount": 1}, {}, "has 1 instance, but the pool has 2 nodes; write `nodes: 1`"),
         ({"CapacityReservationId": "cr-1"}, {}, "this account does not have it in this region"),
     ],
     ids=["usable", "not started", "ended", "kind", "type", "zone", "count", "unknown"],
@@ -187,7 +187,7 @@ def test_only_a_new_reservation_of_a_deployed_pool_is_checked() -> None:
         assert [each.partition(" ")[0] for each in problems] == ["eks.pool.reservation_unusable"] * count
 
 
-def test_query_without_permission_leaves_its_check_out() -> None:
+def test_account_query_without_permission_skips_only_its_own_check() -> None:
     def run(*words: str) -> Any:
         if "describe-availability-zones" in words:
             raise CalledProcessError(254, words)

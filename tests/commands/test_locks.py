@@ -1,4 +1,4 @@
-"""Locks of a stack: Pulumi's in a folder backend, and the lock that a command of this checkout holds."""
+"""Locks of a stack: Pulumi's lock in a folder backend, and the lock that a running `trainyard` command holds."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_stack_lock_with_an_unreadable_holder_fails_at_once(tmp_path: Path, monk
             pass
 
 
-def test_stack_lock_writes_its_pid_and_clears_it_afterwards(tmp_path: Path) -> None:
+def test_stack_lock_writes_the_pid_of_its_holder_and_clears_the_file_afterwards(tmp_path: Path) -> None:
     file = tmp_path / "locks" / "dev"
     with stack_lock("dev", "make up"):
         assert f'"pid": {os.getpid()}' in file.read_text(encoding="utf-8")

@@ -85,5 +85,5 @@ def test_lost_pods_on_silent_or_removed_nodes_excludes_ended_pods() -> None:
     lost = lost_pods([running, ended], [node(**NO_ANSWER)])
     assert list(lost) == [running.uid]
     assert "has not answered since 2026-11-21T10:00:00Z" in lost[running.uid]
-    expected = {running.uid: "its node follow-0 is gone; the pod is recreated within a minute"}
+    expected = {running.uid: "its node follow-0 no longer exists; Kubernetes replaces the pod within a minute"}
     assert lost_pods([running, ended], []) == expected

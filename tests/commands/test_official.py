@@ -1,4 +1,4 @@
-"""Review by plugins, with a scripted one: rejections, other plans, computed values, warnings, missing plugins."""
+"""Review by a scripted plugin: rejected inputs, differing plans, computed values, warnings, missing plugins."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class PulumiHome:
         program.chmod(0o755)
 
     def review(self, after: dict[str, Any], **instructions: Any) -> PluginReview:
-        """Return the review of a change of the stack by a plugin that gets these instructions."""
+        """Return the review of a change of the stack. The scripted plugin follows these instructions."""
         self._instructions.write_text(json.dumps({"seen": str(self.seen), **instructions}), encoding="utf-8")
         olds, news = record_program(STACK, ()), record_program(after, ())
         return review_by_plugins(olds, news, difference(olds, news))
@@ -199,7 +199,7 @@ def test_planned_changes_of_a_changed_input_exclude_computed_paths() -> None:
     assert action_of(changes, ["node"])[0] == "update"
 
 
-def test_planned_changes_of_a_computed_path_that_now_replaces_include_it() -> None:
+def test_planned_changes_of_a_computed_path_that_now_replaces_include_the_path() -> None:
     found = planned_changes(
         answer({"name": "UPDATE_REPLACE"}), answer({"name": "UPDATE"}), {"name": "a"}, {"name": "a"}
     )

@@ -1,4 +1,4 @@
-"""Files that commands write to a path of the user: a failed write leaves no partial file, and keeps an older file."""
+"""Files that commands write to a given path: a failed write leaves no partial file, and keeps an older file."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_full_device_is_an_error_with_a_remedy() -> None:
     assert Path("/dev/full").is_char_device()
 
 
-def test_missing_folder_is_an_error_unless_it_should_be_made(tmp_path: Path) -> None:
+def test_missing_folder_is_an_error_unless_output_file_should_make_the_folder(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match=r"page.html: cannot be written \(No such file or directory\); name another"):
         write(tmp_path / "typo" / "page.html", "text")
     assert not (tmp_path / "typo").exists()

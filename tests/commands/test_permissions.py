@@ -30,7 +30,7 @@ for prefix in json.load(sys.stdin):
                             for operation in session.get_service_model(name).operation_names})
 json.dump(found, sys.stdout)
 """
-"""Program that reads names of AWS services in JSON and prints the operations of each, as botocore knows them."""
+"""Program that reads names of AWS services in JSON and prints the operations that botocore has for each service."""
 
 
 def statements(policy: dict[str, Any]) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def test_eks_permissions_fit_an_inline_policy_of_a_role() -> None:
 
 
 AWS_CALLS_AFTER_CREATION: dict[str, set[str]] = {
-    # Actions of the provider's calls after a creation. The comments name their source in internal/service.
+    # Actions of the provider's calls after a creation. Each comment names a source file in internal/service.
     "aws:kms/key:Key": {"kms:UpdateKeyDescription", "kms:DisableKeyRotation"},  # kms/key.go, update
     "aws:ec2/subnet:Subnet": {"ec2:DetachNetworkInterface", "ec2:DeleteNetworkInterface"},  # ec2/vpc_subnet.go, delete
     "aws:ec2/securityGroup:SecurityGroup": {  # ec2/vpc_security_group.go, delete

@@ -92,7 +92,7 @@ def test_backoff_of_a_failed_indexed_pod_has_end_delay_and_failure_number(
     failed["metadata"].setdefault("annotations", {})["batch.kubernetes.io/job-index-failure-count"] = str(earlier)
     failed["status"]["containerStatuses"][0]["state"]["terminated"]["finishedAt"] = "2026-01-01T00:00:00Z"
     expected = f"Kubernetes replaces it at {until} UTC: {seconds} s after failure {earlier + 1} of this host"
-    # The earlier pods may have been deleted.
+    # The annotation counts all earlier failures. The argument 0 counts only the pods that still exist.
     assert pod_state(failed).backoff(0) == expected
 
 
@@ -149,7 +149,9 @@ def test_backoff_without_a_failure_policy_depends_on_the_limit() -> None:
 @pytest.mark.parametrize(
     ("restarts", "code", "expected"), [(0, 137, True), (2, 137, False), (2, 1, True), (2, 75, False)]
 )
-def test_ends_job_is_true_without_a_restart_and_after_a_final_code(restarts: int, code: int, expected: bool) -> None:
+def test_ends_job_is_true_without_a_restart_and_after_a_non_retryable_code(
+    restarts: int, code: int, expected: bool
+) -> None:
     failed = pod_state(indexed_pod_failed(0, code), job_spec(restarts))
     assert failed.ends_job(0) == expected
     assert not replace(failed, state="running").ends_job(0)
@@ -306,11 +308,11 @@ def test_explain_exit_of_both_encodings_of_sigkill_is_equal() -> None:
     assert explain_exit(137, state_of()) == explain_exit(-9, state_of())
 
 
-def test_explain_exit_of_sigterm_names_it() -> None:
+def test_explain_exit_of_sigterm_names_the_signal() -> None:
     assert "SIGTERM" in explain_exit(143, state_of())
 
 
-def test_exit_codes_of_pods_are_the_last_ones_in_the_events_except_0() -> None:
+def test_exit_codes_of_pods_are_the_last_codes_in_the_events_without_zeros() -> None:
     def event(message: str, time: str) -> dict[str, str]:
         return {"reason": "ExitedWithCode", "message": message, "lastTimestamp": time}
 

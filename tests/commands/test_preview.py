@@ -29,7 +29,7 @@ def git(folder: Path, *words: str) -> None:
 
 @pytest.fixture
 def origin(tmp_path: Path) -> Path:
-    """Return a repository whose `main` has the stack, and whose branch `change` changes it."""
+    """Return a repository whose `main` has the stack, and whose branch `change` changes the stack."""
     folder = tmp_path / "origin"
     folder.mkdir()
     git(folder, "init", "--initial-branch=main")

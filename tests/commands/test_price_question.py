@@ -1,4 +1,4 @@
-"""Question before `up` of a cloud stack: plan, price and quota, and the errors that stop it before any change."""
+"""Question before `up` of a cloud stack: plan, price and quota, and the errors that stop `up` before any change."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def set_plan(monkeypatch: pytest.MonkeyPatch, *steps: tuple[str, str]) -> None:
     monkeypatch.setattr(confirmation, "pulumi", lambda *_words, **_options: preview(*steps))
 
 
-def test_ask_shows_plan_price_and_quota_before_the_question(
+def test_confirm_update_shows_plan_price_and_quota_before_the_question(
     monkeypatch: pytest.MonkeyPatch, answers: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     set_plan(monkeypatch, ("create", POOL), ("create", POOL), ("create", JOB_TYPE))
@@ -66,7 +66,7 @@ def test_ask_shows_plan_price_and_quota_before_the_question(
 
 
 @pytest.mark.parametrize("answer", ["n", None])
-def test_ask_without_a_yes_stops_before_the_update(
+def test_confirm_update_without_a_yes_stops_before_the_update(
     monkeypatch: pytest.MonkeyPatch, answers: list[str], answer: str | None
 ) -> None:
     set_plan(monkeypatch, ("create", POOL))
@@ -75,7 +75,7 @@ def test_ask_without_a_yes_stops_before_the_update(
         confirm_update("dev", CONFIG, {}, is_confirmed=False)
 
 
-def test_ask_with_yes_asks_nothing(monkeypatch: pytest.MonkeyPatch, answers: list[str]) -> None:
+def test_confirm_update_with_yes_asks_nothing(monkeypatch: pytest.MonkeyPatch, answers: list[str]) -> None:
     set_plan(monkeypatch, ("create", POOL))
     answers.append("n")
     confirm_update("dev", CONFIG, {}, is_confirmed=True)
@@ -83,7 +83,7 @@ def test_ask_with_yes_asks_nothing(monkeypatch: pytest.MonkeyPatch, answers: lis
 
 
 @pytest.mark.parametrize("steps", [[("same", POOL), ("replace", JOB_TYPE)], [("create", "trainyard:gcp:GkeCluster")]])
-def test_ask_without_changes_of_cloud_resources_asks_nothing(
+def test_confirm_update_without_changes_of_cloud_resources_asks_nothing(
     monkeypatch: pytest.MonkeyPatch,
     answers: list[str],
     capsys: pytest.CaptureFixture[str],
@@ -119,7 +119,7 @@ def jobs_of_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "outputs", lambda _stack: found)
 
 
-def test_ask_about_an_existing_cluster_is_only_about_ended_jobs(
+def test_confirm_update_about_an_existing_cluster_is_only_about_ended_jobs(
     monkeypatch: pytest.MonkeyPatch, answers: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = parse({"platform": {**CLUSTER, "kubeconfig": str(KUBECONFIG)}, "jobs": []})
@@ -134,7 +134,9 @@ def test_ask_about_an_existing_cluster_is_only_about_ended_jobs(
 
 
 @pytest.mark.usefixtures("jobs_of_plan")
-def test_ask_about_ended_jobs_names_those_that_run(monkeypatch: pytest.MonkeyPatch, answers: list[str]) -> None:
+def test_confirm_update_names_the_ended_jobs_that_are_running(
+    monkeypatch: pytest.MonkeyPatch, answers: list[str]
+) -> None:
     states = {"done": "complete", "gone": "running", "new-runs": "queued"}
     found = {name: JobState(name=name, kind="", state=state) for name, state in states.items()}
     monkeypatch.setattr(
@@ -150,12 +152,12 @@ def test_ask_about_ended_jobs_names_those_that_run(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.usefixtures("jobs_of_plan", "answers")
-def test_ask_about_ended_jobs_of_an_unreachable_cluster_names_all() -> None:
+def test_confirm_update_about_ended_jobs_of_an_unreachable_cluster_names_all() -> None:
     with pytest.raises(NotConfirmed, match=r"^End job done, whose state is unknown, and end job gone"):
         confirm_update("dev", CONFIG, {}, is_confirmed=False)
 
 
-def test_ask_without_enough_quota_is_an_error_despite_yes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_confirm_update_without_enough_quota_is_an_error_despite_yes(monkeypatch: pytest.MonkeyPatch) -> None:
     set_plan(monkeypatch, ("create", POOL))
     key = (QUOTA[0].name, QUOTA[0].location)
     with pytest.raises(NotAllowed, match=f"needs {QUOTA[0].amount} of .*, but only 0 are left"):
@@ -167,7 +169,7 @@ def test_missing_quota_with_exactly_enough_is_empty() -> None:
 
 
 def set_history(monkeypatch: pytest.MonkeyPatch, values: Mapping[str, Any], result: str) -> None:
-    """Set a plan that updates a pool, and the settings and the result of the stack's last update, before a refresh."""
+    """Set a plan that updates a pool, and a history: an update with these settings and this result, then a refresh."""
     config = {f"trainyard:{key}": {"value": json.dumps(value), "objectValue": value} for key, value in values.items()}
     refresh = {"kind": "refresh", "result": "succeeded", "config": {}}
     history = json.dumps([refresh, {"kind": "update", "result": result, "config": config}])
@@ -176,7 +178,7 @@ def set_history(monkeypatch: pytest.MonkeyPatch, values: Mapping[str, Any], resu
 
 
 @pytest.mark.parametrize(("left", "is_enough"), [(16, True), (15, False)])
-def test_ask_for_a_larger_pool_needs_quota_for_the_difference(
+def test_confirm_update_for_a_larger_pool_needs_quota_for_the_difference(
     monkeypatch: pytest.MonkeyPatch, left: int, is_enough: bool
 ) -> None:
     more = parse(changed_stack({"nodes": 4}))
@@ -190,12 +192,14 @@ def test_ask_for_a_larger_pool_needs_quota_for_the_difference(
             confirm_update("dev", more, remaining_quota, is_confirmed=True)
 
 
-def test_ask_after_a_failed_update_checks_no_quota(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_confirm_update_after_a_failed_update_checks_no_quota(monkeypatch: pytest.MonkeyPatch) -> None:
     set_history(monkeypatch, STACK, "failed")
     confirm_update("dev", CONFIG, dict.fromkeys(((each.name, each.location) for each in QUOTA), 0), is_confirmed=True)
 
 
-def test_ask_previews_with_the_options_of_the_update(monkeypatch: pytest.MonkeyPatch, answers: list[str]) -> None:
+def test_confirm_update_previews_with_the_options_of_the_update(
+    monkeypatch: pytest.MonkeyPatch, answers: list[str]
+) -> None:
     del answers
     plans = {True: preview(("replace", POOL)), False: preview(("same", POOL))}
     monkeypatch.setattr(confirmation, "pulumi", lambda *words, **_options: plans["--replace" in words])
@@ -204,7 +208,7 @@ def test_ask_previews_with_the_options_of_the_update(monkeypatch: pytest.MonkeyP
         confirm_update("dev", CONFIG, {}, ["--replace", "urn"], is_confirmed=False)
 
 
-def test_ask_about_a_replaced_bucket_is_an_error_despite_yes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_confirm_update_about_a_replaced_bucket_is_an_error_despite_yes(monkeypatch: pytest.MonkeyPatch) -> None:
     set_plan(monkeypatch, ("same", POOL), ("replace", "gcp:storage/bucket:Bucket"))
     with pytest.raises(NotAllowed, match="would replace bucket name-1 with its checkpoints"):
         confirm_update("dev", CONFIG, {}, is_confirmed=True)
@@ -213,14 +217,14 @@ def test_ask_about_a_replaced_bucket_is_an_error_despite_yes(monkeypatch: pytest
 def test_plan_lines_name_the_end_of_the_costs(monkeypatch: pytest.MonkeyPatch) -> None:
     config = parse({**STACK, "ttl_hours": 12})
     monkeypatch.setenv(BACKEND_VARIABLE, "gs://states")
-    end = "after 12 h, the GitHub workflow `destroy` removes the stack, if it is approved"
+    end = "the GitHub workflow `destroy` removes the stack after 12 h, if a reviewer approves"
     assert end in plan_lines("dev", config, [], {})[-1]
     monkeypatch.delenv(BACKEND_VARIABLE)
     assert "`ttl_hours` has no effect" in plan_lines("dev", config, [], {})[-1]
 
 
 def set_account(monkeypatch: pytest.MonkeyPatch, login: str, answer: Mapping[tuple[str, str], int] | Exception) -> None:
-    """Set the problem with the credentials, empty for none, and the answer to the query of the quota."""
+    """Set the problem with the credentials (empty if they are valid) and the answer to the quota query."""
 
     def remaining_quota(_self: Any, _run: Any) -> Mapping[tuple[str, str], int]:
         if isinstance(answer, Exception):

@@ -55,7 +55,7 @@ def test_summary_has_milliseconds() -> None:
 
 
 def bucket(folder: Path, *traces: str) -> Bucket:
-    """Return a bucket with these traces of rank 0, the oldest first, each with one operation of its own name."""
+    """Return a bucket with these traces of rank 0, oldest first. Each trace has one operation, named like its file."""
     for written, name in enumerate(traces):
         file = folder / "profiles" / "digits" / "rank-0" / name
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -63,7 +63,7 @@ def bucket(folder: Path, *traces: str) -> Bucket:
     return Bucket(url=f"file://{folder}", is_cluster_local=True)
 
 
-def test_newest_trace_of_a_rank_is_the_one_written_last(tmp_path: Path) -> None:
+def test_newest_trace_of_a_rank_is_the_last_written_trace(tmp_path: Path) -> None:
     source = bucket(tmp_path, "steps-5-9.json.gz", "steps-100-110.json.gz", "steps-20-30.json.gz")
     title, events = read_trace(source, "profiles/digits", "digits", 0)
     assert title == "Job digits, rank 0, steps 20 to 30"
@@ -83,7 +83,7 @@ def test_rank_that_the_job_does_not_have_is_an_error_with_its_ranks(tmp_path: Pa
         read_trace(bucket(tmp_path), "profiles/digits", "digits", 9, ranks=2)
     with pytest.raises(ProfileError, match="add `profile_steps: 10-15`"):
         read_trace(bucket(tmp_path), "profiles/digits", "digits", 1, ranks=2)
-    # The trace is of a run with more ranks.
+    # An earlier run with more ranks wrote the trace.
     source = bucket(tmp_path, "steps-5-9.json.gz")
     assert read_trace(source, "profiles/digits", "digits", 0, ranks=0)[1]
 

@@ -29,7 +29,7 @@ from workloads.user_files import is_in_project, read_script
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a project with the stack `dev`, and work in a folder below it as a user of `trainyard`."""
+    """Return a project with the stack `dev`. The test runs in a subfolder, as a user of the command `trainyard`."""
     folder = tmp_path / "project"
     (folder / "deep").mkdir(parents=True)
     (folder / "Pulumi.dev.yaml").write_text("config: {}\n", encoding="utf-8")
@@ -185,7 +185,7 @@ def test_examples_need_no_copy_of_their_script_in_a_project(tmp_path: Path) -> N
     assert [read_script(script, tmp_path) for script in found] == [read_script(script, CHECKOUT) for script in found]
 
 
-def test_script_of_a_project_is_preferred_to_that_of_an_example(tmp_path: Path) -> None:
+def test_script_of_a_project_is_preferred_to_the_script_of_an_example(tmp_path: Path) -> None:
     write_files(tmp_path, {"images/frameworks/hf_trainer.py": "print(1)\n"})
     assert read_script("./images/frameworks/hf_trainer.py", tmp_path).text == "print(1)\n"
 

@@ -1,4 +1,4 @@
-"""Folded output of Pulumi: counts by kind, diagnostics, progress, log files, and incomplete files of events."""
+"""Folded output of Pulumi: counts by kind, diagnostics, progress, log files, and incomplete event files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def message(text: str, severity: str = "error", **more: Any) -> dict[str, Any]:
 
 
 def write_events(folder: Path, *events: dict[str, Any]) -> None:
-    """Write the file in which Pulumi writes the events of an update."""
+    """Write the event file of an update by Pulumi."""
     (folder / "events.json").write_text("".join(f"{json.dumps(each)}\n" for each in events), encoding="utf-8")
 
 
@@ -45,7 +45,7 @@ Show = Callable[..., list[str]]
 
 @pytest.fixture
 def show(tmp_path: Path) -> Show:
-    """Return a function that returns the lines about some events: all but the first line and the last two."""
+    """Return a function that returns the output about some events, without its first line and its last two lines."""
 
     def lines(*events: dict[str, Any], status: int = 0, log: str = "") -> list[str]:
         out = io.StringIO()
@@ -288,7 +288,7 @@ def test_old_logs_of_a_stack_are_deleted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("value", "expected"), [("", False), ("0", False), ("false", False), ("1", True)])
-def test_verbose_is_a_flag_of_the_environment(value: str, expected: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_is_verbose_reads_the_environment_variable(value: str, expected: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VERBOSE", value)
     assert is_verbose() is expected
 

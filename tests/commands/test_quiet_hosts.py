@@ -139,7 +139,7 @@ def test_host_that_never_prints_is_not_reported_after_the_printing_host_succeede
     assert [line for _ in range(4) for line in followed.poll(60) if "no output" in line] == []
 
 
-def test_pause_is_reported_only_beyond_three_times_the_longest_earlier_one(followed: Followed) -> None:
+def test_pause_is_reported_only_beyond_three_times_the_longest_earlier_pause(followed: Followed) -> None:
     for _ in range(2):
         followed.print(0, "train step=1")
         followed.now += 100
@@ -208,7 +208,7 @@ def test_host_of_a_stopped_job_that_fails_is_reported(followed: Followed) -> Non
     assert failed.startswith("ok/0 failed on local-0: exit code 74: ")
 
 
-def test_follower_results_have_the_measure_of_each_job(followed: Followed) -> None:
+def test_follower_results_have_the_accuracy_and_restarts_of_each_job(followed: Followed) -> None:
     assert followed.follower.results == {}
     followed.print(0, "done test_accuracy=97.93 best_accuracy=98.01 rank=0/2")
     assert followed.follower.results == {"ok": "test accuracy 97.93 % (best 98.01 %)"}
@@ -258,7 +258,9 @@ def test_logs_of_a_failed_job_name_the_rank_whose_output_is_gone(capsys: pytest.
 
 
 @pytest.mark.parametrize(("program", "example"), [("", "`make logs JOB=ok`"), ("trainyard", "`trainyard logs ok`")])
-def test_logs_of_an_unknown_job_name_it_as_typed(program: str, example: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logs_of_an_unknown_job_name_the_job_as_typed(
+    program: str, example: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = StackOutputs(kubeconfig_path="none", namespace="training", jobs=("ok",))
     monkeypatch.setattr(follow_module, "stack_outputs", lambda: found)
     monkeypatch.setenv(COMMAND_VARIABLE, program)
@@ -275,7 +277,7 @@ def test_logs_of_an_unknown_job_name_it_as_typed(program: str, example: str, mon
         ("failed", "no pods, so no logs: job ok is failed: BackoffLimitExceeded; `make rerun JOB=ok` runs it again\n"),
     ],
 )
-def test_logs_of_a_job_without_pods_say_so_on_stderr(
+def test_logs_of_a_job_without_pods_give_the_reason_on_stderr(
     state: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     reason = "BackoffLimitExceeded" if state == "failed" else ""
@@ -289,7 +291,7 @@ def waiting_hosts(reason: str) -> list[PodState]:
     return [replace(each, state="pending", reason=reason, message="no such host") for each in HOSTS]
 
 
-def test_logs_of_a_job_without_containers_say_so_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+def test_logs_of_a_job_without_containers_give_the_reason_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     cluster = cast(Cluster, FakeCluster(hosts=waiting_hosts("ErrImagePull")))
     follow_module.print_logs(cluster, ["ok"], Screen(io.StringIO()))
     expected = "no container has started, so no logs: ok: 2 pending (ErrImagePull: no such host)\n"

@@ -53,7 +53,7 @@ def test_follow_removed_cluster_ends_with_advice_to_recreate_it(
     status, lines = follow_during(second, lambda _out: lifecycle.stop(second))
     assert status == 1
     assert lines[-1] == (
-        "no longer following: the stack's cluster was removed, as `make down STACK=other` does; "
+        "no longer following: the stack's cluster was removed, for example by `make down STACK=other`; "
         "`make up STACK=other` creates a new one"
     )
 

@@ -24,9 +24,9 @@ A, AB = ["us-central1-a"], ["us-central1-a", "us-central1-b"]
 KEY = "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"
 CLUSTER = "cluster-control-plane"
 STREAMING = {"services-containerfilesystem": "delete", "nodes-image-streaming": "delete"}
-"""Actions if image streaming is turned off. The API stays enabled."""
+"""Actions if image streaming is turned off. The API stays enabled, although Pulumi deletes its resource."""
 ALL_IN_CLUSTER = {CLUSTER: "replace", "system-nodes": "replace", "gpus-nodes": "replace", "jobs-user": "replace"}
-"""Actions if the cluster and all that is in it are replaced."""
+"""Actions if the cluster and everything in it are replaced."""
 
 
 @functools.cache
@@ -65,7 +65,7 @@ def case_id(case: Case) -> str:
 
 
 def _section(value: Any) -> dict[str, Any]:
-    """Return a section of the settings: the value, the first pool of a list, or an empty section for another value."""
+    """Return the value if it is a section of settings, the first section of a list, else an empty section."""
     first = value[0] if isinstance(value, list) else value
     return first if isinstance(first, dict) else {}
 

@@ -57,7 +57,7 @@ RECORD = {
     "usd": 1.0,
 }
 RESUMED_RECORD = {**RECORD, "started": "2026-11-26T10:03:00Z"}
-"""Run record of a resumed job, with the time of its last start: Kubernetes keeps no earlier one."""
+"""Run record of a resumed job. Its start is the last start, because Kubernetes keeps no earlier start time."""
 EVENTS = [
     event("start", 0, device="cpu", precision="float32", model="digits-cnn/adamw"),
     *(
@@ -290,7 +290,7 @@ config:
 
 
 class FakeCluster:
-    """Cluster with a job that `rerun --fresh` created, and with a pod of the job before."""
+    """Cluster with a job that `rerun --fresh` created, and with a pod of the earlier job."""
 
     def jobs(self, names: list[str]) -> dict[str, JobState]:
         return {name: replace(STATE, state="running", uid="uid-digits", started=stamp(1000)) for name in names}
@@ -486,7 +486,7 @@ def test_end_of_a_suspended_job_is_unknown() -> None:
     assert replace(STATE, state="suspended").known_until(START_TIME) is None
 
 
-def test_page_of_a_run_with_repeated_steps_names_them() -> None:
+def test_page_of_a_run_with_repeated_steps_names_these_steps() -> None:
     again = [event("start", 150), event("train", 160, global_step=50, loss=1.0), event("done", 161)]
     text = page(job_report(events=[*EVENTS[:101], *again]))
     assert "steps that a restart repeated" in text
@@ -501,7 +501,7 @@ def test_grid_of_many_ranks_has_one_shape_for_each_colour() -> None:
     assert rank_grid(["var(--a)"] * 5, ["a"] * 5).count("<rect") == 5
 
 
-def test_page_of_a_job_without_events_and_price_says_so() -> None:
+def test_page_of_a_job_without_events_and_price_gives_both_reasons() -> None:
     text = page(job_report(events=[], prices={}))
     assert "No metrics of the job can be read, and its logs have no event." in text
     assert "This cluster has no known price, because Trainyard did not create it in a cloud." in text
@@ -564,7 +564,7 @@ def test_page_of_a_failed_job_has_reasons_of_restarts_and_the_last_lines() -> No
     assert "<th>torch</th><td>2.13.0</td>" in text
 
 
-def test_newest_checkpoint_is_a_complete_one_or_the_folder_of_a_script(tmp_path: Path) -> None:
+def test_newest_checkpoint_is_complete_or_is_the_folder_of_a_script(tmp_path: Path) -> None:
     bucket = Bucket(url=f"file://{tmp_path}", is_cluster_local=True)
     for path in ("a/step-000000010/checkpoint.json", "a/step-000000020/part", "b/last.pt"):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)

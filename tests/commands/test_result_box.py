@@ -70,7 +70,7 @@ def test_box_on_a_terminal_has_a_frame_that_fits(width: int, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("width", [80, 100])
-def test_box_with_a_long_path_and_reason_breaks_lines_at_blanks(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_box_with_a_long_path_and_reason_breaks_lines_at_spaces(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
     path = f"~/{'long-folder-name/' * 6}step-504"[: width - 4]
     reason = "PodFailurePolicy: pod digits-0-abcde failed with exit code 1, after which the job does not restart " * 2
@@ -90,7 +90,7 @@ def test_box_on_a_narrow_terminal_has_commands_without_purposes(monkeypatch: pyt
     assert max(map(len, lines)) < 60
 
 
-def test_box_of_several_jobs_has_all_results_and_commands_for_the_failed_one() -> None:
+def test_box_of_several_jobs_has_all_results_and_commands_for_the_failed_job() -> None:
     other = replace(END, job=replace(FAILED, name="other"), result="")
     lines = box(io.StringIO(), END, other)
     assert "other       failed after 1 min 47 s: BackoffLimitExceeded" in lines

@@ -34,7 +34,7 @@ def test_run_in_progress_counts_the_time_since_its_last_event() -> None:
     assert times_of([event("start", 0)]).seconds_by_cause(until=7) == {"set-up": 7}
 
 
-def test_restart_loses_steps_after_the_checkpoint_and_the_time_until_it_runs() -> None:
+def test_restart_loses_steps_after_the_checkpoint_and_the_time_until_the_next_start() -> None:
     first = [event("start", 0), *steps(1, 21, 10), event("checkpoint", 25, step=11, seconds=0.5)]
     first.sort(key=lambda each: float(each["time"]))
     again = [event("start", 50), event("resume", 55, step=11), *steps(12, 22, 60)]

@@ -58,7 +58,7 @@ def test_screen_single_rank_has_no_prefix_and_does_not_wrap() -> None:
     assert out.getvalue() == line + "\n"
 
 
-def test_json_screen_prints_an_object_a_line_and_keeps_notes_apart(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_screen_prints_one_object_per_line_and_notes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     out = io.StringIO()
     screen = JsonScreen(out)
     with screen.live():
@@ -71,7 +71,7 @@ def test_json_screen_prints_an_object_a_line_and_keeps_notes_apart(capsys: pytes
     assert "waiting" in capsys.readouterr().err
 
 
-def test_json_screen_of_one_rank_omits_others() -> None:
+def test_json_screen_of_one_rank_omits_other_ranks() -> None:
     out = io.StringIO()
     screen = JsonScreen(out, only_rank=1)
     for host in (FIRST, SECOND):
@@ -261,7 +261,7 @@ def test_summary_complete_job_has_accuracy_duration_and_restarts() -> None:
     assert line == "ok: complete after 5 s; test accuracy 98.61 % (best 98.70 %); restarts 0"
 
 
-def test_summary_of_a_resumed_job_says_since_when_it_counts() -> None:
+def test_summary_of_a_resumed_job_counts_since_its_last_start() -> None:
     resumed = deepcopy(API["jobs"]["complete"])
     resumed["status"]["conditions"].append({"type": "Suspended", "status": "False", "reason": "JobResumed"})
     (line,) = summary(job_state(resumed), [FIRST, SECOND], None, {})

@@ -37,7 +37,7 @@ def store() -> Iterator[str]:
 
 @pytest.fixture
 def slow(tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowStack]:
-    """Yield the slow stack in the bucket, below the test's prefix."""
+    """Yield a slow stack whose state is in the bucket, below a prefix of this test."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "test")
     found = SlowStack(

@@ -1,4 +1,4 @@
-"""Simulated plugins in place of the official ones: they plan the same changes as Trainyard."""
+"""Simulated plugins in place of official plugins: the simulated plugins plan the same changes as Trainyard."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], set[str], set[str]]] = 
         {"cluster-eks"},
     ),
 }
-"""Change -> platform before it, platform after it, some replaced resources, some kept resources."""
+"""Change -> platform before the change, platform after it, some replaced resources, some kept resources."""
 
 
 @pytest.fixture

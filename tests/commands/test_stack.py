@@ -25,7 +25,7 @@ SALT_LINE = "encryptionsalt: v1:wSbwJZDAAIU=:v1:B6IjODyc4eQUgTZv:PyJ4UDF0sutIA6o
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the folder of a Pulumi project without stacks. Its backend is the folder `state` in it."""
+    """Return the folder of a Pulumi project without stacks. Its subfolder `state` is the backend."""
     (tmp_path / "Pulumi.yaml").write_text("name: several\nruntime: python\n", encoding="utf-8")
     (tmp_path / "state").mkdir()
     monkeypatch.setattr(stack, "PROJECT", tmp_path)
@@ -74,7 +74,7 @@ def test_kubeconfig_of_cloud_stack_can_be_renewed(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("path", ["", "/clusters/local/admin.kubeconfig", "/one:/two"])
-def test_kubeconfig_of_other_paths_returns_them_unchanged(path: str) -> None:
+def test_kubeconfig_of_other_paths_returns_the_paths_unchanged(path: str) -> None:
     assert stack.kubeconfig_of("local", {"kubeconfig_path": path}) == path
 
 

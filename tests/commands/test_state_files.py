@@ -1,4 +1,4 @@
-"""State files of a stack: repair after a crash or an edit damaged them, and pending operations."""
+"""State files of a stack: repair of damage by a crash or an edit, and pending operations."""
 
 from __future__ import annotations
 

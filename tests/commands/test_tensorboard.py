@@ -89,7 +89,7 @@ def test_log_folder_local_bucket_is_a_path_and_remote_is_a_url(bucket: str, job:
 def test_serve_tensorboard_of_a_stack_that_is_not_up_names_make_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STACK", "gke-tpu")
     with pytest.raises(StackNotFound, match="stack gke-tpu is not up; run `make up STACK=gke-tpu`"):
-        serve_tensorboard(lambda: pytest.fail("installs TensorBoard for a stack that is not up"))
+        serve_tensorboard(lambda: pytest.fail("must not install TensorBoard for this stack"))
 
 
 def test_serve_tensorboard_of_an_unknown_job_names_the_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +103,7 @@ def test_serve_tensorboard_of_an_unknown_job_names_the_jobs(monkeypatch: pytest.
 
 def test_unknown_stack_lists_the_stacks_of_the_folder() -> None:
     check_settings_file("gke-tpu")
-    with pytest.raises(UnknownStack, match=r"Pulumi\.never-made\.yaml: no such file; .* has: .*gke-tpu.*; name one"):
+    with pytest.raises(UnknownStack, match=r"Pulumi\.never-made\.yaml: .* has the stacks: .*gke-tpu.*; name one"):
         check_settings_file("never-made")
 
 
@@ -142,4 +142,4 @@ def test_serve_tensorboard_of_a_bucket_in_a_volume_of_an_existing_cluster_is_an_
     monkeypatch.setattr(profile, "load_file", lambda _file: SimpleNamespace(cloud=SimpleNamespace(nodes_here=0)))
     monkeypatch.setenv("JOB", "")
     with pytest.raises(ProfileError, match="file:///bucket is a volume in the cluster"):
-        serve_tensorboard(lambda: pytest.fail("installs TensorBoard for a bucket that it cannot read"))
+        serve_tensorboard(lambda: pytest.fail("must not install TensorBoard for this bucket"))

@@ -38,7 +38,7 @@ def test_first_up_ignores_a_destroy_of_the_jobs_alone() -> None:
     assert first_up([{**jobs_only, "message": ""}, *history]) is None
 
 
-def test_is_expired_only_after_ttl_and_never_without_one() -> None:
+def test_is_expired_only_after_ttl_and_never_without_ttl() -> None:
     assert not is_expired(FIRST_UP, 8, FIRST_UP + timedelta(hours=7.9))
     assert is_expired(FIRST_UP, 8, FIRST_UP + timedelta(hours=8.1))
     assert not is_expired(FIRST_UP, None, FIRST_UP + timedelta(days=300))
@@ -68,12 +68,12 @@ def test_expired_stacks_count_from_the_first_of_many_updates(
 
 
 OLD = "config: {trainyard:platform: {kind: local, nodes: 1}, trainyard:jobs: [], trainyard:ttl_hours: 8}"
-"""Settings of a stack that is past its `ttl_hours` in the history of `project`."""
+"""Settings of a stack that expires 8 hours after its first update."""
 
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a folder for stacks' files. Each stack was brought up on FIRST_UP."""
+    """Return a folder for settings files. The history of each stack begins with an update at FIRST_UP."""
     monkeypatch.setattr(workflows, "PROJECT", tmp_path)
 
     def history(*words: str, quiet: bool) -> str:
@@ -117,7 +117,7 @@ def test_stack_whose_settings_have_become_invalid_expires(
         "config: {",
     ],
 )
-def test_stack_with_unreadable_ttl_fails_after_the_others_expire(
+def test_stack_with_unreadable_ttl_fails_after_other_stacks_expire(
     project: Path, settings: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (project / "Pulumi.broken.yaml").write_text(settings)

@@ -53,7 +53,7 @@ def without_aws(*_words: str) -> Any:
 
 
 def with_log_group(*words: str) -> Any:
-    """Return the answers of an account that has the log group of the cluster, but not the cluster; it denies EC2."""
+    """Return an account's answers: the cluster's log group exists, but the cluster does not. Reject queries of EC2."""
     if words[1] == "ec2":
         raise CalledProcessError(254, words)
     return {"logGroups": [{"logGroupName": "/aws/eks/eks-dist/cluster"}]} if words[1] == "logs" else {"clusters": []}

@@ -84,7 +84,7 @@ def test_inventory_lists_every_type_or_says_what_deletes_it() -> None:
     missing = {each for each in KINDS if each not in listed and each not in UNLISTED_TYPES}
     # Types of S3 without a listing are properties of a bucket.
     assert {each for each in missing if not each.startswith("aws:s3/")} == set(), (
-        "list it in infra/gcp/inventory.py or infra/aws/inventory.py"
+        "list these types in infra/gcp/inventory.py or infra/aws/inventory.py"
     )
     assert not listed & UNLISTED_TYPES.keys()
 

@@ -1,7 +1,7 @@
 """AWS calls that the provider makes to create each resource of a recorded EKS stack.
 
 The calls for a resource type follow its create function in hashicorp/terraform-provider-aws internal/service. Calls
-refer to other resources by their ids in the recording. `make_calls.py` replaces these with the ids in moto's responses.
+refer to other resources by ids of the recording. `make_calls.py` replaces these ids with the ids in moto's responses.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Inputs = dict[str, Any]
 Call = dict[str, Any]
 """Call with the keys `service`, `operation`, `parameters` and `response_paths`.
 
-`response_paths` maps values of the recording to paths in the response. The values at these paths replace them.
+`response_paths` maps values of the recording to paths in the response. The response's values replace the recorded ones.
 """
 
 
@@ -106,7 +106,7 @@ def _gateway(record: Record, inputs: Inputs) -> Iterator[Call]:
 
 
 def _nat(record: Record, inputs: Inputs) -> Iterator[Call]:
-    # The recording has no allocation id; the preceding call created the address.
+    # The recording has no allocation id. Use the id of the address that the preceding call created.
     address = inputs.get("allocationId") or _id(record).replace("-nat-", "-nat-address-")
     result, keys = "NatGateway.NatGatewayId", ("subnetId", "allocationId")
     yield _ec2_call(record, {**inputs, "allocationId": address}, "create_nat_gateway", "natgateway", result, *keys)

@@ -17,7 +17,7 @@ from tests.recording import Record, RecordingEngine
 
 PLACES: Properties = {"project": "some-project", "region": "us-central1", "zone": "us-central1-a"}
 ACCEPTED = set[str]()
-"""Resources that the facts about the providers accept. Each is checked only once."""
+"""Type and inputs of each resource without rejections. `_graph` checks each of them only once."""
 
 
 @functools.cache
@@ -34,7 +34,7 @@ def _graph(platform: str, jobs: str) -> tuple[RecordingEngine, dict[str, Any]]:
 
 
 def rejections(record: Record) -> list[str]:
-    """Return the problems of a resource's inputs, by the facts about the real providers."""
+    """Return the problems that a real provider finds in a resource's inputs, by its table of facts."""
     table = fact_table(record.type)
     if table is None:
         return [f"{record.type} has no table of facts"]
@@ -44,9 +44,9 @@ def rejections(record: Record) -> list[str]:
 
 
 def graph(platform: dict[str, Any], jobs: list[dict[str, Any]] | None = None) -> tuple[RecordingEngine, dict[str, Any]]:
-    """Return the program's registrations and outputs. Equal settings run once.
+    """Return the program's registrations and outputs. Run the program only once for equal settings.
 
-    Fails if the real providers would reject one of the resources.
+    Fail if a real provider would reject one of the resources.
     """
     return _graph(json.dumps(platform), json.dumps(jobs or []))
 
@@ -69,7 +69,7 @@ def pools(platform: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def pool(**keys: Any) -> dict[str, Any]:
-    """Return the inputs of the only node pool of a GKE platform. Keys `platform_KEY` are keys of the platform."""
+    """Return the inputs of a GKE platform's only node pool. An argument `platform_KEY` sets KEY of the platform."""
     platform = {key.removeprefix("platform_"): keys.pop(key) for key in list(keys) if key.startswith("platform_")}
     (found,) = pools(gke(keys, **platform)).values()
     return found

@@ -25,7 +25,7 @@ SCHEMAS: Mapping[str, tuple[str, str]] = {
     "gcp:container/nodePool:NodePool": ("container.v1beta1", "NodePool"),
     "gcp:storage/bucket:Bucket": ("storage.v1", "Bucket"),
 }
-"""Pulumi's type -> API with version, schema of the creation's body."""
+"""Pulumi's type -> API with version, and schema of the request that creates the resource."""
 
 OMITTED_FIELDS: Mapping[str, tuple[str, ...]] = {
     "gcp:artifactregistry/repository:Repository": ("location", "repositoryId"),
@@ -73,7 +73,7 @@ RENAMED_FIELDS: Mapping[str, Mapping[str, str]] = {
 
 
 def body(kind: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the body with which the provider would create a resource."""
+    """Return the body of the provider's request that creates a resource."""
     found = {key: value for key, value in inputs.items() if key not in ("project", *OMITTED_FIELDS.get(kind, ()))}
     if kind.endswith("Repository"):
         found["cleanupPolicies"] = {each["id"]: each for each in found.get("cleanupPolicies", [])}
@@ -93,7 +93,7 @@ def body(kind: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _move(value: Any, old: list[str], new: list[str]) -> Any:
-    """Return a copy with a field moved from one path to another, in each element of a list."""
+    """Return a copy with a field moved from path `old` to path `new`. Move the field in each element of a list."""
     if isinstance(value, list):
         return [_move(each, old, new) for each in value]
     if not isinstance(value, dict) or old[0] not in value:
@@ -186,7 +186,7 @@ def _problems(api: Mapping[str, Any], schema: Mapping[str, Any], body: Any, path
                 yield from _problems(api, inner, value, f"{path}.{key}")
     elif isinstance(body, list):
         if schema.get("type") != "array":
-            yield f"{path}: a list, not {schema.get('type')}"
+            yield f"{path}: is a list; must be of type {schema.get('type')}"
         for value in body:
             yield from _problems(api, schema.get("items", {}), value, path)
     else:
@@ -204,4 +204,4 @@ def _scalar_problems(schema: Mapping[str, Any], value: Any, path: str) -> Iterat
         str: ("string", "boolean") if value in BOOLEAN_WORDS else ("string",),
     }
     if schema.get("type") not in kinds[type(value)]:
-        yield f"{path}: {value!r}, not {schema.get('type')}"
+        yield f"{path}: is {value!r}; must be of type {schema.get('type')}"

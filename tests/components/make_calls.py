@@ -1,8 +1,7 @@
-"""Program that makes the calls of each stack on standard input through botocore against moto.
+"""Program that reads the calls of each stack from standard input, and makes the calls with botocore against moto.
 
-It runs in the virtual environment of the object stores. It writes JSON for each stack: the number of accepted calls,
-the rejections, and the operations that moto does not implement. botocore checks the parameters of these operations,
-too.
+The program runs in the virtual environment of the object stores. It writes JSON for each stack: the number of accepted
+calls, the rejections, and the operations that moto lacks. For these operations, only botocore checks the parameters.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ def value_at(response: Any, path: str) -> Any:
 
 
 def with_real_ids(value: Any, ids: dict[str, str]) -> Any:
-    """Return a parameter with the real ids, also inside texts such as policies."""
+    """Return a parameter with moto's ids in place of recorded ids, also inside texts such as policies."""
     if isinstance(value, dict):
         return {key: with_real_ids(each, ids) for key, each in value.items()}
     if isinstance(value, list):
@@ -49,7 +48,7 @@ def enum_problems(shape: Any, value: Any, path: str) -> Iterator[str]:
 
 
 def make(calls: list[dict[str, Any]]) -> dict[str, Any]:
-    """Make the calls in order, except those whose parameters do not match AWS's models."""
+    """Make the calls in order and return the results. Reject calls whose parameters do not match AWS's models."""
     import boto3
     from botocore.exceptions import ClientError
     from botocore.validate import ParamValidator

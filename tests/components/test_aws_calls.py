@@ -36,7 +36,7 @@ S3_ACTIONS = {
     "put_bucket_lifecycle_configuration": "PutLifecycleConfiguration",
     "put_public_access_block": "PutBucketPublicAccessBlock",
 }
-"""Calls of S3 whose action has another name:
+"""S3 call -> its IAM action, if the action has another name:
 https://docs.aws.amazon.com/AmazonS3/latest/userguide/using-with-s3-policy-actions.html
 """
 RESERVED = {**P5, "zones": "us-west-2b"}
@@ -89,13 +89,14 @@ INVALID_CALLS: dict[str, tuple[str, dict[str, Any]]] = {
     "addonName": ("create_addon", {"addonName": None}),
     "CIDR": ("create_subnet", {"CidrBlock": "172.31.0.0/18"}),
 }
+"""Word in the rejection -> operation, and its invalid parameters."""
 
 
 @pytest.fixture(scope="module")
 def results() -> list[tuple[list[Call], dict[str, Any]]]:
     """Return the calls of each stack with their results.
 
-    The calls of the first stack end with an upgrade, those of the second with invalid calls.
+    The calls of the first stack end with an upgrade. The calls of the second stack end with invalid calls.
     """
     stacks = [calls_of(records(name)) for name in STACKS]
     stacks[0] += upgrade("eks-dist", ["system", "t4", "cpu"], "1.37")

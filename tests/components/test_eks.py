@@ -230,7 +230,7 @@ def test_eks_capacity_block_node_group_is_replaced_on_update() -> None:
     assert list(engine.requests["system-nodes"].replaceOnChanges) == []
 
 
-def test_eks_node_groups_follow_version_of_control_plane() -> None:
+def test_eks_node_groups_have_the_version_of_the_control_plane() -> None:
     engine, _ = graph(eks({"machine_type": "g5.xlarge"}, kubernetes_version="1.35", check_availability=False))
     for record in engine.of_type("nodeGroup:NodeGroup"):
         assert record.inputs["version"] == "1.35"
@@ -256,7 +256,7 @@ def test_eks_spot_node_group_spans_all_zones() -> None:
     assert len(template["vpcSecurityGroupIds"]) == 1
 
 
-def test_eks_device_plugins_follow_pools() -> None:
+def test_eks_device_plugins_match_the_machine_types_of_pools() -> None:
     def daemons(*pools: dict[str, Any]) -> set[str]:
         return {record.inputs["metadata"]["name"] for record in graph(eks(*pools))[0].of_type("DaemonSet")}
 

@@ -45,7 +45,7 @@ def test_gke_pool_has_driver_for_its_gpu(settings: dict[str, Any], version: str)
 
 
 def test_gke_default_stack_equals_tutorial() -> None:
-    # The Weights & Biases distributed-training tutorial.
+    # The values of the Weights & Biases distributed-training tutorial.
     found = pool()
     config = found["nodeConfig"]
     assert (found["nodeCount"], config["machineType"], config["diskType"], config["diskSizeGb"]) == (
@@ -137,14 +137,14 @@ def test_gke_nodes_can_read_a_prebuilt_image_of_the_project(image: str, can_read
 
 
 @pytest.mark.parametrize("is_on", [True, False])
-def test_gke_image_streaming_has_its_api_and_its_role(is_on: bool) -> None:
+def test_gke_image_streaming_enables_the_api_and_grants_the_role(is_on: bool) -> None:
     engine, _ = graph(gke(image_streaming=is_on))
     apis = {record.inputs["service"] for record in engine.of_type("projects/service:Service")}
     roles = {record.inputs["role"] for record in bindings(engine)}
     assert ("containerfilesystem.googleapis.com" in apis) == is_on
     assert ("roles/serviceusage.serviceUsageConsumer" in roles) == is_on
     assert ("nodes-image-streaming" in engine.dependencies("system-nodes")) == is_on
-    # A preview does not know the outputs of a new grant, so it would show that nodes with such an input are replaced.
+    # A preview does not know the outputs of a new grant, so it would show a replacement of nodes that use them.
     inputs = [urn for record in engine.records for urns in record.depends.values() for urn in urns]
     assert not any(urn.endswith("::nodes-image-streaming") for urn in inputs)
 
@@ -431,7 +431,7 @@ def test_gke_job_on_v100_runs_prebuilt_image() -> None:
     assert exported["run_records"]["a"]["image"] == prebuilt
 
 
-def test_gke_job_with_own_image_builds_no_image() -> None:
+def test_gke_job_with_user_image_builds_no_image() -> None:
     engine, exported = graph(gke({"name": "gpus"}), [{"name": "a", "script": "/a.py", "image": "example.com/a:1"}])
     assert engine.of_type("index:Image") == []
     assert exported["image"] == ""

@@ -84,7 +84,7 @@ def test_gke_pool_flex_start_or_queued_has_no_upgrade_settings(capacity: str) ->
     assert pool(**A3, nodes=1)["upgradeSettings"]["strategy"] == "SURGE"
 
 
-def test_gke_pool_flex_start_has_its_limits() -> None:
+def test_gke_pool_flex_start_has_maximum_duration_and_no_reservation_or_repair() -> None:
     found = pool(**A3, nodes=1, capacity="flex-start")
     config = found["nodeConfig"]
     assert (config["flexStart"], config["maxRunDuration"]) == (True, "604800s")
@@ -104,7 +104,7 @@ def test_gke_pool_queued_has_label_and_taint() -> None:
     ]
 
 
-def test_gke_pool_with_reservation_block_names_it() -> None:
+def test_gke_pool_with_reservation_block_names_the_block() -> None:
     name = "projects/p/reservations/r/reservationBlocks/b/reservationSubBlocks/s"
     assert pool(**A3, capacity=f"reservation:{name}")["nodeConfig"]["reservationAffinity"] == {
         "consumeReservationType": "SPECIFIC_RESERVATION",
@@ -184,7 +184,7 @@ def test_gke_fabric_firewall_is_replaced_with_network() -> None:
     assert list(engine.requests["fabric-gpu-nic-0-inside"].replaceOnChanges) == ["network"]
 
 
-def test_gke_multi_networking_follows_machine_type_and_stays_on() -> None:
+def test_gke_multi_networking_is_on_for_a3_and_is_never_turned_off() -> None:
     a3, _ = graph(gke({**A3, "nodes": 1}))
     assert cluster_of(a3)["enableMultiNetworking"] is True
     assert list(a3.requests["cluster-control-plane"].ignoreChanges) == ["nodeConfig"]
@@ -200,7 +200,7 @@ def test_gke_pool_of_one_a3_host_has_no_additional_networks_or_placement_policy(
     assert pool(**A3)["placementPolicy"] == {"type": "COMPACT"}
 
 
-def test_gke_pool_disk_follows_machine_type() -> None:
+def test_gke_pool_disk_depends_on_machine_type() -> None:
     assert pool(machine_type="a3-ultragpu-8g", capacity="spot", platform_zone="us-central1-b")["nodeConfig"][
         "diskType"
     ] == ("hyperdisk-balanced")

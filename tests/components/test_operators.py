@@ -186,7 +186,7 @@ def test_operator_files_are_mounted() -> None:
     assert files.inputs["metadata"]["name"] == "training-operator"
 
 
-def test_operator_image_of_platform_overrides_published() -> None:
+def test_operator_image_of_platform_replaces_the_published_image() -> None:
     (replaced,) = pod("jobset", images={"jobset": "example.com/jobset:1"})["containers"]
     assert replaced["image"] == "example.com/jobset:1"
     (published,) = pod("jobset")["containers"]

@@ -1,4 +1,4 @@
-"""A job has equal containers, and the program equal outputs, on every platform. README.md describes the outputs."""
+"""Every platform gives a job the same container, and the program the same outputs. README.md describes the outputs."""
 
 from __future__ import annotations
 

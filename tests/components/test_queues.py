@@ -1,4 +1,4 @@
-"""Queues component and the program with it: objects of each pool, their order, and existing clusters."""
+"""Queues component, and the program with queues: objects of each pool, their order, and existing clusters."""
 
 from __future__ import annotations
 

@@ -61,10 +61,10 @@ def test_ray_worker_offers_a_cpu_to_each_of_its_ranks() -> None:
 
     assert params(processes_per_host=2, resources={"cpu": "500m", "memory": "24Gi"})["num-cpus"] == "2"
     assert params(processes_per_host=2, resources={"cpu": "7500m", "memory": "24Gi"})["num-cpus"] == "8"
-    assert params(shared_memory="8Gi")["object-store-memory"] == str(4 * 2**30)
+    assert params(shared_memory="8Gi")["object-store-memory"] == str(4 * 2**30), "half of the shared memory"
 
 
-def test_hosts_source_their_nccl_environment() -> None:
+def test_ray_hosts_source_the_nccl_environment_script() -> None:
     nodes = replace(ON_GPUS, scheduling=replace(ON_GPUS.scheduling, nccl_environment=GIB_PLUGIN))
     (host,) = workers({**GPU, "kind": "ray-job", "queue": None}, nodes)
     assert container(host)["command"] == ["bash"]

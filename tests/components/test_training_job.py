@@ -38,7 +38,7 @@ from workloads.objects import LOST_LAUNCHER_EXIT_CODES, NON_RETRYABLE_EXIT_CODES
 from workloads.spec import JobKind, JobSpec
 
 
-def test_operators_of_jobs_follow_from_kinds_and_queues() -> None:
+def test_operators_of_jobs_depend_on_kinds_and_queues() -> None:
     alone = {"queue": None}
     assert operators_of([spec(**alone)]) == frozenset()
     assert operators_of([spec(**alone), spec(kind="train-job", **alone)]) == {"trainer", "jobset"}
@@ -60,7 +60,7 @@ KIND_VARIABLES = frozenset(
         "TRAINYARD_RETRYABLE_OFFSET",
     }
 )
-"""Variables that kinds set differently: rendezvous and restarts."""
+"""Variables of rendezvous and restarts, whose values depend on the kind."""
 
 
 def comparable_worker(kind: JobKind, values: dict[str, Any], placement: Placement) -> dict[str, Any]:
@@ -303,7 +303,7 @@ def test_operator_job_is_replaced_on_change(kind: JobKind) -> None:
     assert registered.deleteBeforeReplace
 
 
-def test_indexed_job_is_replaced_if_a_field_changes_that_the_api_fixes() -> None:
+def test_indexed_job_is_replaced_if_an_immutable_field_changes() -> None:
     registered = engine(spec(SCRIPT), ON_CLAIM).requests["resnet-job"]
     assert "spec.backoffLimitPerIndex" in registered.replaceOnChanges
 

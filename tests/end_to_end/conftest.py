@@ -93,7 +93,7 @@ class Checkout:
         return done.stdout
 
     def start(self, *words: str, stdin: int = subprocess.DEVNULL, own_group: bool = False) -> subprocess.Popen[str]:
-        """Start a command in the checkout. One pipe has its output and its errors.
+        """Start a command in the checkout. Its output and its errors go to one pipe.
 
         With `own_group`, the command leads its own process group, so that a test can signal all of its processes.
         """
@@ -109,9 +109,9 @@ class Checkout:
         )
 
     def up_with_fault(self, *words: str, at: str, fault: Callable[[], object]) -> tuple[str, str]:
-        """Run `make up`, and call `fault` at the first line with the text `at`. Return the output before and after it.
+        """Run `make up`, and call `fault` at the first line with the text `at`.
 
-        The command must succeed.
+        Return the output up to that line and the output after it. The command must succeed.
         """
         lines: list[str] = []
         num_before = 0

@@ -1,4 +1,4 @@
-"""A job's secret reaches the pod on the local cluster. It is in no log, pod object, image layer, state or output."""
+"""A job's secret reaches the pod on the local cluster, but no log, pod object, image layer, state or output."""
 
 from __future__ import annotations
 

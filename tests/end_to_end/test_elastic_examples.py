@@ -59,7 +59,7 @@ def test_elastic_job_continues_without_host_and_readmits_it(checkout: Checkout) 
 
 
 def assert_lightning(before: str, after: str, host: int) -> None:
-    """Assert that a rank of three trained before the fault, and that the job recovered after it.
+    """Assert that a group of three ranks trained before the fault, and that the job recovered afterwards.
 
     The other hosts must resume, `host` must come back, and three ranks must end with equal metrics. Only rank 0 may
     upload the model.

@@ -204,7 +204,7 @@ def test_example_wandb_writes_runs_and_keeps_key_secret(checkout: Checkout) -> N
 @pytest.mark.long
 def test_example_s3_data_reads_each_sample_once_per_epoch(checkout: Checkout) -> None:
     text = checkout.run("make", "up", "JOB=s3-data", seconds=1800)
-    # For so many hosts, `make up` prints only the lines of the first ones.
+    # For so many hosts, `make up` prints only the lines of the first hosts.
     logs = {
         kind: checkout.kubectl("logs", f"--selector=trainyard.dev/job={kind}-data", "--tail=-1")
         for kind in ("s3", "gs")

@@ -1,7 +1,7 @@
-"""After `make up` or `make down` is interrupted at a random moment, no lock and no process is left, and `up` works.
+"""`make up` and `make down` leave no lock and no process after an interruption at a random moment, and `up` works.
 
 Only a killed Pulumi may leave its lock until the next command. The test interrupts five commands, or fifty with
-TRAINYARD_TESTS=soak. It prints a TRAINYARD_SEED, which repeats its random choices.
+TRAINYARD_TESTS=soak. It prints TRAINYARD_SEED. Set this variable to repeat the random choices.
 """
 
 from __future__ import annotations

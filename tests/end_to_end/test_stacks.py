@@ -1,4 +1,4 @@
-"""Stacks of two checkouts are deployed, damaged, interrupted and destroyed. A model states what must then exist.
+"""Deploy, damage, interrupt and destroy stacks of two checkouts. After each action, compare with the expected state.
 
 One test has fixed actions. The other runs one random sequence of actions, or a hundred with TRAINYARD_TESTS=soak.
 """
@@ -47,7 +47,7 @@ class Stack:
     has_checkpoint: bool = False
     """True if the bucket must have the checkpoint."""
     expected_init_pid: int | None = None
-    """Process id of the cluster's process 1 if it must keep running, else None."""
+    """Process id, on this machine, of the cluster's init process if the process must keep running, else None."""
 
     @property
     def cluster(self) -> ClusterSettings:
@@ -66,7 +66,7 @@ class Stack:
         (self.checkout.folder / f"Pulumi.{self.name}.yaml").write_text(json.dumps(content), encoding="utf-8")
 
     def init_pid(self) -> int | None:
-        """Return the process id of the cluster's process 1, or None if it does not run."""
+        """Return the process id, on this machine, of the cluster's init process, or None if it does not run."""
         found = [pid for pid in leftovers.processes(self.cluster.folder) if leftovers.is_namespace_init(pid)]
         return next((pid for pid in found if leftovers.environment_value(pid, "TRAINYARD_NODE_INDEX") is None), None)
 
@@ -187,7 +187,7 @@ class Stacks(RuleBasedStateMachine):
                 assert stack.init_pid() == stack.expected_init_pid
 
     def teardown(self) -> None:
-        """Destroy every stack. This must always work."""
+        """Destroy every stack, which must always work."""
         for stack in self.stacks:
             self.make(stack, "down")
             assert lifecycle.find_leftovers(stack.cluster) == []
@@ -216,7 +216,7 @@ def two_checkouts(tmp_path: Path) -> list[Checkout]:
     return [Checkout(folder) for folder in folders]
 
 
-def test_damaged_stack_recovers_and_others_are_unaffected(two_checkouts: list[Checkout]) -> None:
+def test_damaged_stack_recovers_and_other_stacks_are_unaffected(two_checkouts: list[Checkout]) -> None:
     Stacks.checkouts = two_checkouts
     machine = Stacks()
     machine.begin()

@@ -12,10 +12,10 @@ _PARENT = re.compile(r".*(?:containers\[[^]]+\]|\bspec|\bmetadata)(?=\.)|[^.]+")
 
 
 def difference(old: Sequence[dict[str, Any]], new: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Yield the lines that turn old manifests into new ones, below the path that they share.
+    """Yield the changed lines between old and new manifests. A header names the parent of the lines below it.
 
-    One line of context gives the position of an insertion. Line numbers would change with every edit of a complete
-    file. A removed path has one line, `-`, instead of its values.
+    One line of context gives the position of an insertion. Headers have no line numbers, because every edit of a
+    complete file would change them. A removed path has one line, `-`, instead of its values.
     """
     before, after, shown = list(_lines(old)), list(_lines(new)), ""
     kept = {parent for parent, _ in after}
@@ -34,7 +34,7 @@ def difference(old: Sequence[dict[str, Any]], new: Sequence[dict[str, Any]]) -> 
 
 
 def _lines(manifests: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str]]:
-    """Yield each value of the manifests as the path of its parent and a line with the rest."""
+    """Yield each value of the manifests as its parent's path and a line with the remaining path and the value."""
     for manifest in manifests:
         for path, value in _values(manifest, manifest["kind"]):
             match = _PARENT.match(path)

@@ -132,7 +132,7 @@ def examples() -> dict[str, tuple[JobSpec, Placement]]:
 
 
 def queued(values: dict[str, Any], kind: JobKind) -> dict[str, Any]:
-    """Return a job of a kind, without `queue` or `processes_per_host` if the kind does not support it."""
+    """Return a job of a kind, with `queue` and `processes_per_host` only if the kind supports them."""
     supported = {
         key: value
         for key, value in values.items()
@@ -189,7 +189,7 @@ def queues_engine() -> RecordingEngine:
 
 
 EACH_KIND = frozenset(f"{'digits' if KINDS[kind].runs_recipes else 'script'}.{kind}" for kind in get_args(JobKind))
-"""Example of each kind."""
+"""Names of the examples whose golden files are complete, one for each kind."""
 COMPLETE_FILES = {*EACH_KIND, "queues"}
 """Names of the golden files with complete manifests: an example of each kind, and the queues."""
 MIN_ALIASED_LINES = 6
@@ -205,7 +205,7 @@ BASE_EXAMPLES = {
     "etcd": "elastic",
     "every-key": "script",
 }
-"""Example -> example that it is compared with. The default is `digits` of the same kind."""
+"""Example -> similar example, the base of its diff. The default is `digits` of the same kind."""
 
 
 def rendered() -> dict[str, list[dict[str, Any]]]:
@@ -232,7 +232,7 @@ def with_aliases(value: Any, seen: dict[str, Any]) -> Any:
 
 
 class Dumper(yaml.SafeDumper):
-    """Writer of YAML with each short list or object of scalars on one line."""
+    """YAML dumper that writes each short list or object of scalars on one line."""
 
     def represent_sequence(self, *words: Any) -> yaml.SequenceNode:
         """Return the node of a list."""

@@ -18,7 +18,7 @@ def expected() -> dict[Path, str]:
     return goldens()
 
 
-def test_golden_files_are_those_of_examples(expected: dict[Path, str]) -> None:
+def test_golden_folder_has_exactly_the_files_of_the_examples(expected: dict[Path, str]) -> None:
     assert golden_files() == set(expected), "run `make golden` and read the difference"
 
 

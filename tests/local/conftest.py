@@ -22,7 +22,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 def port_above(base: int) -> int:
-    """Return a port of this checkout among the 500 from `base` on."""
+    """Return this checkout's port, one of the 500 ports from `base`."""
     return base + zlib.crc32(str(CHECKOUT).encode()) % 500
 
 

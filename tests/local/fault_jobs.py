@@ -1,9 +1,9 @@
 """Jobs for the table of faults in docs/kinds.md: Trainyard's objects, with a small program that fails as instructed.
 
 The fault affects host 1. `no-image` and `no-capacity` affect all hosts. In an `mpi-job`, the faults of
-`LAUNCHER_CAUSES` affect the launcher. The other hosts wait until host 1 has started again and completed. In place of
-the launcher's command, the program waits for each worker and holds a connection to it, as ssh does. It fails if a
-connection breaks, or is silent for longer than ssh waits (workloads/kinds/mpi_job.py).
+`LAUNCHER_CAUSES` affect the launcher. The other hosts wait until host 1 has started again and completed. The program
+replaces the launcher's command: like ssh, it waits for each worker and holds a connection. It fails if a connection
+breaks, or is silent for longer than ssh waits (workloads/kinds/mpi_job.py).
 """
 
 from __future__ import annotations
@@ -113,24 +113,24 @@ def affected_pod_prefix(kind: JobKind, cause: Cause, name: str) -> str:
 
 
 PREEMPTION_EXIT_CODES: dict[JobKind, str] = {"pytorch-job": "203", "mx-job": "143"}
-"""Exit code of a preempted program, if it is not 75. `trainer.launch` adds 128 for the training-operator. SIGTERM
-(128 + 15) ends a program without the launcher."""
+"""Exit code of a preempted program, if it is not 75. `trainer.launch` adds 128 for the training-operator. Without
+`trainer.launch`, SIGTERM ends the program with 128 + 15."""
 PODS: dict[JobKind, int] = {"mpi-job": 3, "mx-job": 4}
 """Job kind -> number of pods, if it is not two."""
 
 
 def job_name(kind: JobKind, cause: Cause) -> str:
-    """Return the name of the job of one kind with one cause."""
+    """Return the name of the job for a kind and a cause."""
     return f"{cause}-{kind}"
 
 
 def objects(kind: JobKind, cause: Cause, placement: Placement) -> list[dict[str, Any]]:
-    """Return the objects of the job of one kind with one cause, on two hosts and with one restart."""
+    """Return the objects of the job for a kind and a cause, with two hosts and one restart."""
     name = job_name(kind, cause)
     values = {"name": name, "kind": kind, "script": "/replaced.py", "hosts": 2, "restarts": 1, "grace_seconds": 5}
     if cause == "deadline":
         values["deadline_seconds"] = DEADLINE_SECONDS
-    # The program is not Trainyard's launcher, whose exit codes the failure policy of an Indexed Job would expect.
+    # The launcher does not run here. With `torchrun`, an Indexed Job's failure policy would expect its exit codes.
     spec = JobSpec.model_validate({**values, "torchrun": kind != "indexed-job"})
     found = manifests(spec, placement)
     for each in found:

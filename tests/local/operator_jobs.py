@@ -181,6 +181,6 @@ for document in documents:
 """Program of test_operators.py, after the preamble of tests/plugins/stack.py: operators, a namespace that enforces
 `restricted`, and jobs.
 
-`EDIT_jobs` selects the jobs: those of `jobs` (`each`), of `two_in_queue` (`two`) or of `queued`, or `none`. The queue
-has capacity for one job at a time.
+`EDIT_jobs` selects the jobs: `each` selects `jobs`, `two` selects `two_in_queue`, `queued` selects `queued`, and
+`none` selects no job. The queue has capacity for one job at a time.
 """

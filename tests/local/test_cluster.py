@@ -57,7 +57,7 @@ def processes_called(settings: ClusterSettings, name: str) -> list[int]:
 
 
 def lasting_processes(settings: ClusterSettings) -> list[int]:
-    """Return the processes that run as long as the cluster. containerd and kubelets start others that soon end."""
+    """Return the processes that run as long as the cluster, without short-lived children of containerd and kubelets."""
     programs = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "containerd", "kubelet")
     found = [pid for program in programs for pid in processes_called(settings, program)]
     assert len(found) > len(programs), "each node must have a kubelet and a containerd"

@@ -68,8 +68,8 @@ def documented_effects() -> dict[tuple[str, str], str]:
     return {(cause, kind): row[column] for cause, row in causes.items() for column, kind in enumerate(kinds, start=1)}
 
 
-def place_of(pod: str) -> str:
-    """Return a pod's place in its job: its name without the random suffix that follows its index or `-launcher`."""
+def stable_name(pod: str) -> str:
+    """Return the name that a pod shares with its replacements, without the random suffix of the pod."""
     return re.sub(r"(-\d+|-launcher)-\w{5}$", r"\1", pod)
 
 
@@ -81,10 +81,10 @@ class Faults:
         self._cluster = Cluster(str(settings.kubeconfig), NAMESPACE)
 
     def starts(self, kind: JobKind, cause: Cause) -> Counter[str]:
-        """Return the number of starts of each place of a job."""
+        """Return the number of starts of a job's pods, by stable name."""
         folder = self.folder / job_name(kind, cause)
         names = [each.name for each in folder.iterdir() if "@" in each.name] if folder.is_dir() else []
-        return Counter(place_of(name.partition("@")[0]) for name in names)
+        return Counter(stable_name(name.partition("@")[0]) for name in names)
 
     def seen(self, kind: JobKind, cause: Cause) -> tuple[JobState, list[PodState]]:
         """Return a job and its pods as `make status` reads them."""

@@ -127,7 +127,7 @@ def test_import_without_missing_layer_fails(program: Path) -> None:
     assert stored_references() == []
 
 
-def test_import_databases_are_those_that_clones_copy(program: Path) -> None:
+def test_import_creates_exactly_the_databases_that_clones_copy(program: Path) -> None:
     change_store(FIRST, partial(write_archive, FIRST, program))
     found = {str(path.relative_to(store_folder())) for path in store_folder().rglob("*.db")}
     assert found == set(DATABASES)

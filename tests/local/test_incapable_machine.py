@@ -63,8 +63,9 @@ def test_command_on_incapable_machine_is_rejected_with_remedy(
 
 
 def test_check_machine_without_root_names_command_of_stack() -> None:
+    code = "from tests.local.test_incapable_machine import print_problems; print_problems()"
     done = subprocess.run(
-        ["unshare", "--user", sys.executable, "-c", "from tests.local.test_incapable_machine import show; show()"],
+        ["unshare", "--user", sys.executable, "-c", code],
         cwd=PROJECT,
         env={**os.environ, "STACK": "other", "PYTHONPATH": str(PROJECT)},
         capture_output=True,
@@ -107,7 +108,7 @@ def test_root_check_of_trainyard_names_a_command_that_sudo_finds(is_on_path: boo
         assert done.returncode == 1
 
 
-def show() -> None:
+def print_problems() -> None:
     """Print the reasons why this machine cannot run a local cluster."""
     print(*check_machine(stack_cluster(str(PROJECT), "other")), sep="\n")
 

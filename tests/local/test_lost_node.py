@@ -21,7 +21,7 @@ from infra.local.api import ready_nodes
 from infra.local.repair import TAINT
 from infra.local.settings import ClusterSettings
 from tests.local.fault_jobs import KINDS, PODS, NodeCause, job_name
-from tests.local.test_faults import NAMESPACE, Faults, place_of, running_jobs, wait_for
+from tests.local.test_faults import NAMESPACE, Faults, running_jobs, stable_name, wait_for
 from workloads.objects import LOST_NODE_SECONDS
 from workloads.spec import JobKind
 
@@ -71,12 +71,12 @@ class LostNode:
 
     def replacement_times(self) -> list[datetime]:
         """Return the creation times of the pods that replace the node's pods, without launchers of mpirun."""
-        gone = {place_of(name) for name in self.pod_names if LAUNCHER not in name}
-        pods = [pod.metadata for pod in self._pods() if place_of(pod.metadata.name) in gone]
+        gone = {stable_name(name) for name in self.pod_names if LAUNCHER not in name}
+        pods = [pod.metadata for pod in self._pods() if stable_name(pod.metadata.name) in gone]
         return [each.creation_timestamp for each in pods if each.uid not in self._uids]
 
     def resume_supervisor(self) -> None:
-        """Bring the node back: the supervisor restarts its processes."""
+        """Resume the cluster's supervisor, which restarts the node."""
         os.kill(self.supervisor, signal.SIGCONT)
 
     def ready(self) -> set[str]:
@@ -95,7 +95,7 @@ class LostNode:
         return {taint.key for taint in self._core.read_node(self.node).spec.taints or []}
 
     def starts(self, kind: JobKind) -> Counter[str]:
-        """Return the number of starts of each place of a job.
+        """Return the number of starts of a job's pods, by stable name.
 
         The launcher of mpirun is excluded, because it restarts with any worker.
         """
@@ -105,7 +105,7 @@ class LostNode:
     def wait_for_replacements(self) -> None:
         """Wait until the job of each kind has replaced its pods on the node, and no other pods."""
         for kind in KINDS:
-            gone = {place_of(name) for name in self.pod_names if name.startswith(job_name(kind, self._cause))}
+            gone = {stable_name(name) for name in self.pod_names if name.startswith(job_name(kind, self._cause))}
             gone.discard(f"{job_name(kind, self._cause)}{LAUNCHER}")
             assert gone, f"{kind} must have a pod on each node"
             expected = self._before[kind] | Counter({place: 2 for place in gone})
@@ -160,7 +160,7 @@ def deletion_delay(pod: Any, since: datetime) -> float:
 
 @pytest.fixture(scope="module")
 def lost_node(settings: ClusterSettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LostNode]:
-    """Yield a killed node with pods of a job of each kind. The node's repair is on hold."""
+    """Yield a killed node with pods of a job of each kind. The process that repairs nodes is stopped."""
     with running_jobs(settings, tmp_path_factory.mktemp("lost"), KINDS, ["node-lost"]) as stack:
         found = LostNode(settings, stack.core(), "node-lost")
         found.signal_repair(signal.SIGSTOP)

@@ -1,4 +1,4 @@
-"""Mounts of a node whose cache folder is below a folder that the node hides, or that other programs mount over."""
+"""Mounts of a node whose cache folder is in a folder that other mounts hide."""
 
 from __future__ import annotations
 

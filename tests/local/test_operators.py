@@ -148,7 +148,7 @@ def test_deleted_role_binding_of_an_operator_is_recreated(stack: Stack) -> None:
 
 
 def changes(stack: Stack, **edits: object) -> dict[str, Any]:
-    """Return the name of each resource that a preview changes -> its changed fields, or the operation."""
+    """Return the changes of a preview: name of a resource -> its changed fields, or the operation."""
     plan = stack.plan(**edits).items()
     return {name: step.get("detailedDiff") or step["op"] for name, step in plan if step["op"] != "same"}
 

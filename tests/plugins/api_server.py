@@ -13,13 +13,13 @@ from typing import IO
 from bench.measure import free_port
 from infra.local.settings import cache_folder
 
-START_SECONDS = 60.0
+START_TIMEOUT_SECONDS = 60.0
 ADMIN_TOKEN = "plugin-tests-admin"
 MANAGER_TOKEN = "plugin-tests-manager"
 
 
 def program(name: str) -> Path:
-    """Return the path of a program on PATH, else of the one that `make setup` built. Raises FileNotFoundError."""
+    """Return a program's path: on PATH, or else where `make setup` built it. Raises FileNotFoundError."""
     built = cache_folder() / "bin"
     on_path = [Path(found)] if (found := shutil.which(name)) else []
     for candidate in [*on_path, *sorted(built.glob(f"*/{name}"))]:
@@ -123,7 +123,7 @@ class ApiServer:
         request = urllib.request.Request(
             f"https://127.0.0.1:{self.port}/readyz", headers={"Authorization": f"Bearer {ADMIN_TOKEN}"}
         )
-        deadline = time.monotonic() + START_SECONDS
+        deadline = time.monotonic() + START_TIMEOUT_SECONDS
         while True:
             try:
                 urllib.request.urlopen(request, context=insecure, timeout=5).close()

@@ -21,7 +21,7 @@ def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
 
 @pytest.fixture(scope="session")
 def new_stack(api_server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Stack]:
-    """Return a function that creates a stack with a program. Each stack has its own namespace, which exists."""
+    """Return a function that creates a stack with a program, and a new namespace for the stack."""
     numbers = itertools.count(1)
 
     def make(program: str) -> Stack:

@@ -34,16 +34,16 @@ def edit(name, default):
 def meta(name=None, **more):
     return {{"namespace": namespace, **({{"name": name}} if name else {{}}), **more}}
 """
-"""Start of each program: the provider `cluster`, resource options `on_cluster` with it, and two functions.
+"""Start of each program: the provider `cluster`, resource options `on_cluster` with this provider, and two functions.
 
-`edit(name, default)` returns the value of `name` in the command's edits, or else the default. `meta` returns metadata
-in the stack's namespace.
+`edit(name, default)` returns the command's environment variable EDIT_<name>, or else the default. `meta` returns
+metadata in the stack's namespace.
 """
 
 
 @dataclass
 class Stack:
-    """Stack of a program in a folder, with a file backend. Its commands use the programs that the make targets use."""
+    """Stack of a program in a folder, with a file backend. Its commands have the PATH of the make targets."""
 
     folder: Path
     kubeconfig: Path
@@ -77,7 +77,7 @@ class Stack:
         }
 
     def start(self, *arguments: str, **edits: object) -> subprocess.Popen[str]:
-        """Start a Pulumi command with one stream of output."""
+        """Start a Pulumi command that writes its errors to the same stream as its output."""
         environment = self.environment(**edits)
         pulumi = shutil.which("pulumi", path=environment["PATH"])
         assert pulumi, "the Pulumi CLI is missing; run `make setup`"
@@ -88,7 +88,7 @@ class Stack:
         )  # fmt: skip
 
     def run(self, *arguments: str, fails: bool = False, **edits: object) -> str:
-        """Run a Pulumi command and return its output. It must fail if `fails` is true, and succeed otherwise."""
+        """Run a Pulumi command and return its output. Assert that the command fails exactly if `fails` is true."""
         process = self.start(*arguments, **edits)
         output, _ = process.communicate(timeout=300)
         assert (process.returncode != 0) == fails, output
@@ -107,7 +107,7 @@ class Stack:
         return {step["urn"].split("::")[-1]: step for step in steps}
 
     def preview_operations(self, **edits: object) -> dict[str, str]:
-        """Return the name of each Kubernetes object -> its operation in a preview."""
+        """Return the operation of each Kubernetes object in a preview, by resource name."""
         return {
             name: step["op"] for name, step in self.plan(**edits).items() if "pulumi:" not in step["urn"].split("::")[2]
         }

@@ -1,4 +1,4 @@
-"""Failing programs, invalid objects, unreachable clusters, and the end of Pulumi's plugins.
+"""Failing programs, invalid objects, unreachable clusters, and processes of plugins after Pulumi ends.
 
 The programs use `cluster`, `on_cluster`, `edit` and `meta` from PREAMBLE in stack.py.
 """
@@ -15,7 +15,7 @@ from bench.measure import free_port
 from tests.plugins.stack import Stack
 
 NewStack = Callable[[str], Stack]
-"""Fixture `new_stack`: create a stack with this program."""
+"""Type of fixture `new_stack`: a function that creates a stack with a program."""
 
 
 def test_failing_program_shows_its_own_traceback_once(new_stack: NewStack) -> None:

@@ -1,4 +1,4 @@
-"""`make up` on an existing cluster: it stops before any change if the cluster has one of the stack's objects."""
+"""`make up` on an existing cluster stops before any change if the cluster has one of the stack's objects."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_unreachable_cluster_is_an_error_with_its_context(cloud: Existing, tmp_p
         existing([CRD], Existing(cloud.config.model_copy(update={"kubeconfig": str(file)})))
 
 
-def test_object_that_may_not_be_read_names_the_missing_permission(
+def test_unreadable_object_is_an_error_with_the_missing_permission(
     cloud: Existing, api_server: ApiServer, tmp_path: Path
 ) -> None:
     core = Stack(tmp_path, api_server.kubeconfig, NAMESPACE).core()
@@ -106,7 +106,7 @@ def test_objects_of_the_program_and_of_the_state_have_the_same_identity(settings
     assert in_state({}) == set()
 
 
-def test_up_over_an_existing_object_names_it_and_creates_nothing(
+def test_up_with_an_existing_object_names_it_and_creates_nothing(
     api_server: ApiServer, settings_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     called: list[str] = []

@@ -10,7 +10,7 @@ from infra.local.settings import TAKE_OVER_VARIABLE
 from tests.plugins.stack import Stack
 
 NewStack = Callable[[str], Stack]
-"""Fixture `new_stack`: create a stack with this program."""
+"""Type of fixture `new_stack`: a function that creates a stack with a program."""
 SERVICE = """
 k8s.core.v1.Service("service", opts=on_cluster, metadata=meta("digits", labels={"stage": edit("stage", "one")}, **(
     {"annotations": {"pulumi.com/patchForce": "true"}} if edit("force", "") else {})),
@@ -92,7 +92,7 @@ def test_provider_writes_its_files_to_the_mapped_folder(new_stack: NewStack) -> 
 
 
 def test_existing_object_is_taken_over_and_deleted_with_the_stack(new_stack: NewStack) -> None:
-    # `make up` stops before it does this: commands/existing_objects.py.
+    # `make up` rejects existing objects before Pulumi takes them over: commands/existing_objects.py.
     stack = new_stack(SERVICE.replace('"cluster_ip": "None", ', ""))
     theirs = {"metadata": {"name": "digits"}, "spec": {"ports": [{"port": 80}]}}
     made = stack.core().create_namespaced_service(stack.namespace, theirs)
@@ -240,7 +240,7 @@ metadata: {name: second}
 
 WORKLOADS = """
 labels = {"app": "web"}
-# The API server rejects addresses of pods without a node, and the Service would never have an endpoint.
+# The API server rejects addresses of pods without a node. Without `node_name`, the Service would get no endpoint.
 containers = [{"name": "c", "image": "i"}]
 pods = {"metadata": {"labels": labels}, "spec": {"node_name": "simulated", "containers": containers}}
 spec = {"replicas": 1, "selector": {"match_labels": labels}, "template": pods}

@@ -31,7 +31,7 @@ pulumi.export("name", settings.metadata.name)
 
 @pytest.fixture(scope="module")
 def deployed(new_stack: Callable[[str], Stack]) -> Stack:
-    """Return the stack after its first `up`. The tests of this module do not change it."""
+    """Return the stack after its first `up`. The tests of this module do not change the stack."""
     stack = new_stack(PROGRAM)
     stack.run("config", "set", "--secret", "token", "open-sesame")
     stack.up()
@@ -45,7 +45,7 @@ def test_second_preview_has_no_changes(deployed: Stack) -> None:
 def test_unnamed_object_is_named_after_its_resource(deployed: Stack) -> None:
     names = [item.metadata.name for item in deployed.core().list_namespaced_config_map(deployed.namespace).items]
     (name,) = [name for name in names if name.startswith("settings-")]
-    assert len(name) == len("settings-") + 8
+    assert len(name) == len("settings-") + 8  # Pulumi appends eight random characters.
     outputs = deployed.state()["settings"]["outputs"]
     assert outputs["metadata"]["annotations"] == {"pulumi.com/autonamed": "true"}
 

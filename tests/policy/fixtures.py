@@ -31,7 +31,7 @@ def policy(action: str, resource: str) -> dict[str, Any]:
 
 
 def inputs_at(path: str, good: Any, bad: Any = None) -> tuple[dict[str, Any], dict[str, Any], str]:
-    """Return inputs with a good value at a path, inputs with a bad value there (None for no value), and the path."""
+    """Return inputs with `good` at a path, inputs with `bad` there (or without a value, for None), and the path."""
     first, _, rest = path.partition(".")
     if rest:
         good, bad, _ = inputs_at(rest, good, bad)
@@ -135,4 +135,4 @@ FIXTURES: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
         "metadata.labels",
     ),
 }
-"""Rule -> type, inputs that follow it, inputs that break it, path of the problem."""
+"""Rule -> resource type, inputs that follow the rule, inputs that break the rule, path of the problem."""

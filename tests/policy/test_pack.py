@@ -1,4 +1,4 @@
-"""The policy pack in a process of its own. A stub replaces the package pulumi-policy, which no test environment has."""
+"""The policy pack in a separate process. A stub replaces the package pulumi-policy, which no test environment has."""
 
 from __future__ import annotations
 

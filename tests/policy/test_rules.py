@@ -52,7 +52,7 @@ def test_policy_images_by_digest_accepts_images_that_setup_names_after_their_con
 
 
 def security(non_root: bool | None) -> dict[str, object]:
-    """Return the part of a pod or container with this `runAsNonRoot`. None leaves it out."""
+    """Return the security context of a pod or container, with this `runAsNonRoot`, or empty for None."""
     return {"securityContext": {} if non_root is None else {"runAsNonRoot": non_root}}
 
 

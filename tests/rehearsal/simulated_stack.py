@@ -62,7 +62,7 @@ class SimulatedStack:
         }
 
     def run(self, *words: str, fails: bool = False) -> str:
-        """Run a Pulumi command and return its output. With `fails`, the command must fail."""
+        """Run a Pulumi command and return its output. Assert that the command fails exactly if `fails` is true."""
         done = subprocess.run(
             ["pulumi", *words, "--non-interactive", "--color", "never"],
             cwd=self.folder,
@@ -77,7 +77,7 @@ class SimulatedStack:
         return done.stdout
 
     def succeeds(self, *words: str) -> bool:
-        """Run a Pulumi command that must succeed, and return True, as `adopt` requires."""
+        """Run a Pulumi command and assert that it succeeds. Return True, the result that `adopt` requires."""
         self.run(*words)
         return True
 

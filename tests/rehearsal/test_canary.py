@@ -1,4 +1,4 @@
-"""A secret value is not in plain text in settings, preview, pods, reports or state (real engine, no cluster)."""
+"""Settings, preview, pods, reports and state have no secret in plain text (real engine, no cluster)."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Preview:
 
 @pytest.fixture(scope="module")
 def preview(tmp_path_factory: pytest.TempPathFactory) -> Preview:
-    """Return the preview."""
+    """Return the preview of stack `dev` with a secret."""
     return Preview(tmp_path_factory.mktemp("canary"))
 
 

@@ -11,7 +11,7 @@ from tests.rehearsal.simulated_stack import SimulatedStack, platform_program
 
 
 def program(**changes: Any) -> str:
-    """Return a program of two A3 Mega hosts with eight additional networks between them, with changed settings."""
+    """Return a program with two A3 Mega hosts, eight networks between the hosts, and changes to the settings."""
     settings = {
         "kind": "gke",
         "project": "some-project",

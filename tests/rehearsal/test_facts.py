@@ -1,4 +1,4 @@
-"""Tables of facts: they accept the resources of the program, and reject what the real providers reject."""
+"""Tables of facts accept the program's resources, and reject inputs that the real providers reject."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_check_rejects_a_resource_of_the_program_with_a_wrong_value() -> None:
 
 
 def rejected_inputs(type_: str, change: dict[str, Any]) -> dict[str, str]:
-    """Return the message for each input that the facts reject if this change is made to the type's valid inputs."""
+    """Change the type's valid inputs, and return the message for each input that the facts reject."""
     inputs = {key: value for key, value in {**BASE[type_], **change}.items() if value is not None}
     table = fact_table(type_)
     assert table is not None

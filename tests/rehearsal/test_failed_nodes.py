@@ -1,4 +1,4 @@
-"""A node group that EKS could not create for lack of capacity is replaced by the next `up`, under the real engine."""
+"""The next `up` replaces a node group that EKS could not create for lack of capacity (real engine, no cluster)."""
 
 from __future__ import annotations
 

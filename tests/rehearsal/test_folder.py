@@ -39,7 +39,7 @@ def test_reserve_port_skips_a_port_in_use() -> None:
         assert reserve_port("two") != port
 
 
-def test_cluster_settings_with_a_port_use_it() -> None:
+def test_cluster_settings_use_the_given_port() -> None:
     assert cluster_settings("some", 17000).port == 17000
 
 

@@ -22,9 +22,9 @@ from tests.rehearsal.test_killed import CASES, assert_nothing_is_left
 
 TRIES = 50 if SOAK else 2
 MAX_DELAY_SECONDS = 6.0
-"""Longest time from Pulumi's start to the interruption, in seconds."""
-LIMIT_SECONDS = 300.0
-"""Longest time of a command, in seconds."""
+"""Maximum time from Pulumi's start to the interruption, in seconds."""
+COMMAND_TIMEOUT_SECONDS = 300.0
+"""Maximum duration of a command, in seconds."""
 COMMAND = """
 import sys
 from pathlib import Path
@@ -61,12 +61,12 @@ def start(stack: SimulatedStack, command: str) -> subprocess.Popen[str]:
 def run(stack: SimulatedStack, command: str) -> None:
     """Run a command to its end."""
     process = start(stack, command)
-    output, _ = process.communicate(timeout=LIMIT_SECONDS)
+    output, _ = process.communicate(timeout=COMMAND_TIMEOUT_SECONDS)
     assert process.returncode == 0, output
 
 
-def interrupt(stack: SimulatedStack, command: str, after: float, times: int) -> str:
-    """Run a command, and send SIGINT `times` times from `after` seconds after Pulumi's start. Return its output."""
+def interrupt(stack: SimulatedStack, command: str, after_seconds: float, times: int) -> str:
+    """Run a command and return its output. Send SIGINT `times` times, `after_seconds` after Pulumi's start."""
     process = start(stack, command)
     assert process.stdout is not None
     output = ""
@@ -74,12 +74,12 @@ def interrupt(stack: SimulatedStack, command: str, after: float, times: int) -> 
         output += line
         if line.startswith(("Updating (", "Destroying (")):
             break
-    time.sleep(after)
+    time.sleep(after_seconds)
     for _ in range(times):
         if process.poll() is None:
             process.send_signal(signal.SIGINT)
             time.sleep(0.3)
-    rest, _ = process.communicate(timeout=LIMIT_SECONDS)
+    rest, _ = process.communicate(timeout=COMMAND_TIMEOUT_SECONDS)
     assert process.returncode in (0, 130), output + rest
     return output + rest
 
@@ -92,12 +92,12 @@ def test_up_and_destroy_interrupted_at_random_moments_converge(new_stack: Callab
     stack = new_stack(case.program)
     for count in range(TRIES):
         command, times = random_numbers.choice(("up", "up", "destroy")), random_numbers.choice((1, 1, 2))
-        after = random_numbers.uniform(0, MAX_DELAY_SECONDS)
-        output = interrupt(stack, command, after, times)
-        print(f"{count}: {command}, {times} after {after:.2f} s: {output.splitlines()[-1]}")
+        after_seconds = random_numbers.uniform(0, MAX_DELAY_SECONDS)
+        output = interrupt(stack, command, after_seconds, times)
+        print(f"{count}: {command}, {times} x SIGINT after {after_seconds:.2f} s: {output.splitlines()[-1]}")
         assert "Traceback" not in output, output
         assert list((stack.folder / "backend" / ".pulumi" / "locks").glob("**/*.json")) == [], output
-        deadline = time.monotonic() + LIMIT_SECONDS
+        deadline = time.monotonic() + COMMAND_TIMEOUT_SECONDS
         while orphans := orphans_of(run_mark(stack.folder, "test")):
             assert time.monotonic() < deadline, orphans
             time.sleep(0.1)

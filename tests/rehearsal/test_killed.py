@@ -1,6 +1,6 @@
 """Pulumi is killed after the k-th creation or deletion: the next `up` converges, and `destroy` leaves nothing.
 
-The tests use one k for each cloud, or every k with TRAINYARD_TESTS=soak.
+The tests use one value of k for each cloud, or every value with TRAINYARD_TESTS=soak.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Case:
     """Stack on one cloud."""
 
     settings: Mapping[str, Any]
-    """Settings of its platform."""
+    """Settings of the stack's platform."""
     resources: int
     """Number of resources that a complete `up` creates and a complete `destroy` deletes."""
     kill_after: int

@@ -113,7 +113,7 @@ def test_slow_create_exceeds_the_timeout(tmp_path: Path) -> None:
     cloud = with_api(tmp_path, "slow:network")
     with pytest.raises(InitFailed):
         cloud.create(urn("vpc"), NETWORK, VPC, timeout=60)
-    assert read_state(tmp_path).operations[-1].seconds == 20 * lifecycle.SLOW_FACTOR
+    assert read_state(tmp_path).operations[-1].seconds == 20 * lifecycle.SLOW_FACTOR, "a network normally takes 20 s"
 
 
 @pytest.mark.parametrize(("fault", "message"), [("denied:2", "PERMISSION_DENIED"), ("quota:network", "QUOTA_EXCEEDED")])
@@ -151,7 +151,7 @@ NODE_GROUP_TYPE = "aws:eks/nodeGroup:NodeGroup"
 
 
 def with_cluster(folder: Path, fault: str) -> Cloud:
-    """Return a cloud that has what the node group of VALID_INPUTS refers to."""
+    """Return a cloud with the resources that the node group of VALID_INPUTS refers to."""
     cloud = begin(folder, fault)
     trust = json.dumps({"Statement": [{"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}}]})
     found: dict[str, tuple[str, dict[str, Any]]] = {

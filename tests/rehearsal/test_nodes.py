@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from infra.hardware.ec2 import ec2_machine
-from simulation.cloud.gcp import most_nodes, nodes_per_zone
+from simulation.cloud.gcp import max_nodes, nodes_per_zone
 from simulation.cluster.effects import eks_nodes, gke_nodes
 from simulation.cluster.kubelet import expand_references
 from simulation.cluster.tpu_webhook import COMPLETION_INDEX, patches, tpu_environment
@@ -37,7 +37,7 @@ def test_gke_nodes_are_spread_over_zones() -> None:
 def test_nodes_per_zone_divides_a_minimum_of_all_zones() -> None:
     scaling = {"totalMinNodeCount": 2, "totalMaxNodeCount": 3}
     pool = {**T4_POOL, "nodeLocations": ["us-central1-a", "us-central1-b"], "nodeCount": None, "autoscaling": scaling}
-    assert (nodes_per_zone(pool), most_nodes(pool)) == (1, 3)
+    assert (nodes_per_zone(pool), max_nodes(pool)) == (1, 3)
     pool["autoscaling"] = {"totalMinNodeCount": 3, "totalMaxNodeCount": 3}
     assert nodes_per_zone(pool) == 1, "no pool may begin above its maximum"
 

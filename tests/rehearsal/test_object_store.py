@@ -49,7 +49,7 @@ class Buckets:
 
 @pytest.fixture(params=["gs", "s3"])
 def buckets(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Buckets]:
-    """Yield a cloud of each kind without a bucket. The environment has a proxy that does not answer."""
+    """Yield a cloud of each kind without a bucket. A request through the environment's proxy would fail."""
     if request.param == "gs":
         build_all([GCS_SERVER])
         remove_objects()

@@ -1,4 +1,4 @@
-"""`python -m simulation.facts`: tables from a provider's Go source, for each form of a schema."""
+"""`python -m simulation.facts` reads tables of facts from a provider's Go source, for each form of a schema."""
 
 from __future__ import annotations
 
@@ -252,7 +252,7 @@ def test_read_converts_a_framework_resource(tmp_path: Path) -> None:
     }
 
 
-def test_newer_inputs_are_those_that_only_the_sdk_has() -> None:
+def test_newer_inputs_are_inputs_that_only_the_sdk_has() -> None:
     sdk = {"type": "string", "line": "pulumi-aws 7.51.1"}
     block = {"type": "block", "line": "pulumi-aws 7.51.1"}
     old = {"inputs": {"known": sdk, "newer": block, "newer.part": sdk, "output": sdk, "text": block, "text.part": sdk}}
@@ -260,7 +260,7 @@ def test_newer_inputs_are_those_that_only_the_sdk_has() -> None:
     assert command.newer_inputs(old, new, {"output"}) == {"newer": block, "newer.part": sdk}
 
 
-def test_keep_names_names_anonymous_functions() -> None:
+def test_keep_names_restores_the_names_of_anonymous_functions() -> None:
     new = {"inputs": {"policy": {"suppress": "function", "check": "function"}}}
     command.keep_names({"inputs": {"policy": {"suppress": "SuppressEquivalentJSONDiffs"}}}, new)
     assert new == {"inputs": {"policy": {"suppress": "SuppressEquivalentJSONDiffs", "check": "function"}}}

@@ -43,15 +43,16 @@ def test_known_id_of_a_kubernetes_object_is_its_name() -> None:
 
 
 def operation(type_: str, **inputs: Any) -> dict[str, Any]:
-    """Return a pending creation, as the state has it."""
+    """Return a pending creation in the format of Pulumi's state."""
     return {"type": "creating", "resource": {"urn": f"urn:{type_}", "type": type_, "inputs": inputs}}
 
 
 @dataclass
 class Pulumi:
-    """Pulumi's CLI with a state. As the real CLI, an import drops pending operations, and rejects unknown references.
+    """Simulated Pulumi CLI with a state. As in the real CLI, an import drops pending operations.
 
-    A refresh changes nothing, and fails if `is_broken`.
+    The real CLI rejects unknown references, so an import asserts that parents exist. A refresh changes nothing, and
+    fails if `is_broken` is true.
     """
 
     exported: dict[str, Any]
@@ -77,7 +78,7 @@ class Pulumi:
 
 @pytest.fixture
 def pulumi() -> Pulumi:
-    """Return a Pulumi with pending creations of a bucket, a component and a VPC, and a pending deletion."""
+    """Return a Pulumi CLI with pending creations of a bucket, a component and a VPC, and a pending deletion."""
     bucket, vpc = operation("aws:s3/bucket:Bucket", bucket="b"), operation("aws:ec2/vpc:Vpc")
     component = operation("trainyard:aws:ServiceRole")
     component["resource"]["custom"] = False
@@ -87,7 +88,7 @@ def pulumi() -> Pulumi:
 
 @pytest.fixture
 def files(pulumi: Pulumi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the folder of the saved creations of a project that runs this Pulumi."""
+    """Use the simulated Pulumi CLI in a project. Return the project's folder of saved pending creations."""
 
     def run(*words: str, quiet: bool = False) -> str:
         *command, _, _ = words
@@ -108,13 +109,13 @@ def test_adopt_adds_resources_with_an_id_and_returns_the_others(pulumi: Pulumi) 
     assert pulumi.calls[1][3:] == ("--target", "urn:aws:s3/bucket:Bucket")
 
 
-def test_adopt_with_a_failed_refresh_names_it(pulumi: Pulumi) -> None:
+def test_adopt_with_a_failed_refresh_names_the_refresh(pulumi: Pulumi) -> None:
     pulumi.is_broken = True
     with pytest.raises(CommandError, match=r"could not be added to the state: .*`refresh` failed"):
         adopt(pulumi.exported, pulumi.run)
 
 
-def test_adopt_pending_after_a_failed_refresh_repeats_it_and_reports_the_same_resources(
+def test_adopt_pending_after_a_failed_refresh_repeats_the_refresh_and_reports_the_same_resources(
     pulumi: Pulumi, files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pulumi.is_broken = True
@@ -178,7 +179,7 @@ def test_adopt_returns_a_replacement_if_the_old_resource_exists(pulumi: Pulumi) 
 
 
 @pytest.mark.parametrize(("listed", "unknown"), [({"new"}, []), ({"new", "lost"}, ["urn:aws:ec2/vpc:Vpc"])])
-def test_adopt_returns_a_resource_that_a_later_update_has_created_again(
+def test_adopt_returns_a_recreated_resource_only_if_the_lost_one_is_listed(
     listed: set[str], unknown: list[str], pulumi: Pulumi
 ) -> None:
     def find(_type: str, _inputs: Mapping[str, Any], taken: frozenset[str]) -> str | None:
@@ -241,7 +242,8 @@ def test_id_finder_finds_a_resource_without_tags_by_the_ids_that_it_connects() -
 def test_every_created_type_has_a_known_id_or_a_listing() -> None:
     looked_up_types = {each for listing in (*AMAZON, *DEPENDENT_LISTINGS) for each in listing.types}
     kinds = {each for each in KINDS if not each.startswith(REPEATABLE_TYPES) and each not in ID_TEMPLATES}
-    assert kinds - looked_up_types == set(), "give its id in infra/inventory.py, or list it in infra/aws/inventory.py"
+    missing = kinds - looked_up_types
+    assert missing == set(), "add each to ID_TEMPLATES in infra/inventory.py, or to a listing in infra/aws/inventory.py"
 
 
 def test_adopt_without_pending_operations_runs_nothing() -> None:

@@ -1,4 +1,4 @@
-"""Complete rehearsals with the real engine and scheduler, simulated clouds and kwok nodes. Each leaves nothing."""
+"""Complete rehearsals with the real engine and scheduler, simulated clouds and kwok nodes. Each must leave nothing."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_dev_stack_has_two_hosts_with_two_gpus_each() -> None:
     report = rehearse("dev")
     assert {pod["node"] for pod in report["pods"]} == {"gke-gke-dist-gpus-a-0", "gke-gke-dist-gpus-a-1"}
     assert report["quota"]["us-central1/NVIDIA_T4_GPUS"] == 4
-    assert report["up_seconds"] > 8 * 60
+    assert report["up_seconds"] > 8 * 60, "creating the cluster alone takes 8 simulated minutes"
     assert report["cost"]["gpus"] > 0
     assert report["cost_total"].startswith("$")
     assert report["without_rules"] == []
@@ -194,7 +194,7 @@ def test_after_a_stockout_on_eks_a_second_up_replaces_the_node_group() -> None:
     assert {node["pool"] for node in report["nodes"]} == {"system", "t4", "cpu"}
 
 
-def test_quota_too_small_fails_with_its_name() -> None:
+def test_too_small_quota_fails_the_rehearsal_with_the_quotas_name() -> None:
     report = rehearse("dev", "--quota", "us-central1/NVIDIA_T4_GPUS=2", fails=True)
     first, *reasons = report["problems"]
     assert first == "`pulumi up` failed"
@@ -233,7 +233,7 @@ k8s.batch.v1.Job("train", metadata={"annotations": {"pulumi.com/skipAwait": "tru
 
 
 def test_pod_that_no_node_fits_fails_the_rehearsal(tmp_path: Path) -> None:
-    # The other rehearsals of this file may run at the same time on another worker of pytest.
+    # Use another name, because the other rehearsals of this file may run at the same time on another worker.
     name = f"{NAME}-too-much"
     runtime = {"name": "python", "options": {"virtualenv": str(ROOT / ".venv")}}
     (tmp_path / "Pulumi.yaml").write_text(json.dumps({"name": "too-much", "runtime": runtime}))

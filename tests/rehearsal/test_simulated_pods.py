@@ -1,4 +1,4 @@
-"""Pods on kwok's nodes: they run (even after a kill of kwok), complete, and make a pool grow."""
+"""Pods on kwok's nodes run (even after a kill of kwok), complete, and make a pool grow."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
 PROJECT = Path(__file__).resolve().parents[2]
 PODS = "/api/v1/namespaces/default/pods"
 POD_TIMEOUT_SECONDS = 30.0
-"""Longest wait for a pod, in seconds: longer than a restart of kwok on a busy machine, shorter than a node's lease."""
+"""Maximum wait for a pod, in seconds. kwok's restart on a busy machine takes less, and a node's lease is longer."""
 
 
 @pytest.fixture

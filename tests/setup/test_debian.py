@@ -1,6 +1,6 @@
 """Debian packages that set-up installs: packages of missing programs, and a C compiler only on request.
 
-An installation starts no services, and a killed one leaves no permanent policy.
+An installation starts no services: it writes a policy-rc.d file, which a killed installation does not leave behind.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.usefixtures("programs")
-def test_missing_packages_without_programs_names_all_and_the_compiler_on_request() -> None:
+def test_missing_packages_on_an_empty_path_are_all_and_the_compiler_only_on_request() -> None:
     assert set(missing_packages()) >= {*PACKAGES.values(), "buildah"}
     assert not {*C_PACKAGES.values()} & set(missing_packages())
     assert set(missing_packages(compiler=True)) >= {*missing_packages(), *C_PACKAGES.values()}
@@ -50,7 +50,7 @@ def is_debian_step_done() -> bool:
     return step.is_done()
 
 
-def test_policy_of_a_killed_installation_is_removed_by_the_next_one(policy_file: Path) -> None:
+def test_policy_of_a_killed_installation_is_removed_by_the_next_installation(policy_file: Path) -> None:
     assert is_debian_step_done()
     if (process := os.fork()) == 0:
         with steps._without_services():

@@ -53,7 +53,7 @@ def test_files_of_an_interrupted_set_up_reduce_the_need(folder: str, tmp_path: P
     assert FILE_BYTES <= 40 * GB - needed() < 2 * FILE_BYTES
 
 
-def test_folder_of_two_steps_counts_once_and_never_reduces_the_need_of_another() -> None:
+def test_folder_of_two_steps_counts_once_and_does_not_reduce_the_need_of_other_folders() -> None:
     assert needed_bytes([missing_step(GO_BUILDS), missing_step(GO_BUILDS)]) == GO_BUILDS.peak_bytes
     write_file(cache_folder() / "go-build")
     small = replace(GO_BUILDS, peak_bytes=FILE_BYTES // 5)

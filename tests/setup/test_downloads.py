@@ -1,4 +1,4 @@
-"""Downloads from the test's server: checksums, half a file, no answer; and checksums in published lists."""
+"""Downloads from a test server: checksums, incomplete files, silent servers. Also checksums in published lists."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_download_is_not_tried_after_a_silent_server(silent_url: str, url: str, 
     assert_no_file(tmp_path)
 
 
-def test_refused_connection_leaves_time_for_the_next_download(url: str, tmp_path: Path) -> None:
+def test_download_after_a_refused_connection_is_tried(url: str, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         closed = f"http://127.0.0.1:{listener.getsockname()[1]}/release"
     downloads = Downloads()

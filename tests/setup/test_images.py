@@ -83,7 +83,7 @@ def test_empty_large_layers_without_disk_space_keeps_the_list(layout: Path) -> N
     assert image_builder.unpacked_layers(layout) == []
 
 
-def test_prune_layout_keeps_stored_images_and_removes_the_others(layout: Path) -> None:
+def test_prune_layout_keeps_stored_images_and_removes_other_images(layout: Path) -> None:
     image_builder.empty_large_layers(layout, REFERENCE)
     before = names_in_archive(layout)
     stale = add_blob(layout, b"layer of a removed image")

@@ -21,7 +21,7 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def step(name: str, done: set[str], *, fails: bool = False) -> Step:
-    """Return a step whose result is its name in `done`."""
+    """Return a step that adds its name to `done`, or fails."""
 
     def do(_say: Callable[[str], None]) -> None:
         if fails:
@@ -94,7 +94,9 @@ def test_independent_step_runs_concurrently() -> None:
     assert done == {"first", "a", "b", "last"}
 
 
-def test_failed_step_lets_the_concurrent_one_finish_and_starts_no_other(capsys: pytest.CaptureFixture[str]) -> None:
+def test_failed_step_lets_the_concurrent_step_finish_and_starts_no_other_step(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     failed, done = threading.Event(), set[str]()
 
     def fail(_say: Callable[[str], None]) -> None:
@@ -115,7 +117,9 @@ def test_failed_step_lets_the_concurrent_one_finish_and_starts_no_other(capsys: 
     assert "setup 3/3" not in capsys.readouterr().out
 
 
-def test_failed_step_prints_the_end_of_its_error_while_the_concurrent_one_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_step_prints_the_end_of_its_error_while_the_concurrent_step_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     started, shown, done = threading.Event(), threading.Event(), set[str]()
 
     class Output(io.StringIO):
@@ -254,7 +258,7 @@ def test_live_line_replaces_characters_that_the_terminal_lacks() -> None:
     ("width", "end"),
     [(107, "CoreDNS, handwritten digits"), (106, "CoreDNS, handwritten…"), (95, "CoreDNS…"), (58, "0 %, about 2 min…")],
 )
-def test_bar_on_a_narrow_terminal_ends_at_a_blank(width: int, end: str, terminal: Terminal) -> None:
+def test_bar_on_a_narrow_terminal_is_cut_at_a_space(width: int, end: str, terminal: Terminal) -> None:
     names = ("Kubernetes, etcd and CoreDNS", "handwritten digits")
     board = Board([planned_step(name, []) for name in names], dict.fromkeys(names, 120.0), terminal)
     for name in names:

@@ -1,4 +1,4 @@
-"""Pulumi CLI and hosts of a stack: programs on PATH take precedence over installed ones, stand-ins come last."""
+"""Pulumi CLI and its hosts for Python programs and dynamic providers: from PATH, else installed, else stand-ins."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_release_has_its_own_hosts() -> None:
     assert pulumi_cli.missing_hosts() == []
 
 
-def test_cli_on_path_takes_precedence_over_installed_ones(bare_machine: Path) -> None:
+def test_cli_on_path_takes_precedence_over_an_installed_cli(bare_machine: Path) -> None:
     program(pulumi_cli.release_folder(), "pulumi")
     program(bare_machine / "bin", "pulumi")
     assert pulumi_cli.cli_folders() == []
@@ -122,7 +122,7 @@ def test_release_with_another_digest_is_rejected() -> None:
 
 @pytest.fixture
 def lines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return the progress lines of a set-up. Its builds are instant, and Pulumi's server refuses connections."""
+    """Return an empty list for progress lines. Builds are instant, and Pulumi's server refuses connections."""
 
     def build(programs: list[GoProgram]) -> None:
         for each in programs:

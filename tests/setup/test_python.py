@@ -1,4 +1,4 @@
-"""`setup/python`: an environment is replaced only by a complete one."""
+"""`setup/python`: only a complete environment replaces an existing environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Set-up steps of a stack: which steps it has, their order, builds of programs without a release, and signals."""
+"""Set-up steps of a stack: selection, order, builds of programs without a release, and signals."""
 
 from __future__ import annotations
 

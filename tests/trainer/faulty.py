@@ -30,7 +30,7 @@ from trainer.tasks import Task
 FIRST_STEPS = 20
 """Number of steps before the fault."""
 KILLS_IN_A_SAVE = (("check_tensor", 0, 1), ("check_tensor", 1, 4), ("verify_lease", 0, 2), ("manifest_written", 0, 1))
-"""For each start: a hook of a save, the rank that dies in it, and the number of the call at which it dies.
+"""For each start: a hook of a save, the rank that the hook kills, and the number of the call that kills it.
 
 A save calls `check_tensor` before it writes a tensor, `verify_lease` at its start and before the manifest, and
 `manifest_written` after the manifest.

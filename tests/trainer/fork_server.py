@@ -29,7 +29,7 @@ MAX_REQUEST_BYTES = 2**20
 
 
 class ForkedProcess:
-    """Process that the server forked. It has those members of `subprocess.Popen` that the tests use."""
+    """Process that the server forked. It has the members of `subprocess.Popen` that the tests use."""
 
     def __init__(self, program: Sequence[str], cwd: str, environment: Mapping[str, str]) -> None:
         # tests/lanes.py records this event as the start of a process.
@@ -127,7 +127,7 @@ def _run(request: dict[str, object], output: int) -> None:
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.close(output)
-    # Create unbuffered streams, as `python -u` does. The server's own stream objects may be those of files.
+    # Create unbuffered streams, as `python -u` does. The server's own streams are buffered if its output is a file.
     sys.stdout = io.TextIOWrapper(os.fdopen(1, "wb", 0, closefd=False), write_through=True)
     sys.stderr = io.TextIOWrapper(os.fdopen(2, "wb", 0, closefd=False), write_through=True)
     environment, program = request["environment"], request["program"]
@@ -137,7 +137,7 @@ def _run(request: dict[str, object], output: int) -> None:
     os.environ.update(environment)
     os.chdir(str(request["cwd"]))
     tempfile.tempdir = None
-    setattr(multiprocessing.util, "spawnv_passfds", _fork_code)  # noqa: B010  # mypy rejects another function
+    setattr(multiprocessing.util, "spawnv_passfds", _fork_code)  # noqa: B010  # mypy rejects an assignment
     sys.argv = program
     code = 0
     try:

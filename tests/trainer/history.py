@@ -30,7 +30,7 @@ FLAGS = ["digits", "--device=cpu", "--process-group-timeout=60"]
 CRASH_WHILE_WRITING = -1
 """Value of `crash` for a crash before the first tensor.
 
-A value of N from 0 on crashes at check N of the lease, counted from 0.
+A value N >= 0 crashes at check N of the lease, counted from 0.
 """
 
 
@@ -101,7 +101,7 @@ class RankRun:
     def save(self, step: int, value: float, *, crash: int | None = None, held: bool = False) -> None:
         """Start a save.
 
-        With `held`, return when the save reaches its first tensor. It waits there for `release`.
+        With `held`, return when the save reaches its first tensor. The save then waits for `release`.
         """
         self._crash = crash
         self._is_writing.clear()
@@ -240,7 +240,7 @@ class Store:
         return found if found["facts"]["step"] == step else None
 
     def value(self, step: int) -> float | None:
-        """Return the value that all tensors consist of, or None if the checkpoint is not complete."""
+        """Return the value of every element of all tensors, or None if the checkpoint is not complete."""
         manifest = self.manifest(step)
         if manifest is None:
             return None
@@ -284,6 +284,6 @@ class Store:
         if not self._is_google:
             self.filesystem.rm(path, recursive=True)
             return
-        # In a bucket, `rm` would also delete the folder's own name, and Google answers 404 to that.
+        # In a bucket, `rm` would also delete the folder's own name, which Google answers with 404.
         for file in self.filesystem.find(path) or [path]:
             self.filesystem.rm_file(file)

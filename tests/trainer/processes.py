@@ -30,7 +30,7 @@ WAIT_LIMIT_SECONDS = 300
 """Longest wait in seconds for a line, or for the end of a process after the end of its output."""
 Process = ForkedProcess | subprocess.Popen[str]
 IMPORT_VARIABLES = {"CXX"}
-"""Variables that torch reads at its import. The fork server has imported torch, so a run with one is not forked."""
+"""Variables that torch reads at its import. The fork server has imported torch, so do not fork a run that sets one."""
 KEY_AND_VALUE = re.compile(r"(\w+)=(\S+)")
 
 

@@ -14,7 +14,7 @@ from types import TracebackType
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 ANY_SIGNATURE = "AWS4-HMAC-SHA256 Credential=any/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"
-"""Signature for the store. It requires one, but does not check it. Google's client sends a token instead."""
+"""Signature for the store, which requires one but does not check it. Google's client sends a token instead."""
 SLOW_SECONDS = 1.0
 """Delay of a slow answer in seconds."""
 TRICKLE_SECONDS = 35.0
@@ -114,7 +114,7 @@ class _Handler(BaseHTTPRequestHandler):
         if fault is Fault.SLOW:
             time.sleep(SLOW_SECONDS)
         if self.command == "DELETE" and self._forward("HEAD", self.path, b"")[0] == HTTPStatus.NOT_FOUND:
-            # Google answers so, and S3 answers 204: https://cloud.google.com/storage/docs/xml-api/delete-object
+            # Answer as Google does. S3 answers 204. https://cloud.google.com/storage/docs/xml-api/delete-object
             self._send(HTTPStatus.NOT_FOUND, {}, b"")
             return
         status, headers, content = self._forward(self.command, self.path, body)

@@ -1,4 +1,4 @@
-"""Images in a bucket: every layout is read. One rank reads each image, once an epoch or, with a cache, once a run."""
+"""Images in a bucket, in every layout. One rank reads each image: once an epoch, or once a run with a cache."""
 
 from __future__ import annotations
 

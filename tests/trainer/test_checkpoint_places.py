@@ -1,4 +1,4 @@
-"""Checkpoints that are files or links, fail to read, are on another disk, or belong to another model."""
+"""Checkpoints that are files or links, cannot be read, are on another disk, or belong to another model."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_tensor_file_on_another_disk_prevents_the_manifest(tmp_path: Path, runti
 
     class LosingCheckpoints(Checkpoints):
         def verify_lease(self) -> None:
-            # Simulate that the files are on the disk of another host.
+            # A save calls this between its tensors and its manifest. Simulate files on the disk of another host.
             for file in folder.glob("*.tensors"):
                 file.unlink()
 

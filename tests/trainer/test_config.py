@@ -1,4 +1,4 @@
-"""Flags of the trainer: their recorded table, their spellings and defaults, and the errors for invalid ones."""
+"""Flags of the trainer: recorded table, spellings, defaults, and errors for invalid flags."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_flags_in_every_spelling_are_parsed() -> None:
     assert (config.epochs, config.batch_size, config.augment, config.learning_rate) == (3, 16, False, 0.5)
 
 
-def test_other_names_of_flags_are_accepted() -> None:
+def test_aliases_of_flags_are_accepted() -> None:
     config = parse(["imagenet", "--fake_data", "--model=resnet18", "--num_epochs=7", "--log_steps=5"])
     assert isinstance(config, ImagenetConfig)
     assert (config.arch, config.epochs, config.log_steps, config.fake_data) == ("resnet18", 7, 5, True)

@@ -41,8 +41,9 @@ for prepare in (lambda: None, keep_freed_memory):
 def test_keep_freed_memory_prevents_most_page_faults() -> None:
     result = run_python("-c", COUNT_PAGE_FAULTS)
     default_faults, remaining_faults = map(int, result.stdout.split())
+    # A step creates 2 x 8 tensors of 16 MiB, and a page has 4096 bytes. The heap's layout is random, so the C library
+    # may return only one of a step's tensors to the kernel.
     pages = 2 * 8 * 16 * 2**20 // 4096
-    # The heap's layout is random. The C library may return only one of a step's sixteen tensors to the kernel.
     assert default_faults > pages / 20, "this C library keeps memory by itself: remove keep_freed_memory"
     assert remaining_faults < pages / 100
 
@@ -56,10 +57,12 @@ def raising(error: Exception) -> Callable[[], None]:
     return raise_error
 
 
-NCCL = "NCCL error in: NCCLUtils.cpp:94, unhandled cuda error, NCCL version 2.28.9\nLast error:\n"
-BATCH = r"^flags.batch_size = 64, flags.accumulate = 1: "
-HOST_LIMIT = BATCH + r"the host ran out of memory \({}.*\); .* raise resources.memory, lower flags.batch_size"
-GPU_LIMIT = BATCH + r"the accelerator ran out of memory \({}.*\); .* lower flags.batch_size, raise flags.accumulate"
+NCCL_ERROR = "NCCL error in: NCCLUtils.cpp:94, unhandled cuda error, NCCL version 2.28.9\nLast error:\n"
+FLAG_VALUES = r"^flags.batch_size = 64, flags.accumulate = 1: "
+HOST_LIMIT = FLAG_VALUES + r"the host ran out of memory \({}.*\); .* raise resources.memory, lower flags.batch_size"
+GPU_LIMIT = (
+    FLAG_VALUES + r"the accelerator ran out of memory \({}.*\); .* lower flags.batch_size, raise flags.accumulate"
+)
 
 
 @pytest.mark.parametrize(
@@ -80,14 +83,14 @@ GPU_LIMIT = BATCH + r"the accelerator ran out of memory \({}.*\); .* lower flags
             GPU_LIMIT.format("CUDA error: CUBLAS_STATUS_ALLOC_FAILED"),
         ),
         (
-            raising(torch.distributed.DistBackendError(f"{NCCL}Cuda failure 2 'out of memory'")),
+            raising(torch.distributed.DistBackendError(f"{NCCL_ERROR}Cuda failure 2 'out of memory'")),
             GPU_LIMIT.format("Cuda failure 2 'out of memory'"),
         ),
         (
             raising(
                 torch.distributed.DistBackendError(
-                    f"{NCCL}Error while creating shared memory segment /dev/shm/nccl-WU88OE (size 9637888), error: No "
-                    "space left on device (28)"
+                    f"{NCCL_ERROR}Error while creating shared memory segment /dev/shm/nccl-WU88OE (size 9637888), "
+                    "error: No space left on device (28)"
                 )
             ),
             r"^shared_memory: /dev/shm of this host is full \(Error while .*\); .* raise shared_memory",
@@ -104,7 +107,7 @@ def test_translate_errors_before_first_step_names_the_memory_limit(
 
 def test_translate_errors_of_a_failed_nccl_call_raises_peer_gone(runtime: Runtime) -> None:
     with pytest.raises(PeerGoneError), runtime.translate_errors():
-        raising(torch.distributed.DistBackendError(f"{NCCL}Cuda failure 719 'unspecified launch failure'"))()
+        raising(torch.distributed.DistBackendError(f"{NCCL_ERROR}Cuda failure 719 'unspecified launch failure'"))()
 
 
 def test_translate_errors_after_first_step_allows_a_restart() -> None:

@@ -98,7 +98,7 @@ def test_float8_has_losses_close_to_16_bits_or_is_rejected(compile_flag: str, tm
 
 
 @pytest.mark.skipif(GPUS < 2, reason="fewer than two GPUs here: the exchange over NCCL is NOT RUN")
-def test_two_gpus_have_nearly_the_test_loss_of_one(digits: Path) -> None:
+def test_two_gpus_have_nearly_the_test_loss_of_one_gpu(digits: Path) -> None:
     one = run("--epochs=2", f"--device={DEVICE}", recipe="digits", data=digits)
     two = run("--epochs=2", "--batch-size=32", f"--device={DEVICE}", processes=2, recipe="digits", data=digits)
     loss_of_two, loss_of_one = (float(result.events("test")[-1]["loss"]) for result in (two, one))

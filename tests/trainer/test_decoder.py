@@ -19,7 +19,7 @@ SMALL = Sizes(layers=2, width=32, heads=4, kv_heads=2, hidden=48)
 
 
 def small(*, seed: int = 0, sizes: Sizes = SMALL) -> Decoder:
-    """Return a small model. Its matrices are ten times the initial ones, so that differences are visible."""
+    """Return a small model. Its initial matrices are multiplied by ten, so that differences are visible."""
     model = Decoder(sizes, vocabulary=320, rope_base=10_000)
     initialize(model, seed=seed)
     with torch.no_grad():
@@ -42,7 +42,7 @@ def test_token_depends_only_on_earlier_tokens() -> None:
 
 
 @torch.no_grad()
-def test_documents_of_a_sample_do_not_see_each_other() -> None:
+def test_documents_of_a_sample_do_not_attend_to_each_other() -> None:
     model = small()
     alone, packed, swapped = model(tokens("hello")), model(tokens("abc", "hello")), model(tokens("xyz", "hello"))
     torch.testing.assert_close(packed[:, 4:], swapped[:, 4:], atol=0, rtol=0)
@@ -94,7 +94,7 @@ def test_activation_checkpointing_recomputes_activations_and_gives_equal_gradien
         assert counts["silu.default"] == plain_counts["silu.default"] + SMALL.layers
 
 
-def test_initial_loss_is_near_that_of_uniform_guessing() -> None:
+def test_initial_loss_is_near_the_loss_of_uniform_guessing() -> None:
     model = Decoder(PRESETS["1m"], vocabulary=320, rope_base=10_000)
     initialize(model, seed=0)
     sample = torch.randint(256, (4, 65))

@@ -1,4 +1,4 @@
-"""Files of digits: valid ones are loaded, and invalid ones are rejected with a remedy."""
+"""Files of digits: valid files are loaded, and invalid files are rejected with a remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exported models have the same logits in transformers. Runs can start from them, with and without adapters."""
+"""Exported models: equal logits in transformers, and runs that start from these models, with and without adapters."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_published_model_has_the_same_logits_in_transformers(values: dict[str, A
     torch.testing.assert_close(logits, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_weights_loaded_from_several_files_equal_the_written_ones(
+def test_weights_loaded_from_several_files_equal_the_written_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hugging_face, "MAX_FILE_BYTES", 50_000)
@@ -103,8 +103,8 @@ def test_weights_loaded_from_several_files_equal_the_written_ones(
         ("hidden_size", 128, "width = 64: must be 128, as in"),
         ("num_key_value_heads", 4, "kv_heads = 2: must be 4, as in"),
         ("tie_word_embeddings", False, "output (tied) = True: must be False"),
-        ("rms_norm_eps", 1e-6, "has rms_norm_eps = 1e-06, and the trainer supports 1e-05; set --init-from"),
-        ("model_type", "mistral", "has model_type = mistral, and the trainer supports llama; set --init-from"),
+        ("rms_norm_eps", 1e-6, "has rms_norm_eps = 1e-06, but the trainer supports only 1e-05; set --init-from"),
+        ("model_type", "mistral", "has model_type = mistral, but the trainer supports only llama; set --init-from"),
         ("rope_parameters", {"rope_type": "yarn", "rope_theta": 5e5}, "rope_base and rope_factor = "),
     ],
 )
@@ -254,8 +254,8 @@ def test_exported_model_generates_text_in_transformers(exported: Path) -> None:
     model = load_in_transformers(exported)
     written = model.generate(tokens, max_new_tokens=5, do_sample=False)
     assert written.shape[1] == tokens.shape[1] + 5
-    for place in range(tokens.shape[1], written.shape[1]):
-        assert written[0, place] == model(written[:, :place]).logits[0, -1].argmax()
+    for position in range(tokens.shape[1], written.shape[1]):
+        assert written[0, position] == model(written[:, :position]).logits[0, -1].argmax()
 
 
 def test_export_in_16_bits_halves_the_file(trained: Path, exported: Path, tmp_path: Path) -> None:
@@ -348,8 +348,8 @@ def test_checkpoint_that_cannot_be_exported_is_rejected(state: str, data: Path, 
     messages = {
         "empty": "has no complete checkpoint",
         "digits": "was not saved by recipe `language`",
-        "layout": "attention.key.weight is not a weight of this trainer's model; give --checkpoint another one",
-        "damaged": "is wrong; give --checkpoint another one",
+        "layout": "attention.key.weight is not a weight of this trainer's model; export another checkpoint",
+        "damaged": "is wrong; export another checkpoint",
     }
     assert messages[state] in result.output
     assert "Traceback" not in result.output

@@ -40,7 +40,7 @@ KILLS = 2
 
 
 def undisturbed_run(bucket: Path, recipe: Recipe, *flags: str) -> Path:
-    """Train two ranks to the end without a fault. Return the bucket. It keeps every checkpoint."""
+    """Train two ranks to the end without a fault. Return the bucket, which keeps every checkpoint."""
     recipe.run(*TWO_RANK_FLAGS, *flags, bucket=bucket, processes=2)
     return bucket
 
@@ -71,8 +71,8 @@ def test_ranks_killed_inside_saves_end_with_the_same_result(tmp_path: Path, reci
         result = running.end(DONE)
     killed = [(event["failed_rank"], event["exit_code"]) for event in result.events("restart")]
     assert killed == [(f"{rank}", f"{-signal.SIGKILL}") for _, rank, _ in KILLS_IN_A_SAVE], result.output
-    # Each start completes one save. In the next save, a rank dies: before the manifest in the first three starts, after
-    # it in the fourth.
+    # Each start completes one save. In the next save, a rank dies: before the manifest exists in the first three
+    # starts, and afterwards in the fourth.
     resumed = [int(event["step"]) for event in result.events("resume") if event["rank"] == "0/2"]
     assert resumed == [10, 20, 25, 40], result.output
     skipped = [(e["path"], e["reason"]) for e in result.events("checkpoint_skipped") if e["rank"] == "0/2"]
@@ -121,7 +121,7 @@ def test_preempted_run_saves_current_step(tmp_path: Path, recipe: Recipe, preemp
         steps.append(step)
 
 
-def test_restarts_with_two_one_two_ranks_take_every_sample_once(tmp_path: Path, recipe: Recipe) -> None:
+def test_restarts_with_two_then_one_then_two_ranks_train_each_sample_once(tmp_path: Path, recipe: Recipe) -> None:
     undisturbed = undisturbed_run(tmp_path / "undisturbed", recipe)
     program = f"tests.trainer.recorded {tmp_path}/samples"
     for flags, processes in ((TWO_RANK_FLAGS, 2), ((*RUN_FLAGS, "--batch-size=16"), 1)):

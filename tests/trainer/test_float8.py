@@ -1,4 +1,4 @@
-"""float8 in torchao's emulation, without a GPU. It rounds as tensor cores do, but multiplies in higher precision."""
+"""float8 without a GPU. torchao's emulation rounds like tensor cores, but multiplies in higher precision."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("rowwise", "tensor=2", 2, 1),
     ],
 )
-def test_float8_losses_are_close_to_those_without_it(
+def test_float8_losses_are_close_to_losses_without_float8(
     scaling: str, parallelism: str, ranks: int, batches: int, data: Path, plain: Path, tmp_path: Path
 ) -> None:
     flags = ("--amp", f"--float8={scaling}", f"--parallelism={parallelism}")
@@ -110,7 +110,7 @@ def test_float8_losses_are_close_to_those_without_it(
     assert found != pytest.approx(expected, rel=1e-6), "nothing was rounded"
 
 
-def test_float8_export_has_plain_weights_that_run_without_it(
+def test_float8_export_has_plain_weights_that_run_without_float8(
     data: Path, plain: Path, whole: Path, tmp_path: Path
 ) -> None:
     for name, bucket in (("float8", whole), ("plain", plain)):
@@ -124,7 +124,7 @@ def test_float8_export_has_plain_weights_that_run_without_it(
     assert evaluations(tmp_path / "again")[-1] == pytest.approx(evaluations(whole)[-1], rel=TOLERANCE)
 
 
-def test_float8_checkpoint_is_resumed_without_it(data: Path, whole: Path, tmp_path: Path) -> None:
+def test_float8_checkpoint_is_resumed_without_float8(data: Path, whole: Path, tmp_path: Path) -> None:
     shutil.copytree(whole, tmp_path / "bucket")
     result = train(data, tmp_path / "bucket", "--amp", "--epochs=3")
     assert len(result.events("resume")) == 1

@@ -24,7 +24,7 @@ LOSS = re.compile(r"\{'loss': '([^']+)'.*'epoch': '([^']+)'")
 
 @contextmanager
 def two_ranks(folder: Path, *words: str) -> Iterator[Launcher]:
-    """Write texts into a folder, and start two ranks there. They may restart once."""
+    """Write texts into a folder, and start two ranks there. The ranks may restart once."""
     texts = folder / "sotu" / "train"
     texts.mkdir(parents=True)
     (texts / "a.txt").write_text("The state of the union is strong. " * 4000, encoding="utf-8")

@@ -40,7 +40,7 @@ def test_gallery_has_samples_and_counts_of_predictions_per_class(runtime: Runtim
 
 def wandb_records(path: Path) -> list[Any]:
     """Return the records of a W&B log file."""
-    # The file itself begins with a header, of the same size.
+    # The file itself also begins with a header of this size.
     data, offset = path.read_bytes(), HEADER_BYTES
     found, partial = [], b""
     while offset < len(data):

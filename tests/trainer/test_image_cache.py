@@ -1,4 +1,4 @@
-"""The cache of decoded images: built once, and rebuilt if it is damaged or the images have changed."""
+"""The cache of decoded images: built once, and rebuilt if the cache is damaged or the images have changed."""
 
 from __future__ import annotations
 
@@ -104,10 +104,11 @@ def test_cache_on_nearly_full_disk_may_use_a_hundredth_of_the_free_space(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     imagenet(tmp_path / "data", classes=2, train=2, tests=1, side=SIDE)
-    needed = 4 * 27 * 27 * 3
+    # The cache keeps four images. Their edges have 27 pixels, an eighth more than the crops' 24.
+    needed_bytes = 4 * 27 * 27 * 3
 
     def load_with_free_space(factor: int) -> FolderImages:
-        disk = SimpleNamespace(total=10_000 * needed, free=factor * needed)
+        disk = SimpleNamespace(total=10_000 * needed_bytes, free=factor * needed_bytes)
         monkeypatch.setattr("trainer.data.image_cache.shutil.disk_usage", lambda _path: disk)
         return load_images(tmp_path / "data", tmp_path / f"cache-{factor}")
 

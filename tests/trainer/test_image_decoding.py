@@ -1,4 +1,4 @@
-"""Decoding: images of different sizes and depths become squares of bytes. Broken or too large ones raise ValueError."""
+"""Decoding: images of different sizes and depths become squares of bytes. Broken or huge images raise ValueError."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_decode_scales_and_crops_in_the_middle(size: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("size", [(60000, 1), (1, 60000)], ids=["wide", "high"])
 def test_decode_of_thin_image_needs_little_memory(size: tuple[int, int]) -> None:
-    # This is the highest use of memory so far. A higher use by an earlier test would hide that of this test.
+    # This is the highest use of memory so far. A higher use by an earlier test would hide the use of this test.
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert (decode(encoded(Image.new("RGB", size, (1, 2, 3))), 64) == (1, 2, 3)).all()
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 * 1024, (

@@ -51,7 +51,7 @@ def test_num_classes_that_differs_from_the_set_is_rejected(folder: Path, tmp_pat
         load_images(folder, tmp_path / "cache", num_classes=CLASSES + 1)
 
 
-def test_crops_on_two_ranks_equal_those_on_one(folder: Path, tmp_path: Path) -> None:
+def test_crops_on_two_ranks_equal_crops_on_one_rank(folder: Path, tmp_path: Path) -> None:
     data = load_images(folder, tmp_path / "cache")
 
     def epoch(world: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -93,7 +93,7 @@ def test_prefetched_crops_equal_requested_crops(folder: Path, tmp_path: Path) ->
             one, other = plain.batch(first.next(), world=1), prefetching.batch(second.next(), world=1)
             assert torch.equal(one.inputs, other.inputs)
             if second.position == 12:
-                # Simulate a resumed run, whose next crops are not the prefetched ones.
+                # Simulate a resumed run, whose next crops were not prefetched.
                 for sampler in (first, second):
                     sampler.load_state({"epoch": first.epoch, "position": 16, "num_samples": plain.num_samples})
         first.next_epoch()
@@ -137,7 +137,7 @@ DEFECTS: dict[str, Callable[[bytes], bytes]] = {
 
 @pytest.fixture
 def broken(tmp_path: Path) -> list[Path]:
-    """Write 90 training images to `data/`. Damage one for each defect, and return the paths of these images."""
+    """Write 90 training images to `data/`. Damage one image for each defect, and return these images' paths."""
     folder = tmp_path / "data"
     imagenet(folder, classes=CLASSES, train=30, tests=TESTS, side=SIDE)
     paths = sorted((folder / "train").rglob("*.JPEG"))[:: len(DEFECTS)][: len(DEFECTS)]

@@ -69,7 +69,7 @@ def test_train_event_has_the_measures_of_a_language_model(data: Path) -> None:
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_killed_run_resumes_to_the_bit(ranks: int, data: Path, tmp_path: Path) -> None:
+def test_killed_run_resumes_with_bitwise_equal_weights_and_losses(ranks: int, data: Path, tmp_path: Path) -> None:
     flags = (*FLAGS, "--epochs=2", f"--batch-size={8 // ranks}", "--checkpoint-steps=7")
     kill_after = random.Random(ranks).randrange(15, 60)
     words = (*flags, f"--bucket=file://{tmp_path / 'killed'}")

@@ -33,13 +33,13 @@ def test_llama_presets_have_the_published_numbers_of_weights(preset: str) -> Non
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_preset_name_is_near_its_number_of_weights(preset: str) -> None:
+def test_preset_name_has_nearly_the_number_of_weights(preset: str) -> None:
     number_in_name = int(preset[:-1]) * SUFFIXES[preset[-1]]
     assert 0.7 < num_weights(preset, 320) / number_in_name < 1.3
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_matrix_weights_equal_those_of_the_model(preset: str) -> None:
+def test_matrix_weights_and_other_weights_add_up_to_the_model(preset: str) -> None:
     sizes = PRESETS[preset]
     others = sizes.width * (2 * sizes.layers + 1) + (0 if sizes.is_tied else 320 * sizes.width)
     assert sizes.matrix_weights(320) + others == num_weights(preset, 320)

@@ -51,7 +51,7 @@ def test_ranks_with_killed_launcher_save_and_stop(
         launcher.process.kill()
         # The ranks hold the pipe, so the output ends when both have exited.
         rest = launcher.all()
-    # The first rank that notices stops both, so the other may print no error.
+    # The first rank that notices the lost launcher stops both ranks, so the other rank may print no error.
     assert rest.count("error: the launcher is gone; this rank stops as if preempted") in {1, 2}, rest
     assert rest.count("exit code 75") == 2, rest
     (step,) = {line.partition("preempted at step ")[2].partition(" ")[0] for line in rest.splitlines()} - {""}

@@ -53,7 +53,7 @@ def host(number: int, port: int, bucket: Path, data: Path) -> AbstractContextMan
 def test_remaining_hosts_continue_and_accept_a_returning_host(tmp_path: Path, digits: Path) -> None:
     port = free_port()
     with host(0, port, tmp_path, digits) as first, host(1, port, tmp_path, digits) as second:
-        # Training saves at every fifth step. The previous checkpoint is complete, but that of this step may not be.
+        # Training saves every fifth step. The newest checkpoint may be incomplete, but the previous one is complete.
         together = first.wait_for(r"^train epoch=\d+ step=1[05]/\d+ .* rank=\d/2 ")
         second.kill()
         alone = first.wait_for(r"^resume step=\d+ .* rank=0/1 ", after=together)
@@ -75,7 +75,7 @@ def test_remaining_hosts_continue_and_accept_a_returning_host(tmp_path: Path, di
 
 @pytest.fixture
 def script() -> Any:
-    """Return the script as a module. The import takes seconds, so only the tests that need it do it."""
+    """Return the script as a module. The import takes seconds, so only tests that need the module import it."""
     return importlib.import_module("images.lightning.elastic_lightning")
 
 
@@ -99,7 +99,7 @@ def test_resume_on_another_number_of_ranks_takes_the_rest_of_the_epoch(script: A
     assert rest[-1].position == data.num_samples
 
 
-def test_epoch_after_the_resumed_one_starts_at_its_beginning(script: Any, digits: Path) -> None:
+def test_epoch_after_the_resumed_epoch_starts_at_its_beginning(script: Any, digits: Path) -> None:
     data = Digits(DigitsConfig(data_dir=str(digits)), torch.device("cpu"))
     steps = script.Steps(data, EpochSampler(data.num_samples, rank=0, world=1, batch_size=16, seed=0), lambda: 4)
     steps.resumed = (3, 100)
@@ -110,7 +110,7 @@ def hash_of(image: torch.Tensor) -> int:
     return hash(image.numpy().tobytes())
 
 
-def test_newest_checkpoint_is_none_or_that_of_the_last_step(script: Any, tmp_path: Path) -> None:
+def test_newest_checkpoint_is_none_or_the_checkpoint_of_the_last_step(script: Any, tmp_path: Path) -> None:
     folder = Folder(f"file://{tmp_path}/checkpoints")
     assert script.newest_checkpoint(folder) is None
     files = script.AtomicFiles(folder)
@@ -126,7 +126,7 @@ def run_script(
 ) -> Iterator[Callable[[Path, int], list[str]]]:
     """Yield a function that trains in this process, on one thread, with a bucket and a number of epochs.
 
-    It returns the printed lines up to the accuracy or the position.
+    The function returns the printed lines of events, each up to its accuracy or position.
     """
 
     def run(bucket: Path, epochs: int) -> list[str]:
@@ -142,7 +142,7 @@ def run_script(
     torch.set_num_threads(threads)
 
 
-@pytest.mark.filterwarnings("default")  # Lightning's own
+@pytest.mark.filterwarnings("default")  # Lightning itself emits warnings
 def test_runs_that_resume_at_the_end_of_an_epoch_train_each_epoch_once(
     run_script: Callable[[Path, int], list[str]], tmp_path: Path
 ) -> None:
@@ -154,7 +154,7 @@ def test_runs_that_resume_at_the_end_of_an_epoch_train_each_epoch_once(
     assert sum(line.startswith("train epoch=2 ") for line in parts) == 4
 
 
-@pytest.mark.filterwarnings("default")  # Lightning's own
+@pytest.mark.filterwarnings("default")  # Lightning itself emits warnings
 def test_run_that_resumes_after_its_last_step_repeats_only_the_evaluation(
     run_script: Callable[[Path, int], list[str]], tmp_path: Path
 ) -> None:

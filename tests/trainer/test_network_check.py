@@ -1,4 +1,4 @@
-"""The network check measures the link of every pair of hosts. If all links are fast enough, it runs a program."""
+"""The network check measures the link of every pair of hosts. If all links are fast, the check runs a program."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ def test_wandb_run_without_key_is_kept_in_the_folder(
     assert list((tmp_path / "runs").rglob("offline-run-*/*.wandb"))
 
 
-def test_resumed_job_continues_its_wandb_run_and_a_new_one_does_not(
+def test_resumed_job_continues_its_wandb_run_and_a_new_job_does_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))

@@ -16,13 +16,13 @@ from trainer.launch import reopen
 
 KEY = "/torchelastic/p2p/run_job-1/rdzv/active_version"
 INDEX = 7
-"""Index of a key when the launcher reads it. `EtcdServer.index` is the one when the launcher deletes the key."""
+"""Index of the key when the launcher reads it. Tests set `EtcdServer.index` to another value if the key has changed."""
 NOT_FOUND, COMPARE_FAILED = 100, 101
 """Codes of https://etcd.io/docs/v2.3/errorcode/."""
 
 
 class EtcdServer(ThreadingHTTPServer):
-    """Server of two requests of etcd's v2 API: read a key, and delete a key if its index matches."""
+    """Server for two requests of etcd's v2 API: read a key, and delete a key if its index matches."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), EtcdHandler)

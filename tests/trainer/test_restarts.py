@@ -103,7 +103,7 @@ def test_rank_killed_beyond_restarts_ends_job(tmp_path: Path, recipe: Recipe) ->
     assert "another host ended the job: rank 1 ended with signal 9" in result.output
 
 
-def test_rank_with_final_exit_code_ends_job(digits: Path) -> None:
+def test_rank_with_non_retryable_exit_code_ends_job(digits: Path) -> None:
     with started("--no-such-flag", hosts=2, processes=1, restarts=5, data=digits, recipe="digits") as running:
         result = running.end()
     assert BAD_CONFIGURATION in result.codes, result.output

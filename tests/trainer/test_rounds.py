@@ -73,7 +73,7 @@ class Hosts:
         """Return True if this host has joined the first round."""
         try:
             store = TCPStore("127.0.0.1", self.port, is_master=False, wait_for_workers=False)
-        except RuntimeError:  # host 0 is not there yet
+        except RuntimeError:  # host 0 has not started yet
             return False
         return store.check([f"0/host/{host}"])
 
@@ -86,7 +86,7 @@ class Hosts:
 
 @contextmanager
 def job(hosts: int, restarts: int, *, omitted: int | None = None) -> Iterator[Hosts]:
-    """Start the launchers of a job, without that of the omitted host."""
+    """Start the launchers of a job, except for the omitted host. Shut the launchers down at the end."""
     found = Hosts(hosts, restarts, omitted=omitted)
     yield found
     for launcher in found.launchers.values():
@@ -153,7 +153,7 @@ def test_host_whose_peer_fails_reports_the_failure_of_the_peer() -> None:
             waiting.result(WAIT_LIMIT_SECONDS)
 
 
-def test_final_failure_ends_job_even_after_a_new_round() -> None:
+def test_failure_that_a_restart_cannot_help_ends_job_even_after_a_new_round() -> None:
     with job(2, restarts=3) as hosts:
         hosts.join_round()
         hosts.launchers[0].restart("its peer left", can_help=True, is_own=False)
@@ -172,7 +172,7 @@ def test_preempted_host_costs_no_restart() -> None:
         assert hosts.join_round() == State(round=1, restarts=0)
 
 
-def test_preempted_host_0_waits_until_others_know() -> None:
+def test_preempted_host_0_waits_until_others_know_of_the_preemption() -> None:
     with job(3, restarts=1) as hosts:
         hosts.join_round()
         hosts.launchers[0].announce_preemption()
@@ -202,14 +202,14 @@ def test_launcher_lost_before_start_costs_no_restart() -> None:
             lost.kill()
         hosts.launchers[1] = hosts.new_launcher(1)
         second = hosts.pool.submit(hosts.launchers[1].next_rendezvous)
-        # Wait for the next round. Before it, host 2 would find the first round complete.
+        # Wait for the next round. Before the next round, host 2 would find the first round complete.
         hosts.wait_until(lambda: hosts.launchers[1].joined.round == 1)
         for joined in (first, second, hosts.pool.submit(hosts.launchers[2].next_rendezvous)):
             joined.result(WAIT_LIMIT_SECONDS)
         assert {launcher.joined for launcher in hosts.launchers.values()} == {State(round=1, restarts=0)}
 
 
-def test_new_host_0_gets_round_and_count_from_the_others() -> None:
+def test_new_host_0_gets_round_and_restart_count_from_the_others() -> None:
     with job(3, restarts=3, omitted=0) as hosts:
         with process_of(0, hosts) as first:
             assert hosts.join_round() == State(round=0)

@@ -96,7 +96,7 @@ def job(
     try:
         yield running
     finally:
-        # A rank has its own session, so it outlives a killed launcher. This file ends it.
+        # A rank has its own session, so it outlives a killed launcher. The file `done` ends the rank.
         (folder / "done").touch()
         for launcher in running.launchers:
             with suppress(ProcessLookupError):

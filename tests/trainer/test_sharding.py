@@ -40,7 +40,7 @@ def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def expected_losses(trained: Path) -> list[float]:
-    """Return the loss of each step of one process. Check that it learns."""
+    """Return the loss of each step of one process. Check that the process learns."""
     found = losses(trained, 1)
     assert len(found) == STEPS
     assert found[-1] < 0.8 * found[0]
@@ -104,7 +104,7 @@ def test_untied_model_with_uneven_shards_has_the_losses_of_one_process(data: Pat
 
 WEIGHTS_CHAIN = ["fsdp", "fsdp-2", "fsdp", "tensor", "one", "fsdp-tensor", "ddp"]
 ADAPTER_CHAIN = ["tensor", "one", "tensor", "fsdp-tensor", "tensor", "one"]
-"""Groups that continue a run one after the other: if it trains weights, and if it trains adapters."""
+"""Groups that continue a run, in order. The first list is for a run of all weights, the second for adapters."""
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Buckets: runs save, resume and clean up, and stores fail temporarily or permanently.
 
-The store is moto's S3 server. Google's client uses it too, because Google's XML API is compatible with S3. For a
-deletion of a missing object, the proxy answers as Google does. Not yet tested: real clouds.
+The store is moto's S3 server. Google's client also uses this server, because Google's XML API is compatible with S3.
+For a deletion of a missing object, the proxy answers as Google does. Not yet tested: real clouds.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def test_bucket_folder_writes_lists_reads_and_deletes(bucket: str, proxy: Proxy)
     folder = Folder(bucket).child("run")
     assert folder.names() == []
     folder.write("one", b"1")
-    # A client sends so much content in several requests.
+    # This content is so large that a client sends several requests.
     content = os.urandom(25 * 2**20)
     with folder.child("inner").writing("large") as file:
         file.write(content)
@@ -70,7 +70,7 @@ def test_google_folder_deletion_that_is_forbidden_raises(bucket: str, proxy: Pro
     def forbid(method: str, path: str) -> Fault | None:
         if method != "DELETE" or not path.endswith("tensors"):
             return None
-        # Answer after a request for the folder's own name.
+        # A deletion must not request the folder's own name. If it does, let the answer to that request come first.
         time.sleep(0.3)
         return Fault.FORBIDDEN
 

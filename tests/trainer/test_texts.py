@@ -204,7 +204,7 @@ def test_bits_per_byte_do_not_depend_on_the_format(tmp_path: Path) -> None:
 
 
 def test_bytes_of_many_tokens_are_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainer.data.texts.COUNTED_TOKENS", 500)
+    monkeypatch.setattr("trainer.data.texts.MAX_COUNTED_TOKENS", 500)
     rows = [token_row([b"nine byte" for _ in range(count)]) for count in (100, 300)]
     assert Tokens(rows, 8, ByteTokenizer()).num_bytes == pytest.approx(400 * 9, rel=0.01)
 
@@ -265,8 +265,8 @@ def test_file_that_does_not_hold_texts_is_rejected(name: str, tmp_path: Path) ->
     assert message in str(caught.value)
 
 
-def test_unknown_token_beyond_the_counted_ones_is_rejected_in_its_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainer.data.texts.COUNTED_TOKENS", 50)
+def test_unknown_token_beyond_the_counted_tokens_is_rejected_in_its_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainer.data.texts.MAX_COUNTED_TOKENS", 50)
     tokens = Tokens([TokenRow(np.arange(1000, dtype=np.uint16), "row.npy")], 8, ByteTokenizer())
     tokens.batch(np.arange(20), 20)
     with pytest.raises(DataError, match=r"row\.npy has token 999; must be 0 to 256"):

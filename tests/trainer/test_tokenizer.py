@@ -34,10 +34,10 @@ from trainer.language.tokenizer import (
 )
 
 TEXT = " ".join(WORDS * 50).encode()
-# Exclude the text of the separator, because a tokenizer.json encodes it as one token.
 PARTS = ("\n", "\n\n", "\r\n", " ", "\u2003", "\x1f", "peace", "'s", "né", "。", "3", "...", SEPARATOR_TEXT)
-"""Parts of a text, among them all that the learnt tokens treat in different ways at the end of a line."""
+"""Parts of a text. They include each part that learnt tokens treat differently at the end of a line."""
 LINES = "".join(random.Random(0).choices(PARTS, k=40_000)).encode()
+# Exclude the text of the separator, because a tokenizer.json encodes it as one token.
 TEXTS = st.text(max_size=30).filter(lambda text: SEPARATOR_TEXT not in text)
 
 
@@ -80,8 +80,8 @@ def test_long_documents_have_the_same_tokens_in_pieces(monkeypatch: pytest.Monke
     assert all(map(np.array_equal, parts, whole))
 
 
-def test_byte_pairs_of_long_documents_are_those_of_the_first_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokenizer, "LEARNT_BYTES", 30_000)
+def test_byte_pairs_of_long_documents_are_learnt_from_the_first_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokenizer, "MAX_LEARNT_BYTES", 30_000)
     found = learn_byte_pairs([LINES[:20_000], LINES[20_000:], TEXT], 400)
     monkeypatch.setattr(tokenizer, "PIECE", WHOLE)
     assert found == learn_byte_pairs([LINES[:20_000], LINES[20_000:30_000]], 400)
@@ -91,12 +91,12 @@ class SlowLibrary:
     """A rank whose library works until the rank records a heartbeat."""
 
     def __init__(self) -> None:
-        self.runtime, self._beat = ReaderRank(), Event()
-        self.runtime.heartbeat = self._beat.set
+        self.runtime, self._heartbeat = ReaderRank(), Event()
+        self.runtime.heartbeat = self._heartbeat.set
 
     def wait(self) -> None:
-        self._beat.clear()
-        assert self._beat.wait(30), "no heartbeat"
+        self._heartbeat.clear()
+        assert self._heartbeat.wait(30), "no heartbeat"
 
 
 def test_rank_records_heartbeats_while_it_learns_byte_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +144,7 @@ def test_tokens_beyond_the_vocabulary_are_rejected(tmp_path: Path) -> None:
         load_tokenizer(config, ReaderRank(), [])
 
 
-def test_run_keeps_a_copy_of_its_tokenizer_and_rejects_another_one(tmp_path: Path) -> None:
+def test_run_keeps_a_copy_of_its_tokenizer_and_rejects_another_tokenizer(tmp_path: Path) -> None:
     file = tmp_path / "tokenizer.json"
     file.write_text(learn_byte_pairs([TEXT], 300))
     config = LanguageConfig(tokenizer=str(file), bucket=f"file://{tmp_path}")
@@ -179,10 +179,10 @@ def test_broken_tokenizer_is_data_error(text: str, tmp_path: Path) -> None:
         load_tokenizer(LanguageConfig(tokenizer=f"{tmp_path}/tokenizer.json"), ReaderRank(), [])
 
 
-@pytest.mark.parametrize("place", ["tokenizer.json", "absent/tokenizer.json"])
-def test_absent_tokenizer_is_data_error_with_remedy(place: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=f"{tmp_path}/{place} cannot be read: No such file.*: set --tokenizer to one"):
-        load_tokenizer(LanguageConfig(tokenizer=f"{tmp_path}/{place}"), ReaderRank(), [])
+@pytest.mark.parametrize("path", ["tokenizer.json", "absent/tokenizer.json"])
+def test_absent_tokenizer_is_data_error_with_remedy(path: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=f"{tmp_path}/{path} cannot be read: No such file.*: set --tokenizer to one"):
+        load_tokenizer(LanguageConfig(tokenizer=f"{tmp_path}/{path}"), ReaderRank(), [])
 
 
 def test_missing_learnt_tokenizer_of_checkpoints_is_an_error(tmp_path: Path) -> None:

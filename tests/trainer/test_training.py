@@ -45,7 +45,7 @@ def checkpoint_at(bucket: Path, step: int) -> dict[str, Any]:
 
 
 def assert_same(left: object, right: object) -> None:
-    """Assert that two checkpoints are equal to the bit."""
+    """Assert that two checkpoints are bitwise equal."""
     if isinstance(left, torch.Tensor):
         assert isinstance(right, torch.Tensor)
         assert torch.equal(left, right)
@@ -77,7 +77,7 @@ def test_run_on_two_hosts_learns(undisturbed: tuple[Path, RunResult]) -> None:
     assert float(result.events("done")[0]["test_accuracy"]) > 85
 
 
-def test_every_rank_reports_itself_and_its_rate(undisturbed: tuple[Path, RunResult]) -> None:
+def test_every_rank_reports_its_node_device_and_rate(undisturbed: tuple[Path, RunResult]) -> None:
     _, result = undisturbed
     starts = {event["rank"]: event for event in result.events("start")}
     assert {rank: event["node"] for rank, event in starts.items()} == {"0/2": "node-0", "1/2": "node-1"}
@@ -117,7 +117,7 @@ def test_metrics_and_curves_are_written_to_the_bucket(undisturbed: tuple[Path, R
     assert events[0].stat().st_size > 1000
 
 
-def test_two_ranks_have_nearly_the_weights_of_one_on_the_same_samples(
+def test_two_ranks_have_nearly_the_weights_of_one_rank_on_the_same_samples(
     undisturbed: tuple[Path, RunResult], tmp_path: Path, digits: Path
 ) -> None:
     bucket, _ = undisturbed

@@ -24,7 +24,7 @@ pytestmark = needs_xla
 
 
 def losses(result: RunResult) -> list[str]:
-    """Return the losses that rank 0 printed, of training first."""
+    """Return the losses that rank 0 printed: training losses, then test losses."""
     return [
         event["loss"] for name in ("train", "test") for event in result.events(name) if event["rank"].startswith("0/")
     ]
@@ -199,8 +199,8 @@ def test_replicas_average_their_gradients(digits: Path, unsharded: RunResult) ->
 
 
 def test_replicas_with_batch_statistics_compile_nothing_in_later_epochs(digits: Path, tmp_path: Path) -> None:
-    images = ("--arch=timm/test_resnet", "--image-size=32", "--batch-size=4", "--steps-per-epoch=3", "--test-steps=1")
-    flags = (*images, "--epochs=3", "--log-steps=1", f"--bucket=file://{tmp_path}")
+    small = ("--arch=timm/test_resnet", "--image-size=32", "--batch-size=4", "--steps-per-epoch=3", "--test-steps=1")
+    flags = (*small, "--epochs=3", "--log-steps=1", f"--bucket=file://{tmp_path}")
     result = run(digits, *flags, words=two_processes(), recipe="imagenet")
     compiled = {(event["rank"], event["epoch"]): event["compilations"] for event in result.events("train")}
     for rank in ("0/2", "1/2"):
@@ -265,7 +265,7 @@ def on_devices(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[R
 
 
 def curve(bucket: Path, name: str = "loss") -> dict[tuple[str, int], float]:
-    """Return this measure of each event that has it, by the event's name and its step."""
+    """Return the values of a measure, by the name and step of their events."""
     return {(event["event"], event["global_step"]): event[name] for event in metrics(bucket) if name in event}
 
 
@@ -306,7 +306,7 @@ def test_weights_and_optimizer_state_of_language_model_are_sharded(on_devices: t
     assert [state for state in states if state[2] != found[state[0]]] == []
 
 
-def test_xla_run_with_shards_resumes_to_the_bit(
+def test_xla_run_with_shards_resumes_with_bitwise_equal_losses(
     on_devices: tuple[RunResult, Path], texts: Path, tmp_path: Path
 ) -> None:
     _, bucket = on_devices

@@ -1,7 +1,7 @@
 """Run one of two hosts with sharded weights on XLA: save the parts of its devices, load them and check all values.
 
-`python -m tests.trainer.xla_parts BUCKET` is one host. It needs RANK and WORLD_SIZE. XLA's CPU device spans one
-process, so each host has all eight devices. It uses only the parts of its own four.
+`python -m tests.trainer.xla_parts BUCKET` is one host, and needs RANK and WORLD_SIZE. XLA's CPU device spans one
+process, so each host has all eight devices. A host uses only the parts of its own four devices.
 """
 
 from __future__ import annotations

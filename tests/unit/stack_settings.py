@@ -26,7 +26,7 @@ def error_lines(values: dict[str, Any]) -> list[str]:
 
 
 def code_ids(cases: Iterable[tuple[object, str, str]]) -> list[str]:
-    """Return the pytest ids of cases: the second item of each, the code of the expected problem."""
+    """Return a pytest id for each case: the code of its expected problem, the case's second item."""
     return [code for _, code, _ in cases]
 
 
@@ -64,7 +64,7 @@ def gke(**changes: Any) -> dict[str, Any]:
 
 
 def gke_pool(**keys: Any) -> dict[str, Any]:
-    """Return a GKE platform with one pool that has these keys. Keys `platform_KEY` are keys of the platform."""
+    """Return a GKE platform with one pool that has these keys. An argument `platform_KEY` sets KEY of the platform."""
     platform = {key.removeprefix("platform_"): keys.pop(key) for key in list(keys) if key.startswith("platform_")}
     return gke(pools=[{"name": "a", **keys}], **platform)
 

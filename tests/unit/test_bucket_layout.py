@@ -1,4 +1,4 @@
-"""Lifecycle rules of a bucket and run records have the folders that the trainer writes to."""
+"""Lifecycle rules of a bucket, and run records, name the folders that the trainer writes to."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ UNSCHEDULABLE: list[tuple[dict[str, Any], list[dict[str, Any]], str, str]] = [
         "0.hosts",
     ),
     (N2, [{**SMALL_HOSTS, "hosts": 23}], "pool_full", "0.hosts"),
-    # The first job fills a node, so the other node may run only one host more than this node: one.
+    # The first job fills one node. The pods have `maxSkew: 1`, so the other node can run only one host.
     (FOUR_T4S, [{**T4_HOST, "accelerators_per_host": 4}, {**T4_HOST, "hosts": 2}], "pool_full", "1.hosts"),
     (QUEUED_PROVISIONING, [H100], "queue_missing", "0.queue"),
     ({**GKE, "pools": []}, [{"resources": {"cpu": 16}}], "host_too_large", "0.resources"),

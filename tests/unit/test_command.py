@@ -262,7 +262,7 @@ def test_idle_command_waits_until_sigterm(kind: str, code: int) -> None:
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(timeout=0.5)
         process.send_signal(signal.SIGTERM)
-        # Kubernetes replaces an evicted host only after an error, and the training-operator only after 128 or more.
+        # Kubernetes replaces an evicted host only after a nonzero status; the training-operator needs 128 or more.
         assert process.wait(timeout=30) == code
 
 

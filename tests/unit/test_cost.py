@@ -54,8 +54,8 @@ UNPRICED_SPOT = {"g4"}
 """Families of GCE without a published spot price."""
 NO_PRICE = "add a price of this name to infra/cost.py; if no page has one, add the machine type to UNPRICED"
 NO_SPOT_PRICE = "add a spot price of this name to infra/cost.py; if no page has one, add the family to UNPRICED_SPOT"
-DISK_USD = 100 * 0.08 / 730
-"""US dollars an hour for the boot disk of a node: 100 GB, each for 0.08 dollars a month of 730 hours."""
+DISK_USD_PER_HOUR = 100 * 0.08 / 730
+"""Price of a node's boot disk in US dollars an hour. Its 100 GB cost 0.08 dollars each in a month of 730 hours."""
 
 
 @pytest.mark.parametrize("name", EC2_MACHINES)
@@ -163,13 +163,13 @@ def test_cost_estimate_lists_attached_gpus(name: str) -> None:
 
 def test_cost_estimate_counts_chips_of_all_slices() -> None:
     found = cost_estimate(tpu("v6e-16", slices=2))
-    assert found.by_part()["tpu"].amount == pytest.approx(32 * 2.7 + 8 * DISK_USD)
+    assert found.by_part()["tpu"].amount == pytest.approx(32 * 2.7 + 8 * DISK_USD_PER_HOUR)
 
 
 def test_cost_estimate_of_spot_pool_uses_spot_price() -> None:
     found = cost_estimate(tpu("v6e-16", capacity="spot"))
-    assert found.by_part()["tpu"].amount == pytest.approx(16 * 0.54421 + 4 * DISK_USD)
-    assert found.by_part(spot=False)["tpu"].amount == pytest.approx(16 * 2.7 + 4 * DISK_USD)
+    assert found.by_part()["tpu"].amount == pytest.approx(16 * 0.54421 + 4 * DISK_USD_PER_HOUR)
+    assert found.by_part(spot=False)["tpu"].amount == pytest.approx(16 * 2.7 + 4 * DISK_USD_PER_HOUR)
     assert found.by_part(spot=True)["cluster"] == found.by_part(spot=False)["cluster"]
 
 
@@ -214,7 +214,7 @@ def test_cost_estimate_range_is_wider_in_other_regions_and_for_spot() -> None:
 
 def test_cost_estimate_names_unpriced_machines() -> None:
     found = cost_estimate(platform("eks", {"machine_type": "p5e.48xlarge"}))
-    assert found.by_part()["pool-0"].amount == pytest.approx(DISK_USD)
+    assert found.by_part()["pool-0"].amount == pytest.approx(DISK_USD_PER_HOUR)
     assert found.unpriced == ("pool-0: 1 x p5e.48xlarge",)
     assert "pool-0" in found.incomplete()
 
@@ -246,7 +246,7 @@ def test_cost_estimate_of_local_cluster_is_empty() -> None:
     assert cost_estimate(local).lines == ()
 
 
-def test_price_and_pools_of_a_job_are_those_of_the_pool_where_it_runs() -> None:
+def test_run_record_of_a_job_has_the_name_and_price_of_its_pool() -> None:
     pools = [
         {"name": "spot", "machine_type": "g2-standard-8", "nodes": 1, "capacity": "spot"},
         {"name": "large", "machine_type": "g2-standard-96", "nodes": 2},

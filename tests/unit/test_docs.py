@@ -67,15 +67,15 @@ def test_pages_about_kinds_have_a_row_of_every_kind(name: str) -> None:
     assert (resource.kind if resource else "Indexed Job") in names, f"add {name} to the comparison of README.md"
 
 
-def test_stack_pages_are_those_of_existing_stacks() -> None:
+def test_stack_pages_exist_for_exactly_the_existing_stacks() -> None:
     assert sorted(path.stem for path in (DOCS / "stacks").glob("*.md")) == sorted(STACKS)
 
 
 @pytest.mark.parametrize("part", [part for part in PARTS if part.ends], ids=lambda part: part.name)
-def test_versions_page_part_has_month_of_support(part: Part) -> None:
+def test_versions_page_part_has_a_month_of_support(part: Part) -> None:
     assert part.ends is not None
     left = part.ends - date.today()
-    assert left > timedelta(days=30), f"update {part.name} in {part.pin}, or the date of its support"
+    assert left > timedelta(days=30), f"update {part.name} in {part.pin}, or `ends` in docs/versions_reference.py"
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_versions_page_lists_go_programs() -> None:
 
 
 def table_rows(title: str) -> list[list[str]]:
-    """Return the rows of the table in a section of docs/clouds.md, without the header, each as a list of cells."""
+    """Return the cells of each row of the table in a section of docs/clouds.md, without the header."""
     body = CLOUDS_PAGE.partition(f"## {title}\n")[2].partition("\n## ")[0]
     rows = [line.strip("|").split("|") for line in body.splitlines() if line.startswith("|")]
     assert len(rows) > 2, title
@@ -171,7 +171,7 @@ def test_code_block_fits_the_width_of_a_page_on_github(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", [*PROJECT.glob("*.md"), *DOCS.rglob("*.md")], ids=lambda page: page.name)
-def test_page_links_lead_to_existing_places(page: Path) -> None:
+def test_page_links_have_existing_targets(page: Path) -> None:
     targets = re.findall(r"\]\((?!https?:)([^)\s]+)\)", page.read_text(encoding="utf-8"))
     for path, _, anchor in (target.partition("#") for target in targets):
         file = page.parent / path if path else page
@@ -182,7 +182,7 @@ def test_page_links_lead_to_existing_places(page: Path) -> None:
 
 
 def upgrade_rows(header: str) -> list[list[str]]:
-    """Return the rows of the table in docs/upgrading.md with this header, each as a list of its words in backticks."""
+    """Return the words in backticks of each row of the table with this header in docs/upgrading.md."""
     text = (DOCS / "upgrading.md").read_text(encoding="utf-8")
     rows = text.partition(f"\n{header}\n")[2].partition("\n\n")[0].splitlines()[1:]
     assert rows

@@ -34,7 +34,7 @@ def test_site_links_lead_to_pages_of_the_site(page: str, link: str, expected: st
     assert site_links(link, page) == (expected or link)
 
 
-def test_site_page_of_generator_is_none() -> None:
+def test_site_page_of_a_python_file_is_none() -> None:
     assert site_page("docs/references.py") is None
 
 

@@ -76,7 +76,7 @@ EKS_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (eks_pool(capacity=["spot", "on-demand"]), "settings.several_capacities", "pools.0.capacity"),
     (eks(bucket={"name": "a.example.com"}), "settings.s3_bucket_name", "bucket.name"),
 ]
-"""Platforms with the code and path, below `platform`, of their problem."""
+"""Platform, and the code and path of its problem. The path starts below `platform`."""
 
 
 @pytest.mark.parametrize(("platform", "code", "path"), EKS_PROBLEMS, ids=code_ids(EKS_PROBLEMS))
@@ -153,12 +153,12 @@ def test_update_problems_of_supported_change_are_empty(changes: dict[str, Any]) 
 
 
 def resource(kind: str, name: str, **outputs: Any) -> dict[str, Any]:
-    """Return a resource as Pulumi's state has it."""
+    """Return a resource in the format of Pulumi's state."""
     return {"urn": f"urn:pulumi:s::p::a$aws:{kind}::{name}", "type": f"aws:{kind}", "id": name, "outputs": outputs}
 
 
 def subnet(kind: str, zone: str, network: str) -> dict[str, Any]:
-    """Return a subnet as Pulumi's state has it."""
+    """Return a subnet in the format of Pulumi's state."""
     return resource("ec2/subnet:Subnet", f"network-{kind}-{zone}", availabilityZone=zone, cidrBlock=network)
 
 
@@ -189,7 +189,7 @@ def test_cluster_in_state_has_version_and_zones_by_address_range() -> None:
     ],
     ids=["same", "last zone removed", "missing subnet", "other zone", "other order", "other range"],
 )
-def test_network_without_a_cluster_keeps_the_zones_of_its_ranges(platform: dict[str, Any], codes: list[str]) -> None:
+def test_zone_of_an_existing_subnet_is_fixed_without_a_cluster(platform: dict[str, Any], codes: list[str]) -> None:
     resources = [
         resource("ec2/vpc:Vpc", "network-vpc", cidrBlock="10.0.0.0/16"),
         subnet("private", "us-west-2a", "10.0.0.0/18"),

@@ -1,4 +1,4 @@
-"""Examples with trainers of other projects: the diff of the stack file on each page, and the command of the job."""
+"""Examples with other projects' trainers: the stack file's diff on each page, and the command of the job."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def test_gce_family_is_consistent(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, family in GCE_FAMILIES.items() if family.fabric])
-def test_gce_family_fabric_connects_its_whole_hosts_only(name: str) -> None:
+def test_gce_family_fabric_connects_only_the_type_with_most_gpus(name: str) -> None:
     machines = GCE_FAMILIES[name].machines
     connected = [machine.gpus for machine in machines if machine_fabric(machine)]
     assert connected == [max(machine.gpus for machine in machines)]
@@ -152,7 +152,7 @@ HARDWARE_ERRORS: list[tuple[Callable[[], object], str, str]] = [
     (lambda: tpu_slice("v5e", "4by4"), "topology_malformed", "topology"),
     (lambda: tpu_slice("v4-32", "2x2x2"), "topology_of_other_chips", "topology"),
 ]
-"""Calls for hardware that does not exist, with the code and the key to change."""
+"""Call for hardware that does not exist, the code of its error, and the settings key to change."""
 
 
 @pytest.mark.parametrize(("call", "code", "key"), HARDWARE_ERRORS, ids=code_ids(HARDWARE_ERRORS))
@@ -233,7 +233,7 @@ def test_tpu_slice_accepted_topology_is_consistent(generation: str, axes: list[i
     assert max(again.topology) <= max(found.topology)
 
 
-def test_is_tpu_accepts_generations_and_prefixes_of_tpu_types() -> None:
+def test_is_tpu_accepts_generations_and_names_with_the_prefix_of_a_tpu_type() -> None:
     assert all(map(is_tpu, ["v4", "v4-31", "v5litepod-x", "v7x", "tpu7x-8"]))
     assert not any(map(is_tpu, ["nvidia-l4", "v45", "tpu", "v5litepod"]))
 
@@ -243,7 +243,7 @@ def test_tpu_zones_have_every_generation_and_include_flex_start_zones() -> None:
     assert all(zones <= TPU_ZONES[generation] for generation, zones in TPU_FLEX_START_ZONES.items())
 
 
-def test_gpu_memory_equals_that_in_its_name() -> None:
+def test_gpu_memory_equals_the_size_in_its_name() -> None:
     for name, gpu in GPUS.items():
         size = name.rpartition("-")[2]
         assert not size.endswith("gb") or gpu.memory_gib == int(size.removesuffix("gb"))

@@ -96,7 +96,7 @@ IMAGE_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
         "flags.bucket",
     ),
 ]
-"""Configurations with the code and path, below `jobs.0`, of their problem."""
+"""Configuration, and the code and path of its problem. The path starts below `jobs.0`."""
 VALID_IMAGES: list[dict[str, Any]] = [
     job(**MPI_JOB | HOROVOD_JOB),
     job(**MXNET_JOB | HOROVOD_JOB),
@@ -149,7 +149,7 @@ def test_image_contents_are_known_for_every_image() -> None:
     assert {name for software in IMAGE_SOFTWARE.values() for name in software} <= SOFTWARE_CODES.keys()
 
 
-def test_software_of_every_kind_has_a_code() -> None:
+def test_image_software_of_each_job_kind_has_a_problem_code() -> None:
     assert {kind.image_software for kind in KINDS.values() if kind.image_software} <= SOFTWARE_CODES.keys()
 
 
@@ -188,13 +188,13 @@ def test_job_on_tpus_with_prebuilt_image_of_the_platform_is_rejected() -> None:
 
 
 def script(path: str, **changes: Any) -> dict[str, Any]:
-    """Return a configuration with a script."""
+    """Return a configuration with a job that runs a script."""
     return job(recipe=None, script=path, **changes)
 
 
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a checkout with some files."""
+    """Return a project folder with scripts and two symbolic links, one of them to a file outside the folder."""
     folder = tmp_path / "checkout"
     for name in ("train.py", "my train.py", "README.md", "deep/train_2.py"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -273,7 +273,7 @@ def test_script_of_image_is_accepted(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["./llama", "meta-llama/Llama-3.2-1B"])
-def test_missing_weights_have_message_with_the_platforms_bucket(path: str) -> None:
+def test_missing_weights_error_names_the_place_to_copy_them_to(path: str) -> None:
     (line,) = error_lines(job(**LANGUAGE, flags={"init_from": path}))
     assert "copy it into the folder in the stack's output `bucket_url`, and write its path below /bucket" in line
     assert line.endswith("; the trainer downloads nothing from Hugging Face's Hub")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from settings.kubernetes_values import check_label
+from settings.kubernetes_values import LABEL_LIMIT, check_label
 from stack.config import parse
 from tests.golden.manifests import ON_GPUS, ON_TPUS, manifests
 from tests.problems import problems_of
@@ -338,7 +338,7 @@ specs = st.fixed_dictionaries(
 @given(hosts=st.integers(1, 10_000))
 def test_longest_job_name_is_accepted_and_a_longer_one_rejected(kind: JobKind, hosts: int) -> None:
     spec = JobSpec(name="a", kind=kind, script="a.py", hosts=hosts)
-    longest = "a" * (63 - len(KINDS[kind].longest_suffix(spec)))
+    longest = "a" * (LABEL_LIMIT - len(KINDS[kind].longest_suffix(spec)))
     assert all(check_label(longest + suffix) for suffix in KINDS[kind].label_suffixes(spec))
     assert conflicts(JobSpec(name=longest, kind=kind, script="a.py", hosts=hosts)) == []
     too_long = JobSpec(name=longest + "a", kind=kind, script="a.py", hosts=hosts)

@@ -22,8 +22,8 @@ from workloads.spec import JobSpec, yaml_blocks
 from workloads.validation.conflicts import conflicts
 
 LLAMA: dict[str, Any] = {"preset": "8b", "context": 8192, "amp": True, "batch_size": 1, "parallelism": "shard=8"}
-LLAMA_BLOCK_NUMBERS = 83_968
-"""Numbers that each of the 32 blocks of `LLAMA` keeps for a token. Each number has 2 bytes."""
+LLAMA_BLOCK_ACTIVATIONS = 83_968
+"""Activation values that each of the 32 blocks of `LLAMA` keeps for a token. Each value has 2 bytes."""
 H100S: dict[str, Any] = {"accelerator": "nvidia-h100-80gb", "accelerators_per_host": 8}
 T4S: dict[str, Any] = {"accelerator": "nvidia-tesla-t4", "accelerators_per_host": 8}
 
@@ -105,7 +105,7 @@ def test_elastic_job_with_groups_that_need_several_hosts_is_rejected() -> None:
 
 
 def on_tpus(flags: dict[str, Any], **keys: Any) -> list[tuple[str, str]]:
-    """Return code and path of each problem of a job on a v5p slice of four hosts with four chips each."""
+    """Return code and path of each problem of a job on a v5p slice: four hosts with four chips each."""
     return code_and_path(spec(hosts=4, processes=1, accelerator="v5p-32", flags=flags, **keys))
 
 
@@ -180,9 +180,9 @@ def test_attention_on_xla_keeps_a_score_for_each_pair_of_tokens() -> None:
     flags = {**LLAMA, "parallelism": "shard=16", "batch_size": 4}
     training = language_training(spec(hosts=4, processes=1, accelerator="v5p-32", flags=flags))
     assert training.rows == 1
-    scores_per_token = 32 * 8192
-    assert estimated_memory(training).activations == 2 * (LLAMA_BLOCK_NUMBERS + scores_per_token) * 32 * 8192
-    assert least_memory(training).activations == 2 * LLAMA_BLOCK_NUMBERS * 32 * 8192
+    scores_per_token = 32 * 8192  # Each of 32 attention heads has a score for each of 8192 tokens.
+    assert estimated_memory(training).activations == 2 * (LLAMA_BLOCK_ACTIVATIONS + scores_per_token) * 32 * 8192
+    assert least_memory(training).activations == 2 * LLAMA_BLOCK_ACTIVATIONS * 32 * 8192
 
 
 @pytest.mark.parametrize("image", ["cuda12", "frameworks"])
@@ -278,7 +278,7 @@ def test_advice_has_sizes_that_the_tensor_group_divides() -> None:
     assert problem.message.endswith("; write `context: 6250`")
 
 
-def test_published_weights_that_do_not_fit_get_advice_of_more_hardware() -> None:
+def test_published_weights_that_do_not_fit_get_advice_to_use_more_hardware() -> None:
     flags = {**LLAMA, "preset": "70b", "context": 256, "parallelism": "", "init_from": "gs://team/llama"}
     (problem,) = conflicts(spec(hosts=1, processes=8, flags=flags, **T4S))
     assert problem.message.endswith("; use devices with more memory, or more hosts")
@@ -290,8 +290,9 @@ def test_least_memory_counts_the_larger_of_recomputed_block_and_logits() -> None
         least_memory(language_training(spec(hosts=1, processes=8, flags={**flags, "vocabulary": size})))
         for size in (128_256, 320)
     )
+    # Factors: bytes per value, rows, tokens of a row, and values per token (32 blocks of width 4096).
     inputs = 2 * 8 * 8192 * 32 * 4096
-    block = 2 * 8 * 8192 * LLAMA_BLOCK_NUMBERS
+    block = 2 * 8 * 8192 * LLAMA_BLOCK_ACTIVATIONS
     logits = 10 * 8 * 8192 * 128_256
     assert (large_vocabulary.activations, large_vocabulary.logits) == (inputs, logits)
     assert (small_vocabulary.activations, small_vocabulary.logits) == (inputs + block, 0)
@@ -303,7 +304,7 @@ def test_lora_needs_two_thirds_of_the_operations() -> None:
     assert adapted.flops_per_token / whole.flops_per_token == pytest.approx(2 / 3, rel=1e-3)
 
 
-def test_training_that_no_flags_make_fit_gets_advice_of_more_hardware() -> None:
+def test_training_too_large_for_any_flags_gets_advice_to_use_more_hardware() -> None:
     keys = {"accelerator": "nvidia-tesla-t4", "accelerators_per_host": 1}
     (problem,) = conflicts(spec(hosts=1, processes=1, flags={"preset": "70b", "layers": 80}, **keys))
     assert problem.message.endswith("; use devices with more memory, or more hosts")
@@ -334,7 +335,7 @@ def test_estimated_memory_of_preset_8b_equals_a_count_by_hand() -> None:
     memory = estimated_memory(language_training(spec(hosts=1, processes=8, flags={**LLAMA, "vocabulary": 128_256})))
     state = memory.weights + memory.gradients + memory.optimizer
     assert state == pytest.approx(16 * 8.03e9 / 8, rel=0.001)
-    assert memory.activations == 2 * LLAMA_BLOCK_NUMBERS * 32 * 8192
+    assert memory.activations == 2 * LLAMA_BLOCK_ACTIVATIONS * 32 * 8192
     assert memory.logits == 10 * 8192 * 128_256
     assert memory.total / GIB == pytest.approx(70, abs=3)
 

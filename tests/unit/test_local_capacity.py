@@ -23,7 +23,7 @@ def local_problems(*jobs: dict[str, Any], nodes: int = 2) -> list[Problem]:
 
 
 def codes_and_paths(*jobs: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return code and path of each problem of jobs on that machine, with two nodes."""
+    """Return code and path of each problem that `local_problems` returns for two nodes."""
     return [(each.code, dotted(each.path)) for each in local_problems(*jobs)]
 
 

@@ -1,4 +1,4 @@
-"""Files, ports, locks and leftovers of local clusters. Each belongs to one stack of one checkout."""
+"""Files, ports, locks and leftovers of local clusters. Each cluster belongs to one stack of one checkout."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from infra.make_command import COMMAND_VARIABLE
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Set the cache folder, which has the folders of clusters, to a folder of the test."""
+    """Use a folder of the test as the cache folder, which contains the folders of clusters."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     return tmp_path
 
@@ -70,7 +70,7 @@ def test_label_of_a_stack_is_a_dns_label(stack: str, expected: str) -> None:
 
 @pytest.fixture
 def abandoned_cluster(tmp_path: Path) -> Iterator[ClusterSettings]:
-    """Yield a cluster of a deleted checkout. One of its processes still runs."""
+    """Yield a cluster of a deleted checkout. One process of the cluster still runs."""
     checkout = tmp_path / "checkout"
     settings = stack_cluster(str(checkout), "mine", nodes=0)
     settings.folder.mkdir(parents=True)
@@ -99,7 +99,7 @@ def test_down_orphan_ends_only_cluster_of_deleted_checkout(
     living = replace(cluster, owner=str(tmp_path))
     living.folder.mkdir()
     living.save()
-    # The checkout of this cluster does not exist either.
+    # The checkout of this cluster does not exist either, so `report_abandoned` would print this cluster, too.
     shutil.rmtree(cluster.folder)
     commands.down.report_abandoned()
     output = capsys.readouterr().out
@@ -149,7 +149,7 @@ def test_kubeconfig_is_rewritten_for_new_port(cluster: ClusterSettings) -> None:
 
 @pytest.mark.parametrize("cluster", [1], indirect=True)
 @pytest.mark.parametrize("name", ["admin.kubeconfig", "kubelet-0.kubeconfig"])
-def test_kubeconfig_deleted_is_rebuilt_from_keys(cluster: ClusterSettings, name: str) -> None:
+def test_deleted_kubeconfig_is_rebuilt_from_keys(cluster: ClusterSettings, name: str) -> None:
     path = cluster.keys / name
     before = path.read_bytes()
     path.unlink()
@@ -160,7 +160,7 @@ def test_kubeconfig_deleted_is_rebuilt_from_keys(cluster: ClusterSettings, name:
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_key_deleted_is_recreated_and_data_kept(cluster: ClusterSettings) -> None:
+def test_deleted_key_is_recreated_and_data_is_kept(cluster: ClusterSettings) -> None:
     needed = {path.name for path in cluster.keys.iterdir() if path.suffix in (".crt", ".key", ".pub")}
     for name in sorted(needed - {"ca.key", "etcd-ca.key"}):
         (cluster.keys / name).unlink()
@@ -178,7 +178,7 @@ def test_start_with_damaged_settings_file_keeps_data(cluster: ClusterSettings) -
     assert ClusterSettings.load(cluster.folder) == cluster
 
 
-def test_start_interrupted_before_identity_makes_new_cluster(cluster: ClusterSettings) -> None:
+def test_start_without_identity_makes_new_cluster(cluster: ClusterSettings) -> None:
     (cluster.folder / "uid").unlink()
     (cluster.folder / "etcd").mkdir()
     lifecycle._make_folders(cluster, 16500)
@@ -186,7 +186,7 @@ def test_start_interrupted_before_identity_makes_new_cluster(cluster: ClusterSet
     assert lifecycle.identity(cluster) not in (None, "abc")
 
 
-def test_stop_interrupted_removes_identity_and_down_orphan_completes_it(
+def test_interrupted_stop_removes_identity_and_down_orphan_completes_the_stop(
     cluster: ClusterSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.bucket.mkdir()
@@ -308,14 +308,14 @@ def cluster_in_state(settings: ClusterSettings, uid: str) -> dict[str, object]:
     return {**inputs, "uid": uid}
 
 
-def test_provider_lost_data_or_moved_checkout_names_remedy(cluster: ClusterSettings) -> None:
+def test_provider_with_lost_data_or_a_moved_checkout_names_the_remedy(cluster: ClusterSettings) -> None:
     assert lost_cluster(cluster, cluster_in_state(cluster, "abc")) == ""
     assert "`make up STACK=mine`" in lost_cluster(cluster, cluster_in_state(cluster, "another"))
     moved = replace(cluster, owner="/moved")
     assert "move this folder back there" in lost_cluster(moved, cluster_in_state(cluster, "abc"))
     assert "deletes that cluster with its checkpoints" in lost_cluster(moved, cluster_in_state(cluster, "abc"))
     original = replace(cluster, owner=str(Path.cwd()))
-    assert "removes it from this state" in lost_cluster(moved, cluster_in_state(original, "abc"))
+    assert "removes that cluster from this state" in lost_cluster(moved, cluster_in_state(original, "abc"))
     with pytest.raises(RuntimeError, match="is gone from"):
         LocalClusterProvider().diff("", cluster_in_state(cluster, "another"), cluster_in_state(cluster, "abc"))
 
@@ -404,7 +404,7 @@ def test_changed_keys_names_the_settings_that_restart_a_running_cluster(
     assert lifecycle.changed_keys(cluster) == ""
 
 
-def test_kubelet_evicts_pods_only_below_the_disk_space_of_a_start() -> None:
+def test_kubelet_evicts_pods_only_far_below_the_disk_space_that_a_start_needs() -> None:
     thresholds = kubelet_config(stack_cluster("/checkout", "mine"), 0)["evictionHard"]
     assert all(int(thresholds[f"{disk}.available"]) < RUN_BYTES / 2 for disk in ("nodefs", "imagefs"))
 

@@ -28,7 +28,7 @@ REPORTED_CAPACITY = [
     ("p5.48xlarge", 2097112716 * KIB, "aws-samples/aws-do-eks"),
 ]
 REPORTED_ALLOCATABLE = [
-    # Type, True if it had EFA's huge pages, bytes that a node reported, source.
+    # Type, True if the node had EFA's huge pages, bytes that the node reported, source.
     ("g5.8xlarge", False, 127462076 * KIB, "aws/aws-k8s-tester pull request 471"),
     ("r7i.xlarge", False, 32048037888, "2i2c-org/infrastructure 63cd17e node-capacity-info.json"),
     ("r7i.4xlarge", False, 129847705600, "2i2c-org/infrastructure 63cd17e node-capacity-info.json"),
@@ -54,11 +54,11 @@ def test_eks_allocatable_is_at_most_one_percent_below_a_real_node(
     # nodeadm/internal/kubelet/instance-info.jsonl: interfaces x (addresses - 1) + 2.
     [("m7i.large", 29), ("g4dn.12xlarge", 234), ("g5.48xlarge", 345), ("p4d.24xlarge", 737), ("p5en.48xlarge", 198)],
 )
-def test_eks_allocatable_reserves_memory_for_pods_of_interfaces(name: str, pods: int) -> None:
+def test_eks_allocatable_reserves_memory_for_each_pod_that_interfaces_allow(name: str, pods: int) -> None:
     machine = ec2_machine(name)
     assert interface_pods(machine) == pods
     kept = eks_capacity(machine).memory - eks_allocatable(machine).memory
-    assert kept == (255 + 11 * pods + 100) * MIB
+    assert kept == (255 + 11 * pods + 100) * MIB, "255 MiB and 11 MiB per pod for EKS, 100 MiB for eviction"
 
 
 def test_eks_allocatable_is_below_capacity_for_every_type() -> None:

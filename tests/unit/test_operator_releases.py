@@ -38,7 +38,7 @@ def test_needed_releases_kueue_comes_last() -> None:
     assert [release.name for release in needed_releases({"kueue"})] == ["kueue"]
 
 
-def test_releases_are_listed_after_those_that_they_require_or_follow() -> None:
+def test_releases_are_listed_after_releases_that_they_require_or_follow() -> None:
     order = list(RELEASES)
     for release in RELEASES.values():
         assert all(order.index(each) < order.index(release.name) for each in release.requires | release.follows)
@@ -71,11 +71,11 @@ def test_operators_have_permissions_on_the_resource_of_a_kind(name: str) -> None
     assert operators, "no operator installs the CRD of this kind"
     operators += [RELEASES["kueue"]] if KINDS[name].is_queueable else []
     wrong = [each.name for each in operators if any(part.partition("/")[0] == plural for part in each.unneeded)]
-    assert wrong == [], f"remove {plural} from their `unneeded`"
+    assert wrong == [], f"remove {plural} from `unneeded` of these operators"
 
 
 def test_kueue_timeout_covers_longest_deadline() -> None:
-    # By default, Kueue evicts a job whose pods are not ready after 30 minutes, even if a host is being replaced.
+    # By default, Kueue evicts a job whose pods are not ready after 30 minutes, even during a host's replacement.
     waits = kueue_configuration()["waitForPodsReady"]
     deadline = JobSpec.model_json_schema()["properties"]["deadline_seconds"]
     (longest,) = (each["maximum"] for each in deadline["anyOf"] if "maximum" in each)
@@ -107,9 +107,10 @@ def test_go_module_of_operator_has_version_of_its_release(name: str) -> None:
 
 def test_left_for_jobs_on_two_nodes_is_whole_share() -> None:
     machine = Capacity(millicores=2000, memory=8 * GIB)
-    assert left_for_jobs(machine, 2, len(RELEASES)) == node_share(machine, 2)
-    offered = machine.millicores - system_reserved(machine, 2).millicores
-    assert offered >= 1000 + len(RELEASES) * OPERATOR_REQUEST.millicores
+    share = node_share(machine, 2)
+    assert left_for_jobs(machine, 2, len(RELEASES)) == share
+    allocatable = machine.millicores - system_reserved(machine, 2).millicores
+    assert allocatable >= share.millicores + len(RELEASES) * OPERATOR_REQUEST.millicores
 
 
 def test_left_for_jobs_on_one_node_excludes_operators() -> None:

@@ -1,4 +1,4 @@
-"""Tables that name tests: each promise quotes its document, and each test of promises and lanes exists."""
+"""Tables that name tests: docs/promises.md quotes the documents, and each test in it and in tests/lanes.json exists."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_promises_name_parameters_only_of_parametrized_tests() -> None:
     assert [test for test in named if not any("pytest.mark.parametrize(" in mark for mark in marks(test))] == []
 
 
-def test_core_has_a_short_test_of_each_promise_of_readme() -> None:
+def test_each_promise_of_readme_has_a_test_that_is_not_long() -> None:
     promises = [promise for promise in PROMISES if promise.document == README]
     assert [promise for promise in promises if all(LONG_MARK in marks(test) for test in promise.tests)] == []
 
@@ -90,7 +90,7 @@ def test_lanes_table_names_existing_tests() -> None:
 
 
 def test_long_tests_of_a_shared_cluster_are_in_the_table_of_lanes() -> None:
-    # The scheduler knows only the table. Without an entry, two workers would use the cluster at the same time.
+    # tests/lanes.py schedules by this table. Without an entry, two workers would use the cluster at the same time.
     files = [file for folder in SHARED_CLUSTERS for file in sorted((PROJECT / "tests" / folder).glob("test_*.py"))]
     names = [
         f"{file.relative_to(PROJECT)}::{each.name}"

@@ -70,7 +70,7 @@ def test_quota_of_eks_stack_counts_vcpus_except_in_capacity_blocks() -> None:
 
 
 def quota_left_of_eks(*usage: tuple[str, float]) -> set[int]:
-    """Return the remaining vCPUs of each quota of 192, if CloudWatch has this usage by time."""
+    """Return the remaining vCPUs of each quota. Each quota is 192 vCPUs, and CloudWatch returns this usage by time."""
 
     def run_json(_aws: str, service: str, *words: str) -> Any:
         if service == "service-quotas":

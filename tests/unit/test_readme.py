@@ -78,7 +78,7 @@ def test_every_stack_file_is_in_readme() -> None:
 
 @pytest.mark.parametrize("name", STACKS)
 def test_stack_file_has_no_passphrase_salt(name: str) -> None:
-    # A salt fits the state of one checkout only. A killed `pulumi` can leave one.
+    # A salt fits the state of one checkout only. A killed `pulumi` can leave a salt in the file.
     assert "encryptionsalt" not in yaml.safe_load((PROJECT / f"Pulumi.{name}.yaml").read_text(encoding="utf-8"))
 
 
@@ -88,7 +88,7 @@ def test_default_stack_is_valid_on_smallest_machine() -> None:
 
 
 @pytest.mark.parametrize("program", [{"recipe": "digits"}, {"script": "./train.py"}], ids=["recipe", "script"])
-def test_job_with_name_and_program_is_valid(
+def test_job_with_only_name_and_program_is_valid(
     program: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "train.py").write_text("print()\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Secrets in plain text are rejected by their name or format, and no error shows them. Other values are accepted."""
+"""Validation rejects secrets in plain text by name or format, shows no secret in errors, and accepts other values."""
 
 from __future__ import annotations
 

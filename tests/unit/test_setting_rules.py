@@ -39,7 +39,7 @@ SETTING_MESSAGES: dict[str, tuple[dict[str, Any], str]] = {
         job(flags={"epochs": [1, 2]}),
         "must be a string, a number, true or false, or a mapping of names to strings",
     ),
-    "unknown key": (job(zzz=2), "jobs[0].zzz = 2: unknown key; remove it; allowed here: name, kind"),
+    "unknown key": (job(zzz=2), "jobs[0].zzz = 2: unknown key; remove this key; allowed here: name, kind"),
     "example in place of recipe": (job(recipe="mnist-spmd"), "is an example in docs/recipes"),
     "mapping": ({"platform": "local", "jobs": []}, "kind (one of local, kubeconfig, gke, eks)"),
 }
@@ -100,7 +100,7 @@ SETTING_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (existing_cluster(bucket={"kind": "url", "url": "ftp://x"}), "settings.bucket_url", "platform.bucket.url"),
     (existing_cluster(bucket={"kind": "claim", "url": "s3://x"}), "settings.unknown_key", "platform.bucket.url"),
 ]
-"""Configurations with the code and path of their problem."""
+"""Configuration, and the code and path of its problem."""
 
 
 @pytest.mark.parametrize("name", SETTING_MESSAGES)
@@ -148,7 +148,7 @@ def test_problems_are_reported_together_in_order_of_keys() -> None:
     ]
 
 
-def test_message_long_value_is_shortened() -> None:
+def test_message_shortens_a_long_value() -> None:
     (line,) = error_lines(job(name="A" * 500))
     assert len(line) < 260
 

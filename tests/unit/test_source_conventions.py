@@ -42,7 +42,7 @@ def test_cloud_folders_have_equal_file_names() -> None:
     assert "cloud.py" in gcp
 
 
-def test_source_outside_platform_folders_tests_no_platform_type() -> None:
+def test_source_outside_platform_folders_checks_no_platform_type() -> None:
     words = ["git", "grep", "-lE", r"isinstance\([^)]*(Gke|Eks|Local|Kubeconfig)Config", "--", "*.py", ":!tests"]
     found = subprocess.run(words, cwd=PROJECT, capture_output=True, text=True, check=False).stdout.split()
     assert [name for name in found if not re.match(r"infra/(gcp/|aws/|local/|existing\.py)", name)] == []
@@ -55,7 +55,7 @@ def test_settings_import_does_not_load_pulumi() -> None:
 
 
 def test_source_outside_stack_config_reads_no_pulumi_config() -> None:
-    # bench/handwritten is a program without Trainyard, to compare with.
+    # bench/handwritten is a program without Trainyard, for comparisons.
     readers = {
         name
         for name in source_files(":!bench/handwritten")
@@ -98,16 +98,16 @@ def lines_with_names(tree: ast.AST, names: Collection[str]) -> Iterator[int]:
 
 
 @pytest.mark.parametrize(
-    ("names", "without"),
+    ("names", "excluded"),
     [(KINDS, ("workloads/kinds",)), ({*GCE_FAMILIES, *EC2_FAMILIES}, ("infra/hardware", "infra/cost.py"))],
     ids=["job kinds", "machine families"],
 )
 def test_source_outside_the_tables_compares_no_kind_or_family_name(
-    names: Collection[str], without: Sequence[str]
+    names: Collection[str], excluded: Sequence[str]
 ) -> None:
     found = {
         name: list(lines_with_names(ast.parse((PROJECT / name).read_text(encoding="utf-8")), names))
-        for name in source_files(*(f":!{path}" for path in without))
+        for name in source_files(*(f":!{path}" for path in excluded))
     }
     assert {name: lines for name, lines in found.items() if lines} == {}
 
@@ -146,7 +146,7 @@ def test_dotted_path_round_trips(text: str) -> None:
 
 
 STACK_COMMAND = re.compile(r"`make (up|down|logs|status|exec|tensorboard|shell)`")
-"""Commands that need a stack, without its name."""
+"""Pattern of a command that needs a stack but does not name the stack."""
 
 
 @pytest.mark.parametrize(

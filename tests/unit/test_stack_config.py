@@ -75,7 +75,7 @@ def test_load_file_dangling_link_names_its_target_and_is_not_suggested(tmp_path:
     write(tmp_path, "config: {}")
     with pytest.raises(ValueError, match=r"^Pulumi.dangling.yaml: links to /nowhere.yaml, which does not exist;"):
         load_file(tmp_path / "Pulumi.dangling.yaml")
-    with pytest.raises(ValueError, match=rf"^Pulumi.none.yaml: no such file; {tmp_path} has: test; name one"):
+    with pytest.raises(ValueError, match=rf"^Pulumi.none.yaml: no such file; {tmp_path} has the stacks: test; name"):
         load_file(tmp_path / "Pulumi.none.yaml")
 
 
@@ -199,7 +199,7 @@ def test_jobs_may_be_names_of_examples(tmp_path: Path, monkeypatch: pytest.Monke
         (GKE | {"zone": "us-central2-b"}, {"recipe": "digits", "accelerator": "v4-8"}, {"xla"}, True),
     ],
 )
-def test_builtin_images_are_those_of_jobs_and_are_built_unless_local_or_prebuilt(
+def test_builtin_images_are_the_jobs_images_and_are_built_unless_local_or_prebuilt(
     platform: dict[str, Any], job: dict[str, Any], images: set[str], builds: bool
 ) -> None:
     pools = {"pools": [{"name": "tpus", "accelerator": "v4-8"}]} if "accelerator" in job else {}

@@ -34,14 +34,14 @@ supervisor.keep_running(
     ]
 )
 """
-"""Program that supervises `program`, and `sleep` as a node that needs a bridge. Its argument is their folder."""
+"""Program that supervises `program`, and `sleep` as a node that needs a bridge. Its argument is the folder of both."""
 PROGRAM = "#!/bin/sh\necho >> $1\n"
 """Program that adds a line to a file and ends."""
 
 
 @contextmanager
 def running(folder: Path, log: IO[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the supervisor with its log in an open file. Kill it and its programs at the end."""
+    """Run the supervisor with its log in an open file. Kill the supervisor and its programs at the end."""
     command = ["unshare", "--fork", "--pid", "--kill-child", sys.executable, "-c", SUPERVISOR, str(folder)]
     with subprocess.Popen(command, cwd=CHECKOUT, stderr=log) as process:
         try:

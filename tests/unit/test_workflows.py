@@ -48,7 +48,7 @@ def test_jobs_with_credentials_need_approval_of_their_stack(name: str, command: 
 
 
 @pytest.mark.parametrize("name", ["ci", "destroy", "preview", "up"])
-def test_step_that_keeps_the_environment_as_root_gives_its_files_back_to_later_steps(name: str) -> None:
+def test_step_with_sudo_and_the_users_environment_returns_file_ownership_to_the_user(name: str) -> None:
     for job in workflow(name)["jobs"].values():
         texts = [step.get("run", "") for step in job["steps"]]
         for place, text in enumerate(texts):
@@ -87,7 +87,7 @@ def test_destroy_workflow_destroys_expired_stacks_although_another_cannot_be_che
 
 
 @pytest.mark.parametrize(("name", "command"), [("up", "--credentials"), ("destroy", "make down")])
-def test_jobs_that_use_a_cluster_of_google_install_its_plugin_first(name: str, command: str) -> None:
+def test_jobs_that_use_a_gke_cluster_install_its_plugin_first(name: str, command: str) -> None:
     steps = workflow(name)["jobs"][name]["steps"]
     commands = [step.get("run", "") for step in steps]
     plugins = [step.get("with", {}).get("install_components") for step in steps]

@@ -22,7 +22,7 @@ def stack(folder: Path, keys: str, platform: str = "{kind: local}") -> StackConf
 
 
 def error_line(folder: Path, keys: str, platform: str = "{kind: local}") -> str:
-    """Return the error line of that stack."""
+    """Return the error line of a stack with a job that has these further keys."""
     with pytest.raises(ValueError, match=r"trainyard:|Pulumi\.test\.yaml: ") as caught:
         stack(folder, keys, platform)
     (line,) = str(caught.value).splitlines()
@@ -30,7 +30,7 @@ def error_line(folder: Path, keys: str, platform: str = "{kind: local}") -> str:
 
 
 def problem(folder: Path, keys: str, platform: str = "{kind: local}") -> tuple[str, str]:
-    """Return code and path of the only problem of that stack."""
+    """Return code and path of the only problem of a stack with a job that has these further keys."""
     with pytest.raises(ConfigError) as caught:
         stack(folder, keys, platform)
     (found,) = caught.value.problems
