@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import hashlib
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +24,6 @@ from workloads.kinds import KINDS
 from workloads.spec import ETCD_IMAGE, JobSpec
 
 if TYPE_CHECKING:
-    from infra.builtin_images import JobLayer
     from infra.platform import Platform
     from workloads.job import TrainingJob
 
@@ -44,17 +42,15 @@ def submit(
     from workloads.objects import PUBLIC_ETCD_IMAGE, Placement
 
     data, layer = data_source(config.cloud, spec), config.job_layers.get(spec.name)
-    image_name = layer.name if layer else spec.image_ref.builtin or TRAINER
     placement = Placement(
         namespace=platform.namespace,
         service_account=platform.service_account,
-        # If the platform did not build the builtin image, the job gets the trainer image.
-        image=spec.image_ref.reference or platform.builtin_images.get(image_name, platform.image),
+        image=spec.image_ref.reference or platform.image(layer or spec.image_ref.builtin),
         bucket_url=platform.bucket_url,
         bucket_claim=platform.bucket_claim,
         data_location=data.location if data else None,
         data_claim=mount_folder(spec, data.folder, platform) if data and data.folder else None,
-        etcd_image=platform.builtin_images.get(ETCD_IMAGE, PUBLIC_ETCD_IMAGE),
+        etcd_image=platform.image(ETCD_IMAGE) if ETCD_IMAGE in config.cloud.built_images else PUBLIC_ETCD_IMAGE,
         scheduling=config.cloud.scheduling(spec.host_group, pool),
     )
     args = TrainingJobArgs(
@@ -66,20 +62,6 @@ def submit(
         after=[*platform.before_pods(), *dependencies],
     )
     return TrainingJob(spec.name, args, platform.resource_options())
-
-
-def push_images(
-    config: stack_config.StackConfig, platform: Platform, repository: pulumi.Input[str], layers: frozenset[JobLayer]
-) -> Platform:
-    """Build the stack's images for a cloud, and push them to its repository. Return the platform with the images."""
-    # Import here, because only clouds need this module.
-    from infra.cloud_image import trainer_images
-
-    provisioned = config.cloud.provisioned
-    assert provisioned
-    names = config.builtin_images & provisioned.built_images
-    image, others = trainer_images(repository, provisioned.image, names, layers)
-    return replace(platform, image=image, builtin_images=others)
 
 
 def mount_folder(spec: JobSpec, folder: Path, platform: Platform) -> pulumi.Output[str]:
@@ -125,8 +107,11 @@ def create_queues(
     return [Queues("queues", args, platform.resource_options())]
 
 
-def outputs(platform: Platform, jobs: dict[str, TrainingJob]) -> dict[str, pulumi.Input[object]]:
+def outputs(
+    config: stack_config.StackConfig, platform: Platform, jobs: dict[str, TrainingJob]
+) -> dict[str, pulumi.Input[object]]:
     """Return the stack's outputs, except `run_records`. README.md describes each output."""
+    is_unused = TRAINER in config.cloud.built_images - config.builtin_images
     part_of = "app.kubernetes.io/part-of"
     logs_command = "logs --follow --prefix --tail=-1 --max-log-requests=100 --selector"
     return {
@@ -137,7 +122,7 @@ def outputs(platform: Platform, jobs: dict[str, TrainingJob]) -> dict[str, pulum
         "console": dict(platform.console),
         "namespace": platform.namespace,
         "bucket_url": platform.bucket_location,
-        "image": platform.image,
+        "image": "" if is_unused else platform.image(TRAINER),
         "jobs": list(jobs),
         "logs": {name: pulumi.Output.concat(platform.kubectl, f" {logs_command} {JOB_LABEL}={name}") for name in jobs},
         "status": pulumi.Output.concat(
@@ -150,10 +135,7 @@ async def main() -> None:
     """Declare the stack. Report errors in the configuration without a traceback."""
     try:
         config = stack_config.load()
-        layers = frozenset(config.job_layers.values())
-        platform = await config.cloud.build(config.operators, config.builtin_images, layers)
-        if platform.repository is not None:
-            platform = push_images(config, platform, platform.repository, layers)
+        platform = await config.cloud.build(config.required_software)
         operators = install_operators(config, platform)
     except ValueError as error:
         raise pulumi.RunError(str(error)) from error
@@ -162,7 +144,7 @@ async def main() -> None:
     for spec in config.jobs:
         dependencies = [*(operators if KINDS[spec.kind].operators else []), *(queues if spec.queue else [])]
         jobs[spec.name] = submit(config, spec, platform, pools[spec.name], dependencies)
-    for key, value in outputs(platform, jobs).items():
+    for key, value in outputs(config, platform, jobs).items():
         pulumi.export(key, value)
     records = {name: {**record, "image": jobs[name].image} for name, record in run_records(config).items()}
     pulumi.export("run_records", records)

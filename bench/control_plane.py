@@ -22,8 +22,9 @@ from bench.programs import BenchStack, kubectl, removed_afterwards, wait_until
 from commands.monitor.cluster import Cluster
 from commands.rehearse.folder import environment
 from commands.stack import WITHOUT_SNAPSHOTS
+from infra.builtin_images import TRAINER
 from infra.local.settings import PAUSE_IMAGE, ClusterSettings
-from infra.local.trainer_image import trainer_image_reference
+from infra.local.trainer_image import image_reference
 from simulation.cloud.model import new_state
 from stack.config import load_file
 
@@ -50,7 +51,7 @@ def handwritten_config(job: dict[str, Any], namespace: str) -> dict[str, Any]:
         "cluster": SETTINGS.name,
         "port": SETTINGS.port,
         "namespace": namespace,
-        "clusterImage": trainer_image_reference(),
+        "clusterImage": image_reference(TRAINER),
         "image": job["image"],
     }
 

@@ -89,6 +89,8 @@ BUILTIN_IMAGES: Mapping[str, BuiltinImage] = {
 - `xla`: the trainer with PyTorch/XLA, the default on XLA.
 """
 
+EVERY_IMAGE = frozenset({TRAINER, *BUILTIN_IMAGES})
+"""Names of all images that Trainyard builds."""
 
 LAYER_FOLDER = "images/layer"
 """Folder of the Dockerfile and the installer of a job's layer, relative to the project."""
@@ -128,16 +130,10 @@ def builtin_image(name: str) -> BuiltinImage:
 class ImageRef:
     """Image of a job: a builtin image or a reference in a registry."""
 
-    builtin: str | None = None
-    """Name of a builtin image; None for a reference."""
-    reference: str | None = None
-    """Reference in a registry; None for a builtin image."""
-
-    @classmethod
-    def parse(cls, text: str) -> ImageRef:
-        """Return the image in a job's settings: a builtin image's name, or a reference."""
-        is_builtin = text == TRAINER or text in BUILTIN_IMAGES
-        return cls(builtin=text) if is_builtin else cls(reference=text)
+    builtin: str = ""
+    """Name of a builtin image; empty for a reference."""
+    reference: str = ""
+    """Reference in a registry; empty for a builtin image."""
 
 
 def cloud_images(images: frozenset[str]) -> frozenset[str]:

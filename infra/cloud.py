@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator
 
-from infra.builtin_images import BUILTIN_IMAGES, TRAINER, JobLayer, cloud_images
+from infra.builtin_images import EVERY_IMAGE, JobLayer, cloud_images
 from infra.capacity import SYSTEM, PoolNodes
 from infra.cost import CostEstimate, Line
 from infra.hardware import PodGroup, Scheduling
@@ -23,9 +23,6 @@ from settings.types import ONE_OR_MANY, Image, Section, match_pattern
 
 if TYPE_CHECKING:
     from infra.platform import Platform
-
-EVERY_IMAGE = frozenset({TRAINER, *BUILTIN_IMAGES})
-"""Names of all images that Trainyard builds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +63,18 @@ class FirstPlatform:
     """Title of that key in a question."""
     pools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Accelerator -> settings of a pool with one GPU a node. Empty for platform `local`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequiredSoftware:
+    """Software that the stack's jobs require of the platform."""
+
+    operators: frozenset[str]
+    """Names of the operators."""
+    images: frozenset[str]
+    """Names of the builtin images."""
+    layers: frozenset[JobLayer]
+    """Layers of jobs on builtin images."""
 
 
 class Cloud(ABC):
@@ -186,12 +195,10 @@ class Cloud(ABC):
         """
 
     @abstractmethod
-    async def build(
-        self, operators: frozenset[str], images: frozenset[str], layers: frozenset[JobLayer] = frozenset()
-    ) -> Platform:
-        """Provision the platform for jobs that need `operators`, `images` and the jobs' `layers`.
+    async def build(self, required: RequiredSoftware) -> Platform:
+        """Provision the platform for jobs that need this software.
 
-        Platform `local` also builds the images. `push_images` in `__main__.py` builds the images for a cloud.
+        Platform `local` also builds all images. A cloud builds an image when a job first uses it (`Platform.image`).
 
         Raises ValueError, with one problem per line, if this machine cannot run the platform.
         """
@@ -347,6 +354,11 @@ class ImageConfig(Section):
     """Processor architectures of the image."""
     prebuilt: Annotated[Image, AfterValidator(_prebuilt)] | None = None
     """Prebuilt trainer image with its digest, instead of a build; jobs on XLA must then set `image`."""
+
+    @property
+    def tag(self) -> str:
+        """Tag of the trainer image."""
+        return self.git_branch.replace("/", "-")
 
 
 BUILD_KEYS = ("name", "git_branch", "python_version", "platforms")

@@ -1,4 +1,4 @@
-"""TrainerImage: the trainer image, built with buildx and pushed to a cloud. LayerImage: an image with a job's layer."""
+"""Images of a cloud: TrainerImage and LayerImage are built with buildx and pushed. CloudImages: those that jobs use."""
 
 from __future__ import annotations
 
@@ -40,7 +40,6 @@ class TrainerImage(pulumi.ComponentResource):
         opts: pulumi.ResourceOptions | None = None,
     ) -> None:
         super().__init__("trainyard:infra:TrainerImage", name, None, opts)
-        tag = _tag(config, variant)
         builtin = BUILTIN_IMAGES.get(variant)
         dockerfile = CONTEXT / (builtin.dockerfile if builtin else "trainer/Dockerfile")
         # All machine types in Trainyard's tables are x86-64, and PyTorch/XLA has packages only for x86-64.
@@ -48,7 +47,7 @@ class TrainerImage(pulumi.ComponentResource):
         prepare_context()
         image = docker.Image(
             f"{name}-build",
-            tags=[pulumi.Output.concat(repository, f":{tag}")],
+            tags=[pulumi.Output.concat(repository, f":{config.tag}-{variant}" if variant else f":{config.tag}")],
             context=docker.BuildContextArgs(location=_location(CONTEXT)),
             dockerfile=docker.DockerfileArgs(location=_location(dockerfile)),
             build_args={
@@ -89,7 +88,7 @@ class LayerImage(pulumi.ComponentResource):
         platforms = config.platforms if layer.base == TRAINER else X86_64_ONLY
         image = docker.Image(
             f"{name}-build",
-            tags=[pulumi.Output.concat(repository, f":{_tag(config, layer.name)}")],
+            tags=[pulumi.Output.concat(repository, f":{config.tag}-{layer.name}")],
             context=docker.BuildContextArgs(location=_location(context)),
             dockerfile=docker.DockerfileArgs(location=_location(context / "Dockerfile")),
             build_args={"BASE_IMAGE": base},
@@ -102,11 +101,6 @@ class LayerImage(pulumi.ComponentResource):
         self.register_outputs({"reference": self.reference})
 
 
-def _tag(config: ImageConfig, variant: str) -> str:
-    """Return an image's tag: the Git branch, and the name of a variant or layer."""
-    return "-".join(filter(None, (config.git_branch.replace("/", "-"), variant)))
-
-
 def _location(path: Path) -> str:
     """Return a path for the builder, relative to the checkout if the program runs there.
 
@@ -115,25 +109,37 @@ def _location(path: Path) -> str:
     return str(path.relative_to(CHECKOUT) if project_folder() == CHECKOUT else path)
 
 
-def trainer_images(
-    repository: pulumi.Input[str], config: ImageConfig, names: frozenset[str], layers: frozenset[JobLayer] = frozenset()
-) -> tuple[pulumi.Output[str], dict[str, pulumi.Input[str]]]:
-    """Build the builtin images `names` and the images with `layers`, and push them to the repository.
+class CloudImages:
+    """Images of a stack's jobs: the prebuilt image, or images that the stack builds and pushes to the repository."""
 
-    Return the reference of the trainer image, empty if `names` lacks it, and the other references by name.
-    """
-    trainer: pulumi.Output[str] = pulumi.Output.from_input("")
-    if TRAINER in names:
-        trainer = TrainerImage("image", repository=repository, config=config).reference
-    others: dict[str, pulumi.Input[str]] = {
-        name: TrainerImage(f"image-{name}", repository=repository, config=config, variant=name).reference
-        for name in sorted(names - {TRAINER})
-    }
-    for layer in sorted(layers, key=lambda layer: layer.name):
-        base = trainer if layer.base == TRAINER else others[layer.base]
-        image = LayerImage(f"image-{layer.name}", repository=repository, config=config, layer=layer, base=base)
-        others[layer.name] = image.reference
-    return trainer, others
+    def __init__(self, repository: pulumi.Input[str], config: ImageConfig) -> None:
+        self._repository = repository
+        self._config = config
+        self._references: dict[str | JobLayer, pulumi.Output[str]] = {}
+
+    def reference(self, image: str | JobLayer) -> pulumi.Input[str]:
+        """Return the reference of a builtin image, or of the image with a job's layer.
+
+        The first call for an image declares its build.
+        """
+        if self._config.prebuilt:
+            return self._config.prebuilt
+        if image not in self._references:
+            self._references[image] = self._declare(image).reference
+        return self._references[image]
+
+    def _declare(self, image: str | JobLayer) -> TrainerImage | LayerImage:
+        if isinstance(image, JobLayer):
+            return LayerImage(
+                f"image-{image.name}",
+                repository=self._repository,
+                config=self._config,
+                layer=image,
+                base=self.reference(image.base),
+            )
+        variant = "" if image == TRAINER else image
+        name = f"image-{variant}" if variant else "image"
+        return TrainerImage(name, repository=self._repository, config=self._config, variant=variant)
 
 
 def prepare_context() -> None:

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from infra.builtin_images import JobLayer
 from infra.capacity import tolerate
-from infra.cloud import Cloud
+from infra.cloud import Cloud, RequiredSoftware
 from infra.hardware import PodGroup, Scheduling, gpus, tpus
 from infra.kubeconfig import PROVIDER_ENVIRONMENT, contexts, kubeconfig_files
 from infra.naming import KUEUE
@@ -145,10 +144,8 @@ class Existing(Cloud):
             accelerator_resource=resource,
         )
 
-    async def build(
-        self, operators: frozenset[str], images: frozenset[str], layers: frozenset[JobLayer] = frozenset()
-    ) -> Platform:
-        del operators, images, layers
+    async def build(self, required: RequiredSoftware) -> Platform:
+        del required
         return _use_existing_cluster(self.config)
 
 
@@ -191,7 +188,7 @@ def _use_existing_cluster(config: KubeconfigConfig) -> Platform:
         provider=provider,
         namespace=training.namespace,
         service_account=training.service_account,
-        image=config.image,
+        image=lambda _image: config.image,
         bucket_url=url,
         bucket_claim=training.bucket_claim,
         bucket_location=url,

@@ -5,7 +5,7 @@ HostFolder: volume of a host folder. Pods mount the volume through a claim.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,8 @@ from infra.naming import stack_labels
 if TYPE_CHECKING:
     import pulumi_kubernetes
 
+    from infra.builtin_images import JobLayer
+
 CLAIM_URL = "file:///bucket"
 """URL of the bucket in a pod, if the bucket is a volume."""
 
@@ -39,8 +41,8 @@ class Platform:
     """Provider that creates the jobs' resources."""
     namespace: pulumi.Output[str]
     service_account: pulumi.Output[str]
-    image: pulumi.Input[str]
-    """Trainer image. Empty if no job uses it and the stack did not build it."""
+    image: Callable[[str | JobLayer], pulumi.Input[str]]
+    """Function that returns the reference of a builtin image, or of the image with a job's layer."""
     bucket_url: pulumi.Input[str]
     """URL of the bucket in a pod."""
     bucket_claim: pulumi.Output[str] | None
@@ -60,13 +62,9 @@ class Platform:
     """Kubeconfig of a cluster that the stack created (secret), else None."""
     operator_images: Mapping[str, str] = field(default_factory=dict)
     """Operator -> its image on this machine. Other operators' images come from their projects' registries."""
-    repository: pulumi.Input[str] | None = None
-    """Repository in a cloud for the images that the stack builds; None if the stack builds no images for a cloud."""
-    builtin_images: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
-    """Name of a builtin image, or of an image with a job's layer -> its reference."""
     deleted_with: pulumi.Resource | None = None
     """Resource whose deletion deletes all Kubernetes objects in the cluster, if the stack created the cluster."""
-    images: pulumi.Resource | None = None
+    node_images: pulumi.Resource | None = None
     """Resource that loads the stack's images into the nodes of a local cluster, else None."""
 
     def resource_options(self) -> pulumi.ResourceOptions:
@@ -75,7 +73,7 @@ class Platform:
 
     def before_pods(self) -> list[pulumi.Resource]:
         """Return the resources that must exist before a pod can start."""
-        return [] if self.images is None else [self.images]
+        return [] if self.node_images is None else [self.node_images]
 
 
 def kubeconfig_path(context: str) -> str:

@@ -9,13 +9,13 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from infra.builtin_images import TRAINER
 from infra.local.image_store import stored_references
 from infra.local.settings import KUBERNETES_VERSION, PAUSE_IMAGE, PROGRAMS
 from infra.local.trainer_image import (
     TRAINER_REPOSITORY,
-    builtin_image_reference,
     ensure_stored,
-    trainer_image_reference,
+    image_reference,
 )
 from infra.operator_releases import needed_releases
 from setup import datasets, go_programs, pulumi_cli, releases
@@ -123,8 +123,8 @@ def steps(
         _sotu(after=[DIGITS_STEP]),
         Step(
             name="trainer image",
-            is_done=lambda: trainer_image_reference() in stored_references(),
-            do=lambda progress: _store(trainer_image_reference(), progress),
+            is_done=lambda: image_reference(TRAINER) in stored_references(),
+            do=lambda progress: _store(image_reference(TRAINER), progress),
             after=[DEBIAN_STEP, DIGITS_STEP, SOTU_STEP, RUNTIME_STEP],
             first_minutes=IMAGE_MINUTES,
             # After a change of the trainer, the build adds a small layer to the earlier image's layers.
@@ -234,8 +234,8 @@ def _builtin_image(name: str) -> Step:
     """Return the step of a builtin image. It runs before the cluster starts, so nodes get the image as hard links."""
     return Step(
         name=f"image {name}",
-        is_done=lambda: builtin_image_reference(name) in stored_references(),
-        do=lambda progress: _store(builtin_image_reference(name), progress),
+        is_done=lambda: image_reference(name) in stored_references(),
+        do=lambda progress: _store(image_reference(name), progress),
     )
 
 

@@ -179,7 +179,7 @@ def _launcher(spec: JobSpec) -> tuple[str, ...]:
 def has_trainer(spec: JobSpec) -> bool:
     """Return True if the job's image has the trainer. The contents of other projects' images are unknown."""
     name = spec.image_ref.builtin
-    return name is not None and "trainer" in builtin_image(name).sources
+    return bool(name) and "trainer" in builtin_image(name).sources
 
 
 def _network_check(spec: JobSpec) -> tuple[str, ...]:

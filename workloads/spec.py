@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
-from infra.builtin_images import TRAINER, ImageRef
+from infra.builtin_images import EVERY_IMAGE, TRAINER, ImageRef
 from infra.hardware import Capacity, PodGroup, gpus
 from infra.hardware.gpus import is_accelerator, unknown_accelerator
 from infra.hardware.tpus import GENERATIONS, TpuSlice, is_tpu, tpu_slice
@@ -257,7 +257,7 @@ class JobSpec(Section):
     def image_ref(self) -> ImageRef:
         """Image of the job's hosts: `image` in its settings, else the builtin image for its runtime and GPU."""
         if self.image:
-            return ImageRef.parse(self.image)
+            return ImageRef(builtin=self.image) if self.image in EVERY_IMAGE else ImageRef(reference=self.image)
         if self.on_xla:
             return ImageRef(builtin=XLA_IMAGE)
         gpu = gpus.GPUS.get(self.accelerator or "")
@@ -266,7 +266,7 @@ class JobSpec(Section):
     @property
     def has_user_image(self) -> bool:
         """True if its image is not one of Trainyard's, so its contents are unknown."""
-        return self.image_ref.builtin is None
+        return not self.image_ref.builtin
 
     @property
     def accelerators(self) -> int:

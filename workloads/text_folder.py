@@ -34,7 +34,7 @@ def check_texts(spec: JobSpec, folder: Path) -> None:
 
     If this user cannot read a file, stop without an error, because pods run as another user.
     """
-    if spec.recipe != LANGUAGE or spec.image_ref.builtin is None:
+    if spec.recipe != LANGUAGE or spec.has_user_image:
         return
     try:
         for split in SPLITS:

@@ -31,8 +31,9 @@ from commands.environment import PROJECT
 from commands.interrupts import hold_signals
 from commands.workflows import changed_paths, is_named, is_program
 from infra import cloud_image
+from infra.builtin_images import TRAINER
 from infra.local import lifecycle
-from infra.local.trainer_image import trainer_image_reference
+from infra.local.trainer_image import image_reference
 from infra.project import CHECKOUT
 from setup import operators as operator_steps
 from setup.progress import run_steps
@@ -209,7 +210,7 @@ def record_program(values: Mapping[str, Any], secrets: Iterable[str]) -> list[Re
     `secrets` are the names of the secrets in the settings. Raises the program's RunError.
     """
     named = [f"secrets:{name}" for name in secrets]
-    digest = hashlib.sha256(trainer_image_reference().encode()).hexdigest()
+    digest = hashlib.sha256(image_reference(TRAINER).encode()).hexdigest()
 
     def program() -> Awaitable[None]:
         settings = {f"trainyard:{key}": json.dumps(value, default=str) for key, value in values.items()}

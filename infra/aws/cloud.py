@@ -7,9 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from infra.aws import inventory, pools, rules
 from infra.aws.config import EksConfig
-from infra.builtin_images import JobLayer
 from infra.capacity import EFA_RESOURCE, PoolNodes, in_pool, tolerate
-from infra.cloud import Cloud, FirstPlatform, ProvisionedCloud, Quota, documentation_ranges, quotas
+from infra.cloud import (
+    Cloud,
+    FirstPlatform,
+    ProvisionedCloud,
+    Quota,
+    RequiredSoftware,
+    documentation_ranges,
+    quotas,
+)
 from infra.cost import Line
 from infra.hardware import PodGroup, Scheduling, gpus
 from infra.inventory import Lister, Ownership, PlannedResource, RunCommand
@@ -117,10 +124,8 @@ class Eks(ProvisionedCloud):
 
         build_components(self.config)
 
-    async def build(
-        self, operators: frozenset[str], images: frozenset[str], layers: frozenset[JobLayer] = frozenset()
-    ) -> Platform:
-        del operators, images, layers
+    async def build(self, required: RequiredSoftware) -> Platform:
+        del required
         from infra.aws.platform import build_eks
 
         return build_eks(self.config)

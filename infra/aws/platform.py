@@ -34,6 +34,7 @@ from infra.aws.network import Network
 from infra.aws.node_pool import NodeGroup, NodeGroupArgs
 from infra.aws.pools import NodeGroupPlan, node_groups
 from infra.aws.storage import CheckpointBucket, ImageRepository
+from infra.cloud_image import CloudImages
 from infra.hardware.ec2 import ec2_machine
 from infra.kubeconfig import PROVIDER_ENVIRONMENT
 from infra.naming import ACCELERATOR_LABEL, POOL_LABEL, cloud_labels, stack_labels
@@ -293,8 +294,7 @@ def _platform(
         provider=provider,
         namespace=training.namespace,
         service_account=training.service_account,
-        image=config.image.prebuilt or "",
-        repository=cloud.repository.url if cloud.repository else None,
+        image=CloudImages(cloud.repository.url if cloud.repository else "", config.image).reference,
         bucket_url=url,
         bucket_claim=None,
         bucket_location=url,

@@ -11,6 +11,7 @@ import pulumi_kubernetes
 from pulumi_kubernetes.apiextensions import CustomResource
 from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
 
+from infra.cloud_image import CloudImages
 from infra.gcp.cluster import GkeCluster, GkeClusterArgs, NodeIdentity, WorkloadIdentity, context_name
 from infra.gcp.config import GkeConfig
 from infra.gcp.network import AcceleratorNetwork, Network, PodNetworks
@@ -267,6 +268,7 @@ def _platform(
             former_type = pulumi.Alias(type_="trainyard:gcp:HostFolder")
             opts = pulumi.ResourceOptions.merge(in_cluster, pulumi.ResourceOptions(aliases=[former_type]))
             HostFolder(nccl_environment.claim, folder, opts)
+    repository = pulumi.Output.concat(cloud.repository.url, f"/{config.image.name}") if cloud.repository else ""
     context = context_name(config)
     path = kubeconfig_path(context)
     endpoint = "" if config.authorized_networks else " --dns-endpoint"
@@ -274,8 +276,7 @@ def _platform(
         provider=provider,
         namespace=training.namespace,
         service_account=training.service_account,
-        image=config.image.prebuilt or "",
-        repository=pulumi.Output.concat(cloud.repository.url, f"/{config.image.name}") if cloud.repository else None,
+        image=CloudImages(repository, config.image).reference,
         bucket_url=cloud.bucket.url,
         bucket_claim=None,
         bucket_location=cloud.bucket.url,

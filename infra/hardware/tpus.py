@@ -97,6 +97,22 @@ class TpuSlice:
     gke_accelerator: str
     """Value of the node label `cloud.google.com/gke-tpu-accelerator`."""
 
+    @classmethod
+    def of(cls, row: TpuGeneration, topology: tuple[int, ...]) -> TpuSlice:
+        """Return the slice of a generation with a possible topology."""
+        chips = math.prod(topology)
+        # A slice that fits on one host has one host. Larger slices have hosts of four chips.
+        chips_per_host = chips if chips in row.hosts else 4
+        return cls(
+            generation=row.name,
+            topology=topology,
+            chips=chips,
+            hosts=chips // chips_per_host,
+            chips_per_host=chips_per_host,
+            machine_type=row.machine_types[chips_per_host],
+            gke_accelerator=row.gke_accelerator,
+        )
+
     @property
     def topology_label(self) -> str:
         """Value of the node label `cloud.google.com/gke-tpu-topology`, such as `2x2x4`."""
@@ -248,7 +264,7 @@ def tpu_slice(accelerator: str, topology: str | None = None) -> TpuSlice:
                 f"{accelerator} is a generation without a number of chips; add a topology, such as {_example(row)}"
             )
             raise HardwareError("topology_missing", "accelerator", message)
-        return _slice(row, _most_compact(row, chips, accelerator))
+        return TpuSlice.of(row, _most_compact(row, chips, accelerator))
     axes = parse_topology(topology)
     if not _is_possible(row, axes):
         message = f"{row.name} has no slice {topology}; write {_allowed(row)}"
@@ -257,7 +273,7 @@ def tpu_slice(accelerator: str, topology: str | None = None) -> TpuSlice:
         remedy = f"remove `topology`, or write `accelerator: {row.name}`"
         message = f"{topology} has {math.prod(axes)} chips and {accelerator} has {chips}; {remedy}"
         raise HardwareError("topology_of_other_chips", "topology", message)
-    return _slice(row, axes)
+    return TpuSlice.of(row, axes)
 
 
 def is_tpu(accelerator: str) -> bool:
@@ -326,21 +342,6 @@ def _most_compact(row: TpuGeneration, chips: int, accelerator: str) -> tuple[int
         message = f"{accelerator} has {chips} chips, and {row.name} has no such slice; {remedy}"
         raise HardwareError("tpu_slice_impossible", "accelerator", message)
     return min(topologies, key=lambda axes: (max(axes), axes))
-
-
-def _slice(row: TpuGeneration, axes: tuple[int, ...]) -> TpuSlice:
-    chips = math.prod(axes)
-    # A slice that fits on one host has one host. Larger slices have hosts of four chips.
-    chips_per_host = chips if chips in row.hosts else 4
-    return TpuSlice(
-        generation=row.name,
-        topology=axes,
-        chips=chips,
-        hosts=chips // chips_per_host,
-        chips_per_host=chips_per_host,
-        machine_type=row.machine_types[chips_per_host],
-        gke_accelerator=row.gke_accelerator,
-    )
 
 
 def _allowed(row: TpuGeneration) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from infra.builtin_images import TRAINER, JobLayer
-from infra.cloud import EVERY_IMAGE, Cloud, FirstPlatform
+from infra.builtin_images import EVERY_IMAGE, TRAINER
+from infra.cloud import Cloud, FirstPlatform, RequiredSoftware
 from infra.hardware import PodGroup, Scheduling
 from infra.kubeconfig import PROVIDER_ENVIRONMENT
 from infra.local import lifecycle
@@ -88,29 +88,29 @@ class Local(Cloud):
             raise ValueError("the cluster on this machine has only CPUs")
         return Scheduling()
 
-    async def build(
-        self, operators: frozenset[str], images: frozenset[str], layers: frozenset[JobLayer] = frozenset()
-    ) -> Platform:
+    async def build(self, required: RequiredSoftware) -> Platform:
         import pulumi
 
-        from infra.local import trainer_image
         from infra.local.image_store import program_reference
         from infra.local.provider import LocalCluster
+        from infra.local.trainer_image import image_reference, layer_inputs
         from infra.project import project_folder
 
         settings = self.cluster(str(project_folder()), pulumi.get_stack())
         if problems := lifecycle.check_machine(settings):
             raise ValueError("\n".join(problems))
-        image = trainer_image.trainer_image_reference()
-        operator_images = {release.name: program_reference(release.name) for release in needed_releases(operators)}
-        builtin_images = {name: trainer_image.builtin_image_reference(name) for name in sorted(images - {TRAINER})}
-        named_layers = {layer.name: layer for layer in sorted(layers, key=lambda layer: layer.name)}
-        builtin_images |= {name: trainer_image.layer_reference(layer) for name, layer in named_layers.items()}
+        # A source may change while the program runs. Pods must get the references that the nodes load.
+        reference = cache(image_reference)
+        operator_images = {
+            release.name: program_reference(release.name) for release in needed_releases(required.operators)
+        }
+        layers = {reference(layer): layer for layer in sorted(required.layers, key=lambda layer: layer.name)}
+        builtin_images = map(reference, sorted(required.images - {TRAINER}))
         cluster = LocalCluster(
             "local",
             settings=settings,
-            images=[PAUSE_IMAGE, image, *operator_images.values(), *builtin_images.values()],
-            layers={builtin_images[name]: trainer_image.layer_inputs(layer) for name, layer in named_layers.items()},
+            images=[PAUSE_IMAGE, reference(TRAINER), *operator_images.values(), *builtin_images, *layers],
+            layers={name: layer_inputs(layer) for name, layer in layers.items()},
         )
         # While the provider starts the cluster on another core, import the Kubernetes types, the slowest import.
         await asyncio.to_thread(import_module, "infra.platform")
@@ -122,7 +122,7 @@ class Local(Cloud):
             provider=provider,
             namespace=training.namespace,
             service_account=training.service_account,
-            image=image,
+            image=reference,
             bucket_url=CLAIM_URL,
             bucket_claim=training.bucket_claim,
             bucket_location=pulumi.Output.concat("file://", cluster.bucket_path),
@@ -132,9 +132,8 @@ class Local(Cloud):
             get_kubeconfig=pulumi.Output.concat("export KUBECONFIG=", cluster.kubeconfig_path),
             kubeconfig=cluster.kubeconfig,
             operator_images=operator_images,
-            builtin_images=builtin_images,
             deleted_with=cluster.processes,
-            images=cluster.images,
+            node_images=cluster.images,
         )
 
 

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import IO
 
 from infra.builtin_images import (
-    BUILTIN_IMAGES,
     LAYER_FILES,
     LAYER_FOLDER,
     LOCAL_PREFIX,
@@ -28,6 +27,7 @@ from infra.builtin_images import (
     TRAINER_IMAGE,
     BuiltinImage,
     JobLayer,
+    builtin_image,
 )
 from infra.local.image_builder import (
     PRIVATE_MOUNTS,
@@ -157,14 +157,23 @@ def trainer_sources() -> list[Path]:
     return _sources(TRAINER_IMAGE)
 
 
-def trainer_image_reference() -> str:
-    """Return the reference of the trainer image for the current sources. Equal sources have equal references."""
-    return _reference(TRAINER_REPOSITORY, trainer_sources())
+def image_reference(image: str | JobLayer) -> str:
+    """Return the reference of a builtin image, or of the image with a job's layer, for the current sources.
 
-
-def builtin_image_reference(name: str) -> str:
-    """Return the reference of the builtin image `name` for its current sources."""
-    return _reference(f"{LOCAL_PREFIX}{name}", _sources(BUILTIN_IMAGES[name]))
+    The tag contains the digest of the sources. With a layer, it has the digests of the base image and the installer,
+    and of the layer's content.
+    """
+    digest = hashlib.sha256()
+    if isinstance(image, JobLayer):
+        digest.update(image_reference(image.base).encode())
+        for name in LAYER_FILES:
+            digest.update((LAYER_SOURCES / name).read_bytes())
+        return f"{LAYER_REPOSITORY}:{image.base}-{digest.hexdigest()[:16]}-{image.digests}"
+    for path in _sources(builtin_image(image)):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(CHECKOUT)} {len(content)}\n".encode())
+        digest.update(content)
+    return f"{LOCAL_PREFIX}{image}:{digest.hexdigest()[:16]}"
 
 
 def _sources(image: BuiltinImage) -> list[Path]:
@@ -172,15 +181,6 @@ def _sources(image: BuiltinImage) -> list[Path]:
     files = {file for path in paths for file in (path, *path.rglob("*")) if file.is_file()}
     files = {file for file in files if "__pycache__" not in file.parts and not file.name.endswith((".pyc", ".in"))}
     return sorted({*files, *(TRAINER_FOLDER / each for each in ("uv.txt", *image.trainer_files))})
-
-
-def _reference(repository: str, sources: list[Path]) -> str:
-    digest = hashlib.sha256()
-    for path in sources:
-        content = path.read_bytes()
-        digest.update(f"{path.relative_to(CHECKOUT)} {len(content)}\n".encode())
-        digest.update(content)
-    return f"{repository}:{digest.hexdigest()[:16]}"
 
 
 def ensure_stored(
@@ -238,22 +238,21 @@ def _build_pause(builder: EngineBuilder) -> None:
 
 def build_from_base(builder: EngineBuilder, reference: str, progress: Progress) -> None:
     """Build and store the trainer image or another builtin image. Remove old images of the same repository."""
-    repository = reference.partition(":")[0]
-    name = {f"{LOCAL_PREFIX}{name}": name for name in BUILTIN_IMAGES}.get(repository)
-    sources = _sources(BUILTIN_IMAGES[name] if name else TRAINER_IMAGE)
-    dockerfile = CHECKOUT / BUILTIN_IMAGES[name].dockerfile if name else TRAINER_FOLDER / "Dockerfile"
-    if reference != _reference(repository, sources):
+    name = reference.partition(":")[0].removeprefix(LOCAL_PREFIX)
+    image = builtin_image(name)
+    if reference != image_reference(name):
         raise RuntimeError(f"image {reference}: the sources changed during the update; run {make_command('up')} again")
     base = base_image(builder, progress)
     progress(f"building {reference}")
     context = cache_folder() / "images" / "context"
-    write_image_context(sources, context)
-    arguments = {"BASE_IMAGE": base, **(BUILTIN_IMAGES[name].arguments if name else {})}
+    write_image_context(_sources(image), context)
+    arguments = {"BASE_IMAGE": base, **image.arguments}
+    dockerfile = CHECKOUT / image.dockerfile
     builder.build(
         Build(reference=reference, context=context, dockerfile=dockerfile, arguments=arguments, mounts=build_mounts())
     )
     shutil.rmtree(context)
-    store_built(builder, reference, progress, kept=KEPT_BUILTIN_IMAGES if name else KEPT_TRAINER_IMAGES)
+    store_built(builder, reference, progress, kept=KEPT_TRAINER_IMAGES if name == TRAINER else KEPT_BUILTIN_IMAGES)
 
 
 def store_built(builder: EngineBuilder, reference: str, progress: Progress, *, kept: int) -> None:
@@ -315,27 +314,11 @@ class LayerError(RuntimeError):
     """Error for a job's packages that cannot be installed into the image. The message is one sentence for the user."""
 
 
-def base_reference(layer: JobLayer) -> str:
-    """Return the reference of the builtin image that the layer extends."""
-    return trainer_image_reference() if layer.base == TRAINER else builtin_image_reference(layer.base)
-
-
-def layer_reference(layer: JobLayer) -> str:
-    """Return the reference of the image with the layer. The tag contains the digests of the layer's content.
-
-    The tag also changes with the base image and with the installer.
-    """
-    digest = hashlib.sha256(base_reference(layer).encode())
-    for name in LAYER_FILES:
-        digest.update((LAYER_SOURCES / name).read_bytes())
-    return f"{LAYER_REPOSITORY}:{layer.base}-{digest.hexdigest()[:16]}-{layer.digests}"
-
-
 def build_layer(layer: JobLayer, builder: EngineBuilder, reference: str, progress: Progress) -> None:
     """Build and store the image of a layer. Raises LayerError if the packages cannot be installed."""
-    if reference != layer_reference(layer):
+    if reference != image_reference(layer):
         raise RuntimeError(f"image {reference}: the sources changed during the update; run {make_command('up')} again")
-    base = base_reference(layer)
+    base = image_reference(layer.base)
     if not builder.has(base):
         build_from_base(builder, base, progress)
     contents = [

@@ -17,11 +17,12 @@ from commands.monitor.cluster import Cluster
 from commands.monitor.job_state import JobState
 from commands.monitor.pod_state import PodState, latest_pods
 from commands.status import read_notes
+from infra.builtin_images import TRAINER
 from infra.local import lifecycle
 from infra.local.image_store import program_reference
 from infra.local.provider import load_images
 from infra.local.settings import PAUSE_IMAGE, ClusterSettings
-from infra.local.trainer_image import trainer_image_reference
+from infra.local.trainer_image import image_reference
 from infra.operator_releases import RELEASES
 from setup import operators as operator_steps
 from setup.progress import run_steps
@@ -104,7 +105,7 @@ def running_jobs(
     """Yield a stack with the operators and, in its namespace, a job of each kind for each cause."""
     run_steps(operator_steps.steps(RELEASES, cluster=True))
     lifecycle.start(settings, print)
-    trainer = trainer_image_reference()
+    trainer = image_reference(TRAINER)
     load_images(settings, [PAUSE_IMAGE, trainer, *(program_reference(name) for name in RELEASES)], print)
     kubectl = kubectl_of(settings)
     stack = Stack(folder, settings.kubeconfig, NAMESPACE)

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from commands.monitor.cluster import Cluster
+from infra.builtin_images import TRAINER
 from infra.local import lifecycle
 from infra.local.image_store import program_reference
 from infra.local.provider import load_images
 from infra.local.settings import PAUSE_IMAGE, ClusterSettings
-from infra.local.trainer_image import trainer_image_reference
+from infra.local.trainer_image import image_reference
 from infra.operator_releases import RELEASES
 from settings.types import OPERATORS_NAMESPACE
 from setup import operators as operator_steps
@@ -49,7 +50,7 @@ def stack(settings: ClusterSettings, tmp_path_factory: pytest.TempPathFactory) -
     """Yield a stack with every operator and the jobs of operator_jobs.py, before its first update."""
     run_steps(operator_steps.steps(RELEASES, cluster=True))
     lifecycle.start(settings, print)
-    trainer = trainer_image_reference()
+    trainer = image_reference(TRAINER)
     load_images(settings, [PAUSE_IMAGE, trainer, *(program_reference(name) for name in RELEASES)], print)
     created = Stack(tmp_path_factory.mktemp("operators"), settings.kubeconfig, namespace="kinds")
     created.write(PULUMI_PROGRAM.format(project=str(ROOT), image=trainer))

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from infra.builtin_images import TRAINER
 from infra.local import image_builder, trainer_image
 from infra.local.image_builder import Build, BuildahBuilder
 from infra.project import CHECKOUT
@@ -122,12 +123,12 @@ def test_trainer_image_name_depends_on_its_sources(tmp_path: Path, monkeypatch: 
     (sources / "loop.py").write_text("a = 1\n", encoding="ascii")
     monkeypatch.setattr(trainer_image, "CHECKOUT", tmp_path)
     monkeypatch.setattr(trainer_image, "TRAINER_FOLDER", sources)
-    first = trainer_image.trainer_image_reference()
+    first = trainer_image.image_reference(TRAINER)
     (sources / "__pycache__").mkdir()
     (sources / "__pycache__" / "loop.pyc").write_bytes(b"x")
-    assert trainer_image.trainer_image_reference() == first
+    assert trainer_image.image_reference(TRAINER) == first
     (sources / "loop.py").write_text("a = 2\n", encoding="ascii")
-    assert trainer_image.trainer_image_reference() != first
+    assert trainer_image.image_reference(TRAINER) != first
 
 
 def test_builtin_image_name_depends_on_its_folder_and_the_installer(
@@ -141,7 +142,7 @@ def test_builtin_image_name_depends_on_its_folder_and_the_installer(
     for file in ("trainer/uv.txt", "images/horovod/Dockerfile", "trainer/loop.py"):
         (tmp_path / "trainer" / "uv.txt").touch()
         (tmp_path / file).write_text(file, encoding="ascii")
-        names.add(trainer_image.builtin_image_reference("horovod"))
+        names.add(trainer_image.image_reference("horovod"))
     assert len(names) == 2, "the name must not depend on the trainer's sources"
     assert all(name.startswith("trainyard.local/horovod:") for name in names)
 

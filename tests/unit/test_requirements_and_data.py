@@ -17,9 +17,9 @@ from infra.local import provider
 from infra.local.trainer_image import (
     LayerError,
     explanation,
+    image_reference,
     layer_inputs,
     layer_of_inputs,
-    layer_reference,
     write_context,
 )
 from infra.project import PROJECT_VARIABLE
@@ -151,7 +151,7 @@ def test_run_record_has_the_digest_of_the_requirements(project: Path) -> None:
 
 def test_tag_of_an_image_with_packages_has_the_digest_of_the_file() -> None:
     first, second = (JobLayer(base="trainer", requirements=text) for text in ("cowsay==6.1\n", "cowsay==6.0\n"))
-    one, two = layer_reference(first), layer_reference(second)
+    one, two = image_reference(first), image_reference(second)
     assert one.startswith("trainyard.local/layer:trainer-")
     assert one.endswith(f"-{hashlib.sha256(first.requirements.encode()).hexdigest()[:12]}")
     assert one != two

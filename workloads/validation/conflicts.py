@@ -278,7 +278,7 @@ def _environment(spec: JobSpec) -> Iterator[Problem]:
             if name in owners:
                 message = f"is set by {owners[name]}; remove this variable"
                 yield Problem("job.environment.reserved", (key, name), message, value)
-            elif name == "PJRT_DEVICE" and spec.image_ref.builtin not in (None, XLA_IMAGE):
+            elif name == "PJRT_DEVICE" and spec.image_ref.builtin not in ("", XLA_IMAGE):
                 message = "requires PyTorch/XLA, which is in another image; write `runtime: xla` instead"
                 yield Problem("job.environment.pjrt_device", (key, name), message, value)
             elif key == "secrets" and name in POD_VARIABLE_NAMES:

@@ -94,7 +94,7 @@ def image_conflicts(spec: JobSpec, sources: ImageSources) -> Iterator[Problem]:
         yield Problem("job.image.is_default", ("image",), "is the default; remove this key", spec.image)
         return
     name = spec.image_ref.builtin
-    if name is None:
+    if not name:
         return
     if name == CUDA_12_IMAGE and spec.image is None and name not in sources.builds:
         # The user may have built the platform's image for these GPUs.
@@ -123,7 +123,7 @@ def package_conflicts(spec: JobSpec, sources: ImageSources) -> Iterator[Problem]
     if spec.requirements is None:
         return
     name = spec.image_ref.builtin
-    if name is None:
+    if not name:
         message = f"adds packages only to Trainyard's images; install them in {spec.image} and remove this key"
         yield Problem("job.requirements.with_user_image", ("requirements",), message, spec.requirements)
     elif not builtin_image(name).installs_packages:
