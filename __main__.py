@@ -135,7 +135,8 @@ async def main() -> None:
     """Declare the stack. Report errors in the configuration without a traceback."""
     try:
         config = stack_config.load()
-        platform = await config.cloud.build(config.required_software)
+        layers = frozenset(config.job_layers.values())
+        platform = await config.cloud.build(config.operators, config.builtin_images, layers)
         operators = install_operators(config, platform)
     except ValueError as error:
         raise pulumi.RunError(str(error)) from error

@@ -65,18 +65,6 @@ class FirstPlatform:
     """Accelerator -> settings of a pool with one GPU a node. Empty for platform `local`."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class RequiredSoftware:
-    """Software that the stack's jobs require of the platform."""
-
-    operators: frozenset[str]
-    """Names of the operators."""
-    images: frozenset[str]
-    """Names of the builtin images."""
-    layers: frozenset[JobLayer]
-    """Layers of jobs on builtin images."""
-
-
 class Cloud(ABC):
     """Platform of a stack: in a cloud account, on this machine, or an existing cluster. Defaults fit the last two."""
 
@@ -195,10 +183,10 @@ class Cloud(ABC):
         """
 
     @abstractmethod
-    async def build(self, required: RequiredSoftware) -> Platform:
-        """Provision the platform for jobs that need this software.
+    async def build(self, operators: frozenset[str], images: frozenset[str], layers: frozenset[JobLayer]) -> Platform:
+        """Provision the platform for jobs that need `operators`, the builtin `images` and the jobs' `layers`.
 
-        Platform `local` also builds all images. A cloud builds an image when a job first uses it (`Platform.image`).
+        Platform `local` also builds the images. A cloud builds an image when a job first uses it (`Platform.image`).
 
         Raises ValueError, with one problem per line, if this machine cannot run the platform.
         """

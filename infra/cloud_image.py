@@ -124,22 +124,19 @@ class CloudImages:
         """
         if self._config.prebuilt:
             return self._config.prebuilt
-        if image not in self._references:
-            self._references[image] = self._declare(image).reference
-        return self._references[image]
-
-    def _declare(self, image: str | JobLayer) -> TrainerImage | LayerImage:
+        if image in self._references:
+            return self._references[image]
+        built: TrainerImage | LayerImage
         if isinstance(image, JobLayer):
-            return LayerImage(
-                f"image-{image.name}",
-                repository=self._repository,
-                config=self._config,
-                layer=image,
-                base=self.reference(image.base),
-            )
-        variant = "" if image == TRAINER else image
-        name = f"image-{variant}" if variant else "image"
-        return TrainerImage(name, repository=self._repository, config=self._config, variant=variant)
+            base = self.reference(image.base)
+            name = f"image-{image.name}"
+            built = LayerImage(name, repository=self._repository, config=self._config, layer=image, base=base)
+        else:
+            variant = "" if image == TRAINER else image
+            name = f"image-{variant}" if variant else "image"
+            built = TrainerImage(name, repository=self._repository, config=self._config, variant=variant)
+        self._references[image] = built.reference
+        return built.reference
 
 
 def prepare_context() -> None:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
+from infra.builtin_images import JobLayer
 from infra.capacity import tolerate
-from infra.cloud import Cloud, RequiredSoftware
+from infra.cloud import Cloud
 from infra.hardware import PodGroup, Scheduling, gpus, tpus
 from infra.kubeconfig import PROVIDER_ENVIRONMENT, contexts, kubeconfig_files
 from infra.naming import KUEUE
@@ -144,8 +145,8 @@ class Existing(Cloud):
             accelerator_resource=resource,
         )
 
-    async def build(self, required: RequiredSoftware) -> Platform:
-        del required
+    async def build(self, operators: frozenset[str], images: frozenset[str], layers: frozenset[JobLayer]) -> Platform:
+        del operators, images, layers
         return _use_existing_cluster(self.config)
 
 

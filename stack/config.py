@@ -21,7 +21,7 @@ from pydantic import Field, ValidationError
 from infra.aws.cloud import Eks
 from infra.aws.config import EksConfig
 from infra.builtin_images import JobLayer
-from infra.cloud import Cloud, RequiredSoftware
+from infra.cloud import Cloud
 from infra.existing import Existing, KubeconfigConfig
 from infra.gcp.cloud import Gke
 from infra.gcp.config import GkeConfig
@@ -108,12 +108,6 @@ class StackConfig(Section):
         """Job -> layer with its packages or script, for jobs that need one. Raises ValueError for an invalid file."""
         layers = {job.name: job_layer(job, self.cloud.built_images, self.left_out) for job in self.jobs}
         return {name: layer for name, layer in layers.items() if layer}
-
-    @property
-    def required_software(self) -> RequiredSoftware:
-        """Software that the jobs require of the platform. Raises ValueError for an invalid file of a job."""
-        layers = frozenset(self.job_layers.values())
-        return RequiredSoftware(operators=self.operators, images=self.builtin_images, layers=layers)
 
     @property
     def builds_images(self) -> bool:

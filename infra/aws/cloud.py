@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from infra.aws import inventory, pools, rules
 from infra.aws.config import EksConfig
+from infra.builtin_images import JobLayer
 from infra.capacity import EFA_RESOURCE, PoolNodes, in_pool, tolerate
 from infra.cloud import (
     Cloud,
     FirstPlatform,
     ProvisionedCloud,
     Quota,
-    RequiredSoftware,
     documentation_ranges,
     quotas,
 )
@@ -124,8 +124,8 @@ class Eks(ProvisionedCloud):
 
         build_components(self.config)
 
-    async def build(self, required: RequiredSoftware) -> Platform:
-        del required
+    async def build(self, operators: frozenset[str], images: frozenset[str], layers: frozenset[JobLayer]) -> Platform:
+        del operators, images, layers
         from infra.aws.platform import build_eks
 
         return build_eks(self.config)

@@ -6,8 +6,9 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from infra.builtin_images import JobLayer
 from infra.capacity import PoolNodes, in_pool, tolerate
-from infra.cloud import FirstPlatform, ProvisionedCloud, Quota, RequiredSoftware, quotas
+from infra.cloud import FirstPlatform, ProvisionedCloud, Quota, quotas
 from infra.cost import Line
 from infra.gcp import inventory, pools, rules
 from infra.gcp.config import AUTH_PLUGIN, INSTALL_AUTH_PLUGIN, GkeConfig
@@ -111,8 +112,8 @@ class Gke(ProvisionedCloud):
 
         build_components(self.config)
 
-    async def build(self, required: RequiredSoftware) -> Platform:
-        del required
+    async def build(self, operators: frozenset[str], images: frozenset[str], layers: frozenset[JobLayer]) -> Platform:
+        del operators, images, layers
         from infra.gcp.platform import build_gke
 
         return build_gke(self.config)

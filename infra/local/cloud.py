@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from infra.builtin_images import EVERY_IMAGE, TRAINER
-from infra.cloud import Cloud, FirstPlatform, RequiredSoftware
+from infra.builtin_images import EVERY_IMAGE, TRAINER, JobLayer
+from infra.cloud import Cloud, FirstPlatform
 from infra.hardware import PodGroup, Scheduling
 from infra.kubeconfig import PROVIDER_ENVIRONMENT
 from infra.local import lifecycle
@@ -88,7 +88,7 @@ class Local(Cloud):
             raise ValueError("the cluster on this machine has only CPUs")
         return Scheduling()
 
-    async def build(self, required: RequiredSoftware) -> Platform:
+    async def build(self, operators: frozenset[str], images: frozenset[str], layers: frozenset[JobLayer]) -> Platform:
         import pulumi
 
         from infra.local.image_store import program_reference
@@ -101,16 +101,16 @@ class Local(Cloud):
             raise ValueError("\n".join(problems))
         # A source may change while the program runs. Pods must get the references that the nodes load.
         reference = cache(image_reference)
-        operator_images = {
-            release.name: program_reference(release.name) for release in needed_releases(required.operators)
+        operator_images = {release.name: program_reference(release.name) for release in needed_releases(operators)}
+        builtin_images = map(reference, sorted(images - {TRAINER}))
+        inputs_of_layers = {
+            reference(layer): layer_inputs(layer) for layer in sorted(layers, key=lambda each: each.name)
         }
-        layers = {reference(layer): layer for layer in sorted(required.layers, key=lambda layer: layer.name)}
-        builtin_images = map(reference, sorted(required.images - {TRAINER}))
         cluster = LocalCluster(
             "local",
             settings=settings,
-            images=[PAUSE_IMAGE, reference(TRAINER), *operator_images.values(), *builtin_images, *layers],
-            layers={name: layer_inputs(layer) for name, layer in layers.items()},
+            images=[PAUSE_IMAGE, reference(TRAINER), *operator_images.values(), *builtin_images, *inputs_of_layers],
+            layers=inputs_of_layers,
         )
         # While the provider starts the cluster on another core, import the Kubernetes types, the slowest import.
         await asyncio.to_thread(import_module, "infra.platform")
