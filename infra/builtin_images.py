@@ -19,7 +19,7 @@ class BuiltinImage:
     sources: Mapping[str, str] = field(default_factory=dict)
     """Files and folders of the project -> their paths below WORK_FOLDER."""
     trainer_files: tuple[str, ...] = ()
-    """Requirements files of `trainer/`, for build steps that reuse layers of the trainer image."""
+    """Requirements files of `trainer/` that the Dockerfile copies, to share the trainer image's layer of packages."""
     data: frozenset[str] = frozenset({"digits"})
     """Names of the data folders below WORK_FOLDER."""
     arguments: Mapping[str, str] = field(default_factory=dict)
@@ -107,7 +107,7 @@ class JobLayer:
     requirements: str = ""
     """Content of the requirements file; empty without one."""
     files: tuple[tuple[str, str], ...] = ()
-    """Path below the script's folder and content of each source file, if the files are too large for a ConfigMap."""
+    """Source files that are too large for a ConfigMap: the path below the script's folder, and the content."""
 
     @property
     def digests(self) -> str:

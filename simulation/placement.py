@@ -1,4 +1,4 @@
-"""Pods of a rehearsal's cluster, waits for their placement, and a simulation of GKE's cluster autoscaler."""
+"""Pods in the cluster of `make rehearse`, waits for their placement, and a simulation of GKE's cluster autoscaler."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def wait_for_pods(
 
 
 def let_jobs_complete(settings: ClusterSettings, found: list[Pod]) -> None:
-    """Let the pods of each job without pending pods succeed."""
+    """Let the pods of a job succeed if none of the job's pods is pending."""
     pending_jobs = {pod.job for pod in found if pod.phase == "Pending"}
     for pod in found:
         if pod.job and pod.job not in pending_jobs:

@@ -49,7 +49,7 @@ class LanguageEstimate:
     weights: int
     """Number of the model's weights, without the norms."""
     device: str
-    """Kind of device: a GPU, a TPU device, or a part of the host's memory."""
+    """Device that holds the weights: a GPU, a TPU device, or a share of the host's memory."""
     num_devices: int
     memory_gib: float
     """Estimated memory of each device."""

@@ -167,7 +167,7 @@ def devices_per_process(spec: JobSpec) -> int:
 
 
 def num_devices(spec: JobSpec) -> int:
-    """Return the number of devices that the groups must divide: of all hosts, or of one host if the job is elastic."""
+    """Return the number of devices of all hosts, or of one host if the job is elastic. `parallelism` divides them."""
     processes = spec.processes_per_host if spec.elastic else process_layout(spec).world_size
     return processes * devices_per_process(spec)
 
@@ -255,14 +255,15 @@ def estimated_memory(training: LanguageTraining) -> DeviceMemory:
 def least_memory(training: LanguageTraining) -> DeviceMemory:
     """Return a lower bound of the memory that a device needs from the second step on.
 
-    A step frees its activations while it computes gradients, so include only the larger of the two. If gradients
-    accumulate over several forward passes, they exist at the same time as activations, so include both. The backward
-    pass frees the logits before it computes a block again, so include only the larger of these two. XLA can compute the
-    scores of attention again, so leave them out.
+    A step frees its activations while it computes gradients, so include only the larger of activations and gradients.
+    Include both if gradients accumulate over several forward passes, because the gradients then exist during each pass.
+    The backward pass frees the logits before it recomputes a block, so include only the larger of logits and block. XLA
+    can recompute the scores of attention, so leave them out.
     """
     training = replace(training, keeps_scores=False)
     found = estimated_memory(training)
-    # With adapters, count the inputs of all blocks and all numbers of one: fixed weights do not need their inputs.
+    # With adapters, count the inputs of all blocks and the activations of one block: the gradients of fixed weights,
+    # which would need more activations, are not computed.
     kept = replace(training, checkpointing="full") if training.is_adapted else training
     (inputs, again), logits = _activations(kept), _logits(training)
     activations = inputs + again

@@ -167,7 +167,7 @@ class DigitsModule(LightningModule):
         """Epoch, and position in the epoch after the last step."""
 
     def training_step(self, batch: Step, _number: int) -> torch.Tensor:
-        """Return the scaled loss. DDP then averages the gradients to that of the mean loss over all ranks' samples."""
+        """Return the scaled loss, so that DDP's average gradient is that of the mean loss of all samples."""
         logits = self.network(batch.images)
         loss = functional.cross_entropy(logits, batch.labels, reduction="sum")
         self._log("", loss, logits, batch.labels)
@@ -196,8 +196,8 @@ class DigitsModule(LightningModule):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Restore the position in the epoch.
 
-        For a checkpoint of an epoch's last step, count the epoch here. Lightning counts an epoch only after it has
-        created the iterator, and not in a run that has already resumed at the end of an epoch.
+        For a checkpoint of an epoch's last step, count the epoch here. Lightning would count it too late, after it has
+        created the iterator. A run that resumes a second time at the end of an epoch would not count it at all.
         """
         epoch, position = checkpoint["place"]
         if position == self.data.num_samples:

@@ -25,7 +25,7 @@ class Network(pulumi.ComponentResource):
     """VPC of the cluster. Nodes have no public addresses."""
 
     network: pulumi.Output[str]
-    """Reference to the VPC, known once nodes can reach the internet."""
+    """Id of the VPC. Resources that use it also wait for the NAT gateway."""
     subnetwork: pulumi.Output[str]
     """Subnet of the nodes."""
 
@@ -163,8 +163,8 @@ class AcceleratorNetwork(pulumi.ComponentResource):
 def _after_first(created: Mapping[str, pulumi.Resource], opts: pulumi.ResourceOptions) -> pulumi.ResourceOptions:
     """Return options that make a resource wait for the first of `created`.
 
-    Google does not delete a network that a pool uses. Pulumi deletes the pools before it replaces the first network.
-    Without this dependency, Pulumi would replace the other networks at the same time, while the pools still exist.
+    Google does not delete a network that a pool uses. Pulumi therefore deletes the pools, and then replaces the first
+    network. With this dependency, Pulumi replaces the other networks only after that.
     """
     first = next(iter(created.values()), None)
     return pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(depends_on=None if first is None else [first]))

@@ -205,8 +205,8 @@ class AcceleratorNodePoolArgs:
     networks: Sequence[tuple[str, str]]
     """Names of each node's additional VPCs and their subnets, for GPUs with their own network interfaces.
 
-    The names are plain text, and `cluster` depends on the networks. Outputs of a network would be unknown while Pulumi
-    replaces its VPC. The provider panics on an unknown `networkConfig` of an existing pool
+    Pass plain text instead of the networks' outputs: these are unknown while Pulumi replaces a VPC, and the provider
+    panics on an unknown `networkConfig` of an existing pool
     (google-beta/services/container/resource_container_node_pool.go:2231 of terraform-provider-google-beta).
     """
     after: Sequence[pulumi.Resource] = ()

@@ -71,7 +71,7 @@ class PodGroup:
     accelerators: int = 0
     """GPUs or TPU chips of each pod."""
     key: str = "hosts"
-    """Key of the job that sets the number of pods."""
+    """Settings key of the job with the number of pods."""
     role: str = ""
     """Name of pods that are not hosts, such as `launcher` or `parameter servers`; empty for hosts.
 
@@ -117,7 +117,7 @@ def this_machine() -> Capacity:
 
 
 def reserved_for_other_nodes(machine: Capacity, num_nodes: int) -> Capacity:
-    """Return the machine's capacity that each of `num_nodes` equal nodes must reserve for the other nodes."""
+    """Return the part that each of `num_nodes` equal nodes on one machine reserves for the other nodes."""
     return machine - Capacity(millicores=machine.millicores // num_nodes, memory=machine.memory // num_nodes)
 
 

@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 
 KUBERNETES_VERSION = "1.37.2"
-"""Version of the control plane, the kubelets and kubectl, in local clusters and in rehearsals."""
+"""Version of the control plane, the kubelets and kubectl, in local clusters and in `make rehearse`."""
 PROGRAMS = (
     "etcd",
     "kube-apiserver",
@@ -56,8 +56,8 @@ ID_FILE = "uid"
 MAX_NAME_LENGTH = 32
 """Maximum length of a cluster's name. Names of nodes are the cluster's name and a suffix, so they are longer."""
 TAKE_OVER_VARIABLE = "TRAINYARD_TAKE_OVER"
-"""Environment variable that all commands set to "true". Only the local cluster's Kubernetes provider reads it, and then
-takes over fields from other field managers.
+"""Environment variable that each command sets to "true". Only the Kubernetes provider of a local cluster reads it. That
+provider then overwrites fields that another program has set.
 """
 BUCKET_UID = 1000
 """User id of the jobs' pods, which is also the owner of the bucket's folder."""

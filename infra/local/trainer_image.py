@@ -192,9 +192,9 @@ def ensure_stored(
     """Build `reference` unless the image store and the builder have it. Return a function that writes its archive.
 
     `build` builds and stores the image. Without `build`, the image is the pause image or a builtin image.
-    `unpacked_chains` returns the chain ids of the layers that the node has unpacked. Archives omit large layers,
-    because new nodes start with these layers. A node that started before the image was stored may lack these layers,
-    and gets an archive with every layer.
+    New nodes start with the large layers of the stored images, so an archive omits these layers. A node that started
+    before the image was stored may lack them, and gets an archive with every layer. `unpacked_chains` returns the chain
+    ids of the layers that the node has.
     """
     builder = find_builder()
     images = cache_folder() / "images"

@@ -33,7 +33,7 @@ class FactTable:
     """GitHub repository of the Terraform provider."""
     commit: str
     folder: str
-    """Folder in the repository. The file in the `line` of a fact is relative to this folder."""
+    """Folder in the repository. A fact's `line`, such as `node_pool.go:12`, is relative to this folder."""
     inputs: Mapping[str, Mapping[str, Any]]
     """Dotted path, without indices -> its facts."""
     rules: Sequence[Mapping[str, Any]] = ()

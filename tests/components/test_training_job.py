@@ -93,11 +93,11 @@ def test_job_worker_is_equal_in_every_kind(values: dict[str, Any]) -> None:
     for kind in torch[1:]:
         assert comparable_worker(kind, values, placement) == first, kind
     if "script" in values:
-        direct = comparable_worker("mpi-job", values, placement)
-        assert comparable_worker("mx-job", values, placement) == direct
-        for found in (direct, first):
+        without_torchrun = comparable_worker("mpi-job", values, placement)
+        assert comparable_worker("mx-job", values, placement) == without_torchrun
+        for found in (without_torchrun, first):
             found["container"] |= {"command": None, "args": None}
-        assert direct["container"] == first["container"]
+        assert without_torchrun["container"] == first["container"]
 
 
 def test_job_sources_nccl_environment_script_in_every_kind() -> None:
@@ -142,7 +142,7 @@ def test_job_environment_names_are_unique(kind: JobKind) -> None:
 
 
 FIXED_VARIABLES = {"PET_NNODES", "PET_NODE_RANK", "PET_NPROC_PER_NODE", "PET_MASTER_ADDR", "PET_MASTER_PORT"}
-"""Variables that both operators set: pkg/controller.v1/pytorch/envvar.go for PyTorchJobs, plugins/torch/torch.go."""
+"""Variables that the PyTorchJob operator (pytorch/envvar.go) and the TrainJob operator (torch/torch.go) set."""
 ELASTIC_VARIABLES = {
     "PET_NNODES",
     "PET_NPROC_PER_NODE",

@@ -155,6 +155,7 @@ space = k8s.core.v1.Namespace(
     opts=on_cluster,
 )
 before = [operators, space]
+# `edit` is in the preamble: it returns the value of EDIT_jobs.
 chosen = edit("jobs", "each")
 if chosen in ("two", "queued"):
     args = QueuesArgs(

@@ -55,6 +55,7 @@ def test_rehearsal_lock_rejects_a_name_in_use(tmp_path: Path) -> None:
 def test_rehearsal_lock_that_another_process_waits_for_stays_exclusive(tmp_path: Path) -> None:
     folder = tmp_path / "rehearsal"
     with rehearsal_lock(folder):
+        # This handle stands in for another process that has opened the lock's file.
         waiting = folder.with_name("rehearsal.lock").open("w", encoding="ascii")
     fcntl.flock(waiting, fcntl.LOCK_EX | fcntl.LOCK_NB)
     with waiting, pytest.raises(RuntimeError, match="already running"), rehearsal_lock(folder):

@@ -68,8 +68,8 @@ def clip_gradients(weights: Iterable[torch.Tensor], max_norm: float) -> torch.Te
     total = torch.zeros((), device=gradients[0].device)
     for axes, parts in norms.items():
         square = torch.stack(torch._foreach_norm(parts)).square().sum()
-        for axis, is_shared in enumerate(axes):
-            if is_shared:
+        for axis, is_sharded in enumerate(axes):
+            if is_sharded:
                 dist.all_reduce(square, group=gradients[0].device_mesh.get_group(axis))
         total += square
     norm = total.sqrt()

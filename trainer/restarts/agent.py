@@ -110,8 +110,8 @@ class InPlaceAgent(LocalElasticAgent):
         """Return this launcher's exit code after the job has ended. `is_mine` is True if this host ended the job.
 
         If a rank of this host has failed, return the rank's code; 256 - N if signal N ended the rank. 128 + N would
-        mean that the launcher itself was killed, and Kubernetes would restart this host. If no rank has failed, or the
-        ranks only lost other ranks, return RESTARTS_USED on the host that ended the job. On other hosts return
+        mean that the launcher itself was killed, and Kubernetes would restart this host. If no rank has failed, or they
+        failed because other ranks ended, return RESTARTS_USED on the host that ended the job. On other hosts return
         PREEMPTED, so that the host with the first failure decides how the job ends.
         """
         if (code := self._failed_with) is None or code == PREEMPTED:

@@ -1,8 +1,8 @@
 """Kind `jobset`: a JobSet (jobset.x-k8s.io/v1alpha2) with one Indexed Job for each TPU slice, or one for all hosts.
 
 A failed host restarts the whole set, at most `restarts` times. An exit code that a restart would repeat fails the set
-immediately. Kubernetes replaces an evicted host. The eviction does not count as a restart. Other hosts then exit with
-code 75, which does not count either. Any other failure counts, because JobSet sees only that one of its Jobs failed.
+immediately. Kubernetes replaces an evicted host. Neither the eviction nor code 75, with which other hosts then exit,
+counts as a restart. Any other failure counts.
 Source: sigs.k8s.io/jobset v0.12.0.
 """
 
