@@ -91,7 +91,8 @@ def test_root_check_of_trainyard_names_a_command_that_sudo_finds(is_on_path: boo
         folder = Path(name)
         shutil.copy(PROJECT / "setup" / "root", folder)
         folder.chmod(0o777)
-        path = os.environ["PATH"]
+        # Without folders of this checkout, which another user may not be allowed to read.
+        path = "/usr/sbin:/usr/bin:/sbin:/bin"
         if is_on_path:
             (folder / "trainyard").touch(0o755)
             path = f"{name}:{path}"
@@ -103,7 +104,7 @@ def test_root_check_of_trainyard_names_a_command_that_sudo_finds(is_on_path: boo
             check=False,
             timeout=60,
         )
-        program = f"{name}/trainyard" if is_on_path else shutil.which("trainyard") or "trainyard"
+        program = f"{name}/trainyard" if is_on_path else shutil.which("trainyard", path=path) or "trainyard"
         assert f"(`sudo {program} setup`)" in done.stderr
         assert done.returncode == 1
 
