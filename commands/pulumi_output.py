@@ -330,7 +330,7 @@ def _changed_files(metadata: Mapping[str, Any]) -> str:
 
 
 def _paths_by_key(project: Path) -> dict[str, str]:
-    """Return key in a ConfigMap -> path of the source file, relative to each folder that may have the script."""
+    """Return key in a ConfigMap -> path of the source file. Try each parent folder, because the script's is unknown."""
     # Import this module here, because most updates do not need it.
     from workloads.user_files import key_of, source_files
 

@@ -18,7 +18,7 @@ from infra.make_command import make_command
 
 MODULES = Path(__file__).resolve().parent / "go"
 OLDEST_GO = (1, 26, 6)
-"""Highest Go version that a go.mod in setup/go requires."""
+"""Minimum Go version for the builds: the highest version that a go.mod in setup/go requires."""
 COMPILER_FLAGS = ("-trimpath", "-gcflags=all=-dwarf=false -l", "-gcflags=std=-dwarf=false")
 """Compiler flags: no debug information, which the linker would drop, and no inlining outside the standard library.
 

@@ -34,9 +34,9 @@ MAX_FAST_SECONDS = 1.0
 SHARED_CLUSTERS = ("commands", "local", "rehearsal")
 """Folders of tests. The tests of a folder share one cluster."""
 CORE = "core"
-"""Key of the tests that `make test` runs in addition to the fast lane and the tests of README's promises.
+"""Key of the tests that `make test` runs in addition to the fast lane and the tests of docs/promises.md for README.
 
-They are brief tests of other lanes, and tests that break only the time limit of the fast lane.
+These tests are brief tests of other lanes, and tests that break only the time limit of the fast lane.
 """
 MAX_BRIEF_SECONDS = 1.0
 """Maximum duration of a brief test function with all its parameters, in seconds."""
@@ -138,7 +138,7 @@ def _recorded_sleep(seconds: float) -> None:
     _sleep(seconds)
 
 
-setattr(multiprocessing.util, "spawnv_passfds", _recorded_spawn)  # noqa: B010  # mypy rejects another function
+setattr(multiprocessing.util, "spawnv_passfds", _recorded_spawn)  # noqa: B010  # mypy rejects a plain assignment of a function
 setattr(time, "sleep", _recorded_sleep)  # noqa: B010  # as above
 
 
@@ -256,7 +256,7 @@ def _chosen(config: pytest.Config) -> Callable[[pytest.Item], bool]:
 
 
 class LaneScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist publishes no types
-    """Scheduler that keeps on one worker a file's fast tests, a file's slow tests, or a shared cluster's tests."""
+    """Scheduler with groups, each on one worker: a file's fast tests, a file's slow tests, a shared cluster's tests."""
 
     def __init__(self, config: pytest.Config, log: Any = None) -> None:
         super().__init__(config, log)

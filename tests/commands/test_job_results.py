@@ -189,7 +189,7 @@ def test_write_records_keeps_the_commit_and_chips_of_the_same_run(
     assert [found[key] for key in ("commit", "uid", "state", "chip_hours")] == [commit, uid, "complete", chip_hours]
 
 
-def test_recorded_with_an_incomplete_file_returns_the_record_of_the_outputs(tmp_path: Path) -> None:
+def test_recorded_falls_back_to_the_planned_record_if_the_file_is_incomplete(tmp_path: Path) -> None:
     bucket, planned = Bucket(url=f"file://{tmp_path}", is_cluster_local=True), finished_record()
     (tmp_path / "digits").mkdir()
     for text in (b'{"uid": ', b"[]", b"", b"\xff"):

@@ -1,4 +1,4 @@
-"""`python -m simulation.facts` reads tables of facts from a provider's Go source, for each form of a schema."""
+"""`python -m simulation.facts` reads the properties of inputs from a Terraform provider's Go source."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def test_spmd_losses_are_near_single_device_losses(sharded: tuple[RunResult, Pat
     assert all(math.isclose(float(loss), float(other), abs_tol=2e-4) for loss, other in pairs), pairs
 
 
-def test_steps_after_the_second_compile_nothing(sharded: tuple[RunResult, Path]) -> None:
+def test_no_step_after_step_2_compiles(sharded: tuple[RunResult, Path]) -> None:
     compiled = [int(event["compilations"]) for event in sharded[0].events("train")]
     assert compiled[0] >= 1
     assert len(set(compiled[1:])) == 1, compiled
@@ -180,10 +180,10 @@ for _ in range(2):
         print("wanted", share.indices.tolist(), "got", batches.batch(share, world=1).labels.tolist())
     resumed.next_epoch()
 """
-"""Program that feeds the steps after a resume with another seed."""
+"""Program that resumes with another seed, and prints the wanted samples and those that it gets."""
 
 
-def test_resume_with_another_seed_feeds_the_samples_of_the_checkpoint_order(digits: Path) -> None:
+def test_resume_with_another_seed_keeps_the_sample_order_of_the_checkpoint(digits: Path) -> None:
     result = run(digits, words=("-c", RESUMED_FEED_PROGRAM))
     found = re.findall(r"wanted (\[.*\]) got (\[.*\])", result.output)
     assert len(found) == 5 + 6, result.output

@@ -1,7 +1,7 @@
 """Run one of two hosts with sharded weights on XLA: save the parts of its devices, load them and check all values.
 
-`python -m tests.trainer.xla_parts BUCKET` is one host, and needs RANK and WORLD_SIZE. XLA's CPU device spans one
-process, so each host has all eight devices. A host uses only the parts of its own four devices.
+`python -m tests.trainer.xla_parts BUCKET` is one host, and needs RANK and WORLD_SIZE. On CPUs, XLA cannot share
+devices among processes, so each host has all eight devices. A host uses only the parts of its own four devices.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from trainer.storage import Folder
 WIDTH = 64
 SHAPES = {"model.down": (WIDTH, 96), "model.up": (96, WIDTH), "model.norm": (WIDTH,), "model.adapter": (4, 96)}
 DEVICES_OF_HOSTS = [[0, 1, 4, 5], [2, 3, 6, 7]]
-"""Numbers of each host's devices. They are not consecutive, as on a slice of 4x4 chips."""
+"""Numbers of each host's devices. As on a slice of 4x4 chips, a host's numbers are not consecutive."""
 
 
 def use_devices_of(host: int) -> None:

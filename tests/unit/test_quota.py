@@ -50,7 +50,7 @@ def test_quota_of_tpu_slices_counts_chips() -> None:
     assert found["PREEMPTIBLE_TPUS_PER_TPU_FAMILY (tpu_family: CT4P)"] == 32
 
 
-def test_quota_of_fallback_order_counts_each_model() -> None:
+def test_quota_of_fallback_order_counts_each_capacity_type() -> None:
     zones = ["us-east5-a", "us-east5-b"]
     found = gke({"accelerator": "v6e-16", "capacity": ["on-demand", "spot"], "zones": zones}, zone=zones[0])
     assert found["TPUS_PER_TPU_FAMILY (tpu_family: CT6E)"] == 16

@@ -199,7 +199,7 @@ def document_mask(tokens: torch.Tensor, separator: int = SEPARATOR) -> torch.Ten
     """Return a mask with which each token attends to itself and to earlier tokens of its document.
 
     A separator begins a document. If no document begins within a sample, return None to allow a faster kernel. Check
-    this only on a CPU, because the host would have to wait for another device.
+    this only on a CPU: on another device, the check would make the host wait for the device.
     """
     begins = tokens == separator
     if tokens.device.type == "cpu" and not begins[:, 1:].any():

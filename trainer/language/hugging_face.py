@@ -250,7 +250,7 @@ def export(arguments: Sequence[str]) -> None:
     config = parse_settings(ExportConfig, "python -m trainer export", arguments)
     folder, target, dtype = find_checkpoint(config.checkpoint), Folder(config.to), getattr(torch, config.dtype)
     if any(map(WEIGHTS_NAME.fullmatch, target.names())):
-        # The files may be the weights that LoRA keeps fixed. Any other old files would mix with the new files.
+        # Model files that exist in `target` may be the weights that LoRA keeps fixed. Others would mix with the export.
         raise invalid_setting("to", config.to, "a folder without model*.safetensors", "set --to to another folder")
     try:
         manifest = read_manifest(folder)

@@ -205,7 +205,7 @@ class Schema:
         return {name: value for name, value in found.items() if value is not None}
 
     def paths_except(self, key: str, *keys: str) -> list[str]:
-        """Return the paths of all fields except the one at `key`, `keys`. A part without that field has one path."""
+        """Return the paths of all fields except the field at `key`, `keys`. A part without this field is one path."""
         found = []
         for each in fields(self):
             name = _camel(each.name)

@@ -270,7 +270,7 @@ def _on_xla(spec: JobSpec) -> Iterator[Problem]:
 
 
 def _units(spec: JobSpec) -> str:
-    """Return a text with the number of processes or devices that the groups divide, and its calculation."""
+    """Return text such as `processes, 8 (hosts x processes_per_host)`: the number that the groups' sizes must divide."""
     per_process = devices_per_process(spec)
     if per_process > 1:
         return f"devices, {num_devices(spec)} (hosts x {per_process} of each host)"
@@ -315,7 +315,7 @@ def _float8(spec: JobSpec) -> Iterator[Problem]:
 
 
 def _uneven_heads(spec: JobSpec, sizes: dict[str, int]) -> Iterator[Problem]:
-    """Yield a problem if `heads` does not divide `width` evenly, or `kv_heads` does not divide `heads`."""
+    """Yield a problem if twice `heads` does not divide `width`, or `kv_heads` does not divide `heads`."""
     heads = sizes["heads"]
     if sizes["width"] % (2 * heads):
         message = f"must be a multiple of {2 * heads}, twice the number of heads; write a multiple, or change heads"
@@ -338,6 +338,7 @@ def _parallelism(spec: JobSpec, sizes: dict[str, int]) -> Iterator[Problem]:
         message = "must name each group once and use `auto` at most once; remove the extra one"
         yield Problem("job.parallelism.twice", path, message, text)
         return
+    # For an elastic job, this is the number of one host.
     ranks = num_devices(spec)
     product = prod(size for size in groups.values() if size != AUTO)
     is_exact = AUTO not in groups.values() and "data" in groups
