@@ -123,7 +123,7 @@ def alternate(
 
 
 def time_rounds(name: str, sides: Mapping[str, RunBlock], rounds: int) -> dict[str, tuple[float, ...]]:
-    """Return the seconds of each side by the name of its block. The sides alternate. The first round does not count."""
+    """Return side -> seconds of its rounds. The sides alternate. The first round does not count."""
     times: dict[str, list[float]] = {side: [] for side in sides}
     for number in range(rounds + 1):
         found = {side: run_block(side)[0] for side, run_block in sides.items()}

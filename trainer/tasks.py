@@ -183,7 +183,7 @@ class Task(Protocol):
 
     data: Data
     units_per_sample: int = 1
-    """Units of the reported rates per sample: 1, or the sample's number of tokens."""
+    """Number of units that a sample counts in the reported rates: 1, or its number of tokens."""
     evaluate_steps: int = 0
     """Steps between two evaluations within an epoch. 0 evaluates only at the end of each epoch."""
     main_measure: str
@@ -202,7 +202,7 @@ class Task(Protocol):
         """Return the meter that sums up the measures of training steps."""
 
     def flops_per_unit(self, model: nn.Module) -> float | None:
-        """Return the operations of a training step per unit of the rates, or None if they cannot be counted."""
+        """Return the operations of a training step for each unit of the reported rates, or None if they cannot be counted."""
 
     def loss(self, output: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the sum that training minimises, and the sum of the losses that it reports."""

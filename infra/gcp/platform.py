@@ -177,7 +177,7 @@ def _name_after_networks(network: AcceleratorNetwork, cluster: GkeCluster) -> pu
     """Return the cluster's name as an output that depends on the fabric's networks.
 
     Google does not delete a subnet with nodes, so Pulumi must delete a pool before it replaces the networks. Pulumi
-    does so because a new `cluster` replaces a pool, and the pool's `cluster` depends on the networks:
+    does so because a change of the pool's input `cluster` replaces the pool, and this output depends on the networks:
     https://www.pulumi.com/docs/iac/concepts/resources/options/deletebeforereplace/
     """
     return pulumi.Output.all(cluster.name, network.networks).apply(lambda values: str(values[0]))

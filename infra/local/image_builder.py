@@ -51,13 +51,14 @@ class EngineBuilder:
     remove_images: tuple[str, ...] = ("image", "rm")
 
     layers_folder: Path | None = None
-    """Folder of the unpacked layers, if it is on the disk of the image store and only Trainyard uses it."""
+    """Folder of the engine's unpacked layers, if it is on the same disk as Trainyard's image store (image_store.py) and
+    only Trainyard uses it."""
 
     def __init__(self, *command: str) -> None:
         self.command = list(command)
 
     def build(self, build: Build, *options: str) -> None:
-        """Build the image. Ignore `mounts`, because the engine has its own network and caches."""
+        """Build the image. Ignore `mounts`, because the engine has its own caches and certificates."""
         arguments = [word for key, value in build.arguments.items() for word in ("--build-arg", f"{key}={value}")]
         files = ["-t", build.reference, "-f", str(build.dockerfile), str(build.context)]
         _run([*self.command, "build", *options, *arguments, *files])
@@ -243,7 +244,7 @@ def empty_large_layers(layout: Path, reference: str) -> list[str]:
 
     A sparse file of the same size, without content, replaces each layer. The file's name is the digest of the layer's
     uncompressed content. The tool that writes the layout (containers/image, `TryReusingBlob`) first looks for that
-    name. If the file exists, the tool uses that name in the next image and does not write the layer again.
+    name. If the file exists, the next image's manifest refers to it, and the tool does not write the layer again.
     """
     unpacked = unpacked_layers(layout)
     large = {

@@ -1,4 +1,4 @@
-"""Facts about a resource's inputs, from a Terraform provider's source. The inputs have their names in Pulumi's SDK."""
+"""Facts about a resource's inputs, from a Terraform provider's source. Inputs are named as in Pulumi's SDK."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _PATHS = {
 _REPLACED_DEFAULTS: Mapping[Any, str] = {"Managed by Terraform": "Managed by Pulumi"}
 """Terraform's default -> Pulumi's: https://github.com/pulumi/pulumi-aws/blob/v7.51.1/provider/resources.go"""
 ANONYMOUS_FUNCTION = "function"
-"""Text that stands for a function without a name in a table."""
+"""Text in a table of facts that stands for an anonymous function."""
 
 
 @dataclass
@@ -67,7 +67,7 @@ class Reader:
         for call in _conditions(resource.fields.get("CustomizeDiff")):
             path = self.names.get(_without_indices(str(call.arguments[0])))
             condition = _formatted(call.arguments[1])
-            # People write the rules for anonymous conditions into the tables.
+            # The rules for anonymous conditions are written by hand into the tables (simulation/cloud/facts).
             if path and condition != ANONYMOUS_FUNCTION:
                 self.inputs[path]["replace_if"] = condition
                 self.inputs[path]["replace_line"] = call.line.removeprefix(self.prefix)
@@ -197,7 +197,7 @@ class Reader:
 
 
 def plan_functions(resource: Literal) -> list[str]:
-    """Return the functions that a resource runs on each plan. People write the rules for them into the tables."""
+    """Return the functions that a resource runs on each plan. The tables have their rules, written by hand."""
     given = resource.fields.get("CustomizeDiff")
     calls = given.arguments if isinstance(given, Call) else (given,)
     return [_formatted(each) for each in calls if each is not None]

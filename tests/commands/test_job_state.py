@@ -63,7 +63,7 @@ def ray_status(*conditions: tuple[str, str]) -> dict[str, Any]:
 
 
 WITHOUT_CONDITIONS = {"ray-job": ray_status}
-"""Job kind without conditions -> function that returns the job's status for the conditions of another kind."""
+"""Job kind without conditions -> function that converts conditions into the status that this kind has instead."""
 
 
 def test_custom_kinds_all_have_an_example() -> None:

@@ -264,7 +264,7 @@ def test_init_gives_the_time_of_the_first_run_only_before_set_up(
     assert ("the first run can take 20 min" in capsys.readouterr().out) == bool(missing_steps)
 
 
-def test_init_with_a_script_without_dot_names_the_project(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_init_script_without_dot_slash_names_the_project(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_files(project, {"train.py": "print(1)\n"})
     monkeypatch.setenv(PROJECT_VARIABLE, str(project))
     with pytest.raises(InvalidSetting, match=f"is a file of the project {project}, not of the image; write ./train.py"):

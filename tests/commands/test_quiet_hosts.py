@@ -396,7 +396,7 @@ class SilentCluster(FakeCluster):
         raise Unreachable("the API server does not answer: [Errno 111] Connection refused")
 
     def connect(self) -> None:
-        """Keep the kubeconfig."""
+        """Do nothing, because this class needs no connection."""
 
 
 def test_follower_that_starts_during_a_removal_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,7 +54,7 @@ def test_parse_ttl_hours_must_be_positive() -> None:
 
 
 @pytest.mark.parametrize(("hour", "expired"), [(19, []), (21, ["old"])])
-def test_expired_stacks_count_from_the_first_of_many_updates(
+def test_ttl_starts_at_the_first_of_many_updates(
     project: Path, monkeypatch: pytest.MonkeyPatch, hour: int, expired: list[str]
 ) -> None:
     class Clock(datetime):
@@ -138,7 +138,7 @@ def test_stack_with_invalid_settings_and_no_ttl_never_expires(
 
 
 @pytest.mark.parametrize(("problem", "status"), [("no stack named 'old' found", 0), ("the backend is unreachable", 1)])
-def test_stack_without_history_fails_unless_it_was_never_up(
+def test_expired_with_unreadable_history_fails_except_for_a_stack_that_was_never_up(
     project: Path, monkeypatch: pytest.MonkeyPatch, problem: str, status: int
 ) -> None:
     def fail(*_words: str, **_options: bool) -> str:

@@ -195,7 +195,7 @@ CLUSTER_CHANGES = {"context": "other", "namespace": "x", "create_namespace": Fal
 CLAIM_CHANGES = {"size": "1Gi", "storage_class": "fast", "access_mode": "ReadWriteMany"}
 
 
-def test_program_keys_are_all_compared() -> None:
+def test_program_every_settings_key_has_a_test_that_changes_it() -> None:
     assert {*LOCAL_CHANGES, "kind"} == set(LocalConfig.model_fields)
     # test_program_present_operators_are_not_installed compares `operators`.
     others = {"kind", "kubeconfig", "bucket", "operators"}

@@ -68,7 +68,7 @@ def test_local_capacity_counts_mpi_launcher() -> None:
     assert local_problems({**mpi, "resources": {"cpu": "500m", "memory": "1Gi"}}) == []
 
 
-def test_local_capacity_problem_names_key_of_pod_group() -> None:
+def test_local_capacity_problem_path_is_the_setting_that_adds_the_pods() -> None:
     servers = {**job_with("a", 1, "100m"), "kind": "mx-job", "parameter_servers": 20}
     etcd = {**job_with("a", 2, "1"), "rendezvous": "etcd"}
     elastic = job_with("a", 1, "1") | {"elastic": {"min_hosts": 1, "max_hosts": 60}}

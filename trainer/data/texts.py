@@ -29,7 +29,7 @@ TEXT_SUFFIX, LINES_SUFFIX, TABLE_SUFFIX, TOKENS_SUFFIX = SUFFIXES = tuple(TEXT_S
 TEXT_KEY = "text"
 """Key of the text in a line of JSON, and its column in a table."""
 MAX_COUNTED_TOKENS, COUNT_BATCH_TOKENS = 2**26, 2**20
-"""Maximum number of tokens of a split whose bytes `_count_bytes` counts, and number of tokens to count at once."""
+"""Maximum number of a split's tokens that `_count_bytes` decodes to count bytes, and number to decode at once."""
 
 
 class TokenRow(NamedTuple):

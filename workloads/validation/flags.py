@@ -270,7 +270,7 @@ def _on_xla(spec: JobSpec) -> Iterator[Problem]:
 
 
 def _units(spec: JobSpec) -> str:
-    """Return text such as `processes, 8 (hosts x processes_per_host)`: the number that the groups' sizes must divide."""
+    """Return text such as `processes, 8 (hosts x processes_per_host)`: the number that group sizes must divide."""
     per_process = devices_per_process(spec)
     if per_process > 1:
         return f"devices, {num_devices(spec)} (hosts x {per_process} of each host)"

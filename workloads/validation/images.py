@@ -97,7 +97,7 @@ def image_conflicts(spec: JobSpec, sources: ImageSources) -> Iterator[Problem]:
     if not name:
         return
     if name == CUDA_12_IMAGE and spec.image is None and name not in sources.builds:
-        # The user may have built the platform's image for these GPUs.
+        # The platform's image may be the user's, built for GPUs that need CUDA 12. Check it as the trainer's image.
         name = TRAINER
     required_by = _required_software(spec)
     if missing := [software for software in required_by if software not in IMAGE_SOFTWARE[name]]:
