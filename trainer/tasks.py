@@ -202,7 +202,7 @@ class Task(Protocol):
         """Return the meter that sums up the measures of training steps."""
 
     def flops_per_unit(self, model: nn.Module) -> float | None:
-        """Return the operations of a training step for each unit of the reported rates, or None if they cannot be counted."""
+        """Return the operations of a training step for one unit of the rates, or None if they cannot be counted."""
 
     def loss(self, output: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the sum that training minimises, and the sum of the losses that it reports."""
