@@ -130,6 +130,11 @@ def test_program_local_trainer_image_is_loaded() -> None:
     assert engine.job_pod()["containers"][0]["image"] == exported["image"]
 
 
+def test_program_local_without_a_job_on_the_trainer_image_outputs_no_image() -> None:
+    _, exported = program(LOCAL, jobs=[])
+    assert exported["image"] == ""
+
+
 def test_program_incapable_machine_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lifecycle, "check_machine", lambda _settings: ["no root", "no disk"])
     with pytest.raises(pulumi.RunError, match=r"^no root\nno disk$"):

@@ -140,7 +140,7 @@ class InPlaceAgent(LocalElasticAgent):
         found: dict[int, Any] = super()._start_workers(worker_group)
         assert self._pcontext
         # When a rank fails, torch would give the host's other ranks 30 seconds to exit.
-        self._pcontext.close = partial(_close, self._pcontext.close)  # type: ignore[method-assign]
+        self._pcontext.close = partial(_close, self._pcontext.close)  # type: ignore[method-assign]  # torch has no hook
         return found
 
     def _stop_workers(self, worker_group: Any) -> None:

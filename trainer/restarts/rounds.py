@@ -282,7 +282,7 @@ class Rounds(StaticTCPRendezvous):
             except RuntimeError:  # torch's DistError is a RuntimeError
                 time.sleep(POLL_SECONDS)
                 continue
-            self._call(lambda connection, known=known: connection.bring_up_to_date(known))  # type: ignore[misc]
+            self._call(lambda connection, known=known: connection.bring_up_to_date(known))  # type: ignore[misc]  # mypy cannot infer the lambda
 
     def _open_store(self) -> TCPStore:
         store = TCPStore(
@@ -353,7 +353,7 @@ class Rounds(StaticTCPRendezvous):
         while not (state := self._call(StoreConnection.read)).end_reason:
             self.joined, self._has_started = state, False
             key = f"{state.round}/host/{self.host}"
-            found = self._call(lambda connection, key=key: connection.store.compare_set(key, "", self._identity))  # type: ignore[misc]
+            found = self._call(lambda connection, key=key: connection.store.compare_set(key, "", self._identity))  # type: ignore[misc]  # mypy cannot infer the lambda
             if found.decode() != self._identity:
                 # An earlier launcher of this host was in the round. It is gone with its ranks.
                 self._call(lambda connection: self._change(connection, f"host {self.host} was lost", can_help=True))
@@ -379,7 +379,7 @@ class Rounds(StaticTCPRendezvous):
             if self.is_superseded:
                 return False
             if time.monotonic() > deadline:
-                joined = [self._call(lambda connection, key=key: connection.store.check([key])) for key in keys]  # type: ignore[misc]
+                joined = [self._call(lambda connection, key=key: connection.store.check([key])) for key in keys]  # type: ignore[misc]  # mypy cannot infer the lambda
                 missing = [str(host) for host, has_joined in enumerate(joined) if not has_joined]
                 raise HostsMissing(f"hosts that did not join: {', '.join(missing)}; check their pods")
             time.sleep(POLL_SECONDS / 2)
